@@ -84,7 +84,7 @@ class Manifest:
         return f"Manifest({self.rows:,} rows in {files}, format={self.format!r}, folder={self.folder!r}{skipped})"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks with the columns and the first files."""
+        """Return HTML for a notebook, with the columns and the first files."""
         columns = [(clip(name, 100), clip(kind, 100)) for name, kind in islice(self.schema.items(), _SHOWN)]
         files = [(clip(file.name, 100), file.rows, file.bytes) for file in self.files[:_SHOWN]]
         more = [element("p", f"and {len(self.files) - _SHOWN:,} more files", class_="muted")] if len(self.files) > _SHOWN else []
@@ -120,7 +120,7 @@ def is_written(folder: Path) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def has_hash(path: str, size: int, modified: int, hash: str) -> bool:
-    """Return True if a file has the SHA-256 hash `hash` of a manifest. The result is cached under the path, size and modification time."""
+    """Return True if a file has the SHA-256 hash `hash`. The result is cached for the path, size and modification time of the file."""
     return digest(Path(path)) == hash
 
 

@@ -166,9 +166,9 @@ class _Chat(RowWise):
 
 @frozen
 class _Guarded:
-    """Conversation whose messages have other names for special tokens.
+    """Conversation in which other names replace the special tokens in messages.
 
-    The special tokens in the rendered text thus come from the template.
+    Special tokens in the rendered text can therefore only come from the template.
     """
 
     template: ChatTemplate
@@ -208,9 +208,9 @@ class _Guarded:
         return out + whole[last:]
 
     def check_answers(self, marked: str) -> None:
-        """Check the answers.
+        """Check the answers in a rendered conversation.
 
-        Raise `DataError` for an answer under another role than "assistant". Warn about an answer without an end token.
+        Raise `DataError` for an answer whose role is not "assistant". Warn about an answer without an end token.
         """
         answers = [part.partition(END)[0] for part in marked.split(BEGIN)[1:]]
         roles = dict.fromkeys(str(message["role"]) for message in self.given[0])
@@ -231,7 +231,10 @@ class _Guarded:
             )
 
     def _answer_spans(self, whole: str, train_on: TrainOn) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of each answer: from the end of the generation prompt to the end of the closing special token."""
+        """Yield the start and end of each answer in the rendered text `whole`.
+
+        An answer starts after the generation prompt and ends after its closing special token.
+        """
         answers = [index for index, message in enumerate(self.messages) if message["role"] == _ASSISTANT]
         for index in answers[-1:] if train_on == "last" else answers:
             prompt = self._render(self.messages[:index], generation_prompt=True)
@@ -253,16 +256,19 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """Special tokens of a tokenizer: patterns that find these tokens, and the names that replace these tokens in messages."""
+    """Special tokens of a tokenizer, for use in conversations.
+
+    Holds patterns that find the special tokens, and the name that replaces each special token in messages.
+    """
 
     special: Any  # pattern of all special tokens
-    parts: Any  # pattern of special tokens, their replacement names and answer marks in a rendered conversation
+    parts: Any  # pattern of special tokens, replacement names and answer marks, for a rendered conversation
     guards: dict[str, str]
 
 
 @lru_cache(maxsize=8)
 def _words(tokenizer: Tokenizer) -> _Words:
-    # Longer tokens first, so that the longer of two tokens at the same place in a text is found.
+    # Longer tokens come first: if two tokens begin at the same place of a text, the longer token is found.
     tokens = sorted(special_names(tokenizer), key=len, reverse=True)
     guards = {token: unspellable(f"text-{index}") for index, token in enumerate(tokens)}
     special = "|".join(map(re.escape, tokens)) or r"(?!)"

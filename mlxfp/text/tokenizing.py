@@ -26,12 +26,12 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_lite
 from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
-Encoded = dict[str, list[Ragged]]  # values of each text, by output column
+Encoded = dict[str, list[Ragged]]  # maps each output column to the values of the first text and, if `pair` is given, the second text
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
 _WORDS = "word_ids"
-# Number of pieces of long texts in a chunk. Small, because each piece has a copy of the other columns, including the whole text.
+# Number of pieces of long texts in a chunk. The number is small, because each piece has a copy of all columns, including the whole text.
 _PIECES_AT_ONCE = 256
 
 
@@ -166,7 +166,7 @@ class _Tokenize(RowWise):
 
     @property
     def room(self) -> int | None:
-        """Maximum number of ids per row that belong to texts, or None for no limit."""
+        """Maximum number of ids per row, without special ids. None means no limit."""
         return None if self.max_length is None else self.max_length - self.frame.added
 
     def schema(self, schema: Schema) -> Schema:
@@ -205,7 +205,7 @@ class _Tokenize(RowWise):
         return self.framed(chunk, self.encode(chunk))
 
     def encode(self, chunk: RecordBatch) -> Encoded:
-        """Return the values of each text for each output column: ids, offsets if requested, and word indices for lists of words."""
+        """Encode the texts. Return the values of each output column: ids, offsets if requested, and word indices for lists of words."""
         if holds_words(chunk.column(self.column).type):
             words = read_words(chunk, self.column, "tokenize")
             ids, starts, ends = encode_spans(self.encoder, words.texts)
@@ -240,7 +240,10 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return the values around a text in an output column: special ids for ids, 0 for offsets, -1 for word indices."""
+        """Return the frame of an output column.
+
+        A frame contains the values around each text: special ids for ids, 0 for offsets, and -1 for word indices.
+        """
         if name == self.into:
             return self.frame
         silent = self.frame.silent
@@ -296,10 +299,13 @@ class _TokenizeLong(Stage):
             yield repeated
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], ...]:
-        """Return for each piece: index of the text, number in the text, index of the first value, and length. int64[N] each."""
+        """Cut texts into pieces. Return four arrays over all pieces, int64[N].
+
+        The arrays are the index of the text, the number of the piece in the text, the index of the first value, and the length.
+        """
         room = self.whole.room or 0
         advance = room - self.stride
-        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up to whole pieces
+        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # number of pieces of each text, rounded up
         rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         from_end = self.whole.truncation == "left"

@@ -35,10 +35,11 @@ _OPTIONS: Mapping[Analyzer, Mapping[str, Any]] = {
 
 @frozen(eq=False, repr=False)
 class WordCounts:
-    """TF-IDF features of a text column, created by `fit_word_counts`: sparse float32[N, K], or the first components, float32[N, C].
+    """TF-IDF features of a text column, created by `fit_word_counts`.
 
-    `kept` contains the sorted bucket indices of the n-grams in the training texts, and `weights` their inverse document frequencies.
-    `components`, [C, K], contains the right singular vectors of the training rows.
+    The features are weighted n-gram counts (sparse, float32[N, K]) or, if `components` is set, their projections (float32[N, C]). `kept`
+    contains the sorted bucket indices of the n-grams in the training texts. `weights` contains the inverse document frequencies of these
+    n-grams. `components`, [C, K], contains the right singular vectors of the training rows.
 
     >>> fitted = WordCounts("words", np.array([3], np.int32), np.array([1.5], np.float32))
     >>> fitted
@@ -55,7 +56,7 @@ class WordCounts:
         return self.of_counts(_count(self.analyzer, texts))
 
     def of_counts(self, counts: Matrix) -> Any:
-        """Weight counts like scikit-learn with `sublinear_tf`: 1 + log(count), times the weight of the n-gram."""
+        """Weight counts like scikit-learn with `sublinear_tf=True`: multiply 1 + log(count) by the weight of the n-gram."""
         # This look-up replaces the column selection of SciPy, which takes time for each bucket.
         buckets = np.minimum(np.searchsorted(self.kept, counts.indices), len(self.kept) - 1)
         known = self.kept[buckets] == counts.indices
@@ -74,10 +75,11 @@ class WordCounts:
 def fit_word_counts(
     texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True, most: int = _MOST
 ) -> tuple[tuple[WordCounts, Any], ...]:
-    """Fit word n-grams, and character n-grams if `parts` is true and the texts are short. Return (fitted counts, features) pairs.
+    """Fit word n-grams, and also character n-grams if `parts` is true and the texts are short. Return (fitted counts, features) pairs.
 
-    `components` limits the number of singular vectors, which are fitted to n-grams of at least two rows. `components=0` fits no singular
-    vectors. Only the `most` frequent n-grams are kept. If the texts have no word n-grams or no character n-grams, this pair is left out.
+    `components` limits the number of singular vectors. Singular vectors are fitted to n-grams that occur in at least two rows.
+    `components=0` fits no singular vectors. Only the `most` frequent n-grams are kept. If the texts have no word n-grams or no character
+    n-grams, the result has no pair for this kind of n-gram.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]
@@ -104,7 +106,7 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
         min(components, len(buckets) - 1), random_state=seed
     )
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
-    with limits({"blas": 1}):  # one thread, because the last digits depend on the number of threads
+    with limits({"blas": 1}):  # A single thread is used, because the last digits depend on the number of threads.
         svd.fit(weighted)
     right = np.asarray(svd.components_, np.float32)
     return WordCounts(analyzer, fitted.kept, fitted.weights, right), np.asarray(weighted @ right.T, np.float32)

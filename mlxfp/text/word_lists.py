@@ -1,4 +1,4 @@
-"""Columns with a list of words per row. The words are joined to a text, and each token gets the index of its word."""
+"""Columns with a list of words per row. The words of a row are joined to a text, and each token gets the index of its word."""
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ class WordLists:
     """Words of several rows, stored one after the other."""
 
     words: pa.Array  # concatenated words of all rows
-    ends: Ends  # index at which the words of each row begin, and the end, int64[N + 1]
+    ends: Ends  # first word index of each row, and the total number of words, int64[N + 1]
 
     @property
     def texts(self) -> pa.Array:

@@ -48,7 +48,7 @@ class ImageKind:
         return 0 if self.size is None else prod((*self.size, CHANNELS[self.mode]))
 
     def column(self, blocks: Iterable[Pixels], count: int) -> pa.Array:
-        """Return a column of `count` images. Each block holds images of one size, uint8[N, H, W, C]."""
+        """Join blocks of images to a column of `count` images. All images of a block have the same size, uint8[N, H, W, C]."""
         if self.size is not None:
             whole, first = np.empty((count, *self.size, CHANNELS[self.mode]), np.uint8), 0
             for block in blocks:
@@ -91,10 +91,11 @@ def mode_of(kind: pa.DataType) -> Mode | None:
 def loads_of(  # noqa: PLR0913  # two are keyword-only
     chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
 ) -> list[Load]:
-    """Return a function for each row that reads the image, uint8[H, W, C]. The function raises `UnusableImageError` for a damaged image.
+    """Return one function per row. Each function reads the image of a row, uint8[H, W, C].
 
-    Encoded files are decoded in `mode`. Other images keep their mode. Raises `DataError` for a row without an image. `of` is the name of
-    the table in messages, for example "chunk". With `memory`, the pixels are valid until the next image is read.
+    A function raises `UnusableImageError` for a damaged image. Encoded files are decoded in `mode`. Other images keep their mode. Raises
+    `DataError` for a row without an image. `of` is the name of the table in messages, for example "chunk". With `memory`, the pixels are
+    valid until the next image is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
     if not len(column):
@@ -129,5 +130,8 @@ def _shape(kind: Any) -> tuple[int, ...]:
 
 
 def _content(file: pa.Scalar) -> bytes | memoryview:
-    """Return the bytes of a file without a copy. Arrow buffers hold signed bytes, which never equal `bytes`, so the buffer is cast."""
+    """Return the bytes of a file without a copy.
+
+    Arrow buffers hold signed bytes, which never equal `bytes`. The buffer is therefore cast to unsigned bytes.
+    """
     return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

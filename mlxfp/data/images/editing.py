@@ -1,4 +1,7 @@
-"""Base class of image stages. Neighbouring image stages are merged: they run on blocks of images, without a column between stages."""
+"""Base class of image stages.
+
+Neighbouring image stages are merged: all merged stages run on one block of images after the other, without a column between stages.
+"""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -43,9 +46,9 @@ class ImageStage(RowWise):
         """
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
-        """Return the changed images, uint8[N, H, W, C] with N >= 1.
+        """Return the changed images, uint8[N, H, W, C] with N >= 1. The result equals the result of `edit` for each image.
 
-        The result equals the result of `edit` for each image. A stage overrides this method if it has a faster way for many images.
+        A stage overrides this method if many images can be changed faster together.
         """
         return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
@@ -60,7 +63,7 @@ class ImageStage(RowWise):
     def traits(self) -> Traits:
         """Traits of an image stage: columns read, random numbers drawn, and merging with neighbouring stages.
 
-        The path column is read for error messages.
+        The column `path` is read for error messages.
         """
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
@@ -104,14 +107,14 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     if kinds[0].size is not None and chunk.num_rows:
         count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
-    else:  # keep only one decoded image in memory at a time; `kinds[1]` has the mode given to `decode`
+    else:  # Decode one image at a time to save memory. `kinds[1]` has the mode given to `decode`.
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 
 
 @frozen
 class _Editing:
-    """Merged image stages applied to a chunk, and the random numbers of each stage."""
+    """Merged image stages, the chunk that the stages change, and the random numbers of each stage."""
 
     chunk: RecordBatch
     stages: Sequence[Any]

@@ -9,7 +9,7 @@ from attrs import define, field
 from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, check_size, in_mode, installed, pillow, turned
 
 _ORIENTATION = 0x0112  # number of the EXIF tag for the orientation
-# TIFF: number of the tag PlanarConfiguration, its value for separate planes, number of the tag BitsPerSample
+# TIFF tags: number of the tag PlanarConfiguration, its value for separate planes, and number of the tag BitsPerSample
 _PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102
 _JPEG = b"\xff\xd8\xff"
 # JPEG colour spaces that simplejpeg decodes in the same way as Pillow, each with the output format for simplejpeg
@@ -49,13 +49,13 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
     except (UnusableImageError, MemoryError):
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
-        problem = str(error).partition(" <_io.")[0].rstrip(".")  # cut off the address of the file object, which Pillow appends
+        problem = str(error).partition(" <_io.")[0].rstrip(".")  # remove the address of the file object from the message of Pillow
         raise UnusableImageError(f'cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
 
 def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tuple[Pixels, int] | None:
-    """Return the pixels of a JPEG file as stored, and the EXIF orientation. Returns None if Pillow must read the file."""
+    """Return the pixels of a JPEG file without rotation, and the EXIF orientation. Returns None if Pillow must read the file."""
     try:
         height, width, colors, _ = turbo.decode_jpeg_header(data)
         if colors not in _TURBO:
@@ -86,7 +86,7 @@ def _has_metadata(data: Encoded) -> bool:
 
 
 def _read(data: Encoded, mode: Mode | None, pil: Any) -> tuple[Pixels, int]:
-    """Return the pixels in the given mode and the orientation of a file in any format, read with Pillow."""
+    """Read a file in any format with Pillow. Return the pixels in the given mode, and the EXIF orientation."""
     with pil.open(BytesIO(data)) as image:
         check_size(image.size[::-1], pil)
         _check_planes(image)

@@ -122,7 +122,7 @@ def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """
     (count, old_height, width, channels), (height, new_width) = images.shape, size
     wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
-    # the rows of the wide image become the rows of the tall image in row-major order
+    # The rows of the wide image become the rows of the tall image, in row-major order.
     tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)
     return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 
@@ -139,5 +139,5 @@ def _resized_by(simd: Any, pixels: Pixels, size: Size) -> Pixels:
     kind = simd.PixelType.U8 if channels == 1 else simd.PixelType.U8x3
     bilinear = simd.ResizeOptions(simd.ResizeAlg.convolution(simd.FilterType.bilinear), use_alpha=False)
     source, target = simd.ImageData(pixels.shape[1], pixels.shape[0], kind, pixels.tobytes()), simd.ImageData(width, height, kind)
-    simd.Resizer().resize(source, target, bilinear)  # not shared, because the buffer of a shared Resizer would be used by several threads
+    simd.Resizer().resize(source, target, bilinear)  # a new Resizer for each call, because threads must not share its buffer
     return np.frombuffer(target.get_buffer(), np.uint8).reshape(height, width, channels)

@@ -109,7 +109,7 @@ class _ResizeShortSide(ImageStage):
         return self._length * height // short, self._length * width // short
 
     def _checked(self, size: Size) -> Size:
-        """Return `size`, the new size of an image.
+        """Return the size of an image after resizing. The argument `size` is the size before resizing.
 
         Raise `UnusableImageError` for too many pixels, because a narrow image can grow very large.
         """

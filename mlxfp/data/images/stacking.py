@@ -13,7 +13,7 @@ from mlxfp.support.errors import DataError
 
 @frozen(repr=False)
 class Stacked(RowWise):
-    """Stage that stacks the images of each group to tensors. `wanted_by` is the first word of error messages."""
+    """Stage that stacks the images of each group to tensors. Error messages begin with `wanted_by`."""
 
     image: str
     mode: Mode | None
@@ -52,4 +52,4 @@ class Stacked(RowWise):
         return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, row, of=_GROUP)}{file_of(chunk, self.image, row)}"
 
 
-_GROUP = "group"  # name of a table of rows in messages
+_GROUP = "group"  # word for a group of rows in messages

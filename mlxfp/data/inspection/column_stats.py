@@ -20,7 +20,7 @@ from mlxfp.support.errors import SchemaError
 
 Kind = Literal["values", "lengths"]
 Number = int | float
-Sums = tuple[int, int, Number, Number | None, Number | None]  # values counted, missing values, sum, minimum, maximum
+Sums = tuple[int, int, Number, Number | None, Number | None]  # number of counted values, number of missing values, sum, minimum, maximum
 
 
 @frozen

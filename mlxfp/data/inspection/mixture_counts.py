@@ -31,8 +31,8 @@ class Proportion:
     """
 
     wanted: float
-    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. 0 before the first example.
-    count: int  # number of examples, or of groups or batches if the mixture consists of groups or batches
+    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
+    count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
 
 
@@ -54,7 +54,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     >>> [(each.wanted, each.realised, each.count) for each in fp.inspect.mixture_proportions(groups, cursor)]
     [(0.75, 0.7, 7), (0.25, 0.3, 3)]
     """
-    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+    iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     owner, child_cursor = dataset, cursor
     while not isinstance(owner.source, Mix):
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
@@ -74,22 +74,25 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the amounts that each dataset has given, int64[2, N]. Row 0 counts items or tokens (depending on `by`), row 1 items."""
+    """Return how much each dataset has given, int64[2, N].
+
+    Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+    """
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # There is no item yet, or the item was made at the end of the data.
+    if chunk is None or mixture.traits.level != "examples":  # no chunk: before the first item, or for an item made at the end of the data
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that result from the first rows of a source chunk, at most `cursor.done`."""
+    """Return the number of items that result from `chunk`, the first rows of a source chunk. The result is at most `cursor.done`."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # The other rows were made at the end of the data, after the item of the cursor.
+            if hooks.ended:  # Items that stages make at the end of the data do not count.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

@@ -28,7 +28,7 @@ _WAITING = (
 )
 _STALLED = 0.02  # A consumer that waits for at most this share of the time is not slowed down by data loading.
 
-_REST = "run loop"  # name for the time outside of all parts, including the conversion of rows to dicts
+_REST = "run loop"  # name for the time that belongs to no part, including the conversion of rows to dicts
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
@@ -49,7 +49,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     if consume is not None:
         check_callable(consume=consume)
     timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
-    for timed_dataset in _datasets(timed):  # Planning also reads some rows, which are not part of the run.
+    for timed_dataset in _datasets(timed):  # Planning also reads some rows. These rows are not part of the run.
         _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
@@ -105,7 +105,7 @@ class Profile:
 
     @property
     def stall(self) -> float:
-        """Share of the time after the first item that the consumer waited for data."""
+        """Share of time that the consumer waited for data, not counting the time until the first item."""
         return max(0.0, 1 - self.consumed / (self.seconds - self.first))
 
     @property
@@ -182,7 +182,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            # measured as well, because the exact length may need all rows of `load` or `cache`
+            # The exact length is timed as well: `load` and `cache` may read all rows to compute the length.
             exact_length=lambda: self.meter.call(calls.exact_length),
         )
 
@@ -206,18 +206,24 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True for a step that `shard` or `split` has appended. The stages of the child dataset include the time of such a step."""
+        """Return True for a step that `shard` or `split` has appended.
+
+        The time of such a step is part of the times of the child dataset.
+        """
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that yields the results of a step. A step may have several parts. Results are counted after the last part."""
+        """Return a function that counts and yields the results of a step.
+
+        If the step has several parts, only the results of the last part are counted.
+        """
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """Task that measures its run time, in whatever thread it runs."""
+    """Task that measures its own run time, in any thread."""
 
     task: Task
     meter: Meter
@@ -271,7 +277,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
-    """Return the profile of each part, and the seconds that the reading thread spent reading."""
+    """Return the profile of each part, and the time in seconds that the reading thread spent on reading."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for profiles, _ in inner for part in profiles], sum(seconds for _, seconds in inner)

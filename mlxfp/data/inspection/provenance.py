@@ -45,7 +45,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+        iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     grouped = with_hooks(dataset, _uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)
@@ -80,7 +80,7 @@ def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
 
 @frozen(eq=False)
 class Passed:
-    """Result of one part of a pipeline for a traced row: rows, batches after `collate`, or the error."""
+    """Result of one part of a pipeline for a traced row: the rows, the batches (after `collate`), or the error."""
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -138,7 +138,10 @@ _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Yield the results of all parts of a pipeline for row `row` of data source number `leaf`."""
+    """Yield the results of all parts of a pipeline for a single source row.
+
+    The argument `leaf` is the number of the data source. The argument `row` is the index of the row in this source.
+    """
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:
@@ -230,7 +233,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield printable lines about the items after a part. If one item stays one item, only changed columns are printed."""
+    """Yield printable lines about the items after a part. If the part turns one item into one item, only changed columns are printed."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -21,7 +21,7 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and group bounds: 0, then the end row of each group
+Cuts = tuple[RecordBatch, Sequence[int]]  # Pair of rows and group bounds. The group bounds are 0 and the end row of each group.
 
 
 @explain_call
@@ -61,7 +61,7 @@ class Grouping(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits: the column of tokens, the number of groups and the group sizes."""
+        """Traits of the stage: the column of tokens, the number of groups and the group sizes."""
         columns = () if self.column is None else (self.column,)
         return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 
@@ -71,11 +71,15 @@ class Grouping(Stage):
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return the group sizes and row lengths that are possible for `count` rows. `count=None` means an unknown number of rows."""
+        """Return the possible group sizes and row lengths for `count` rows. `count=None` means that the number of rows is unknown."""
 
     @property
     def share(self) -> Share | None:
+<<<<<<< HEAD
         """Batch size that depends on the number of ranks, or None if the number of ranks changes no group."""
+=======
+        """Values that depend on the number of ranks, and the equivalent stage for one rank. None if groups do not depend on ranks."""
+>>>>>>> g-flag-a
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -92,9 +96,9 @@ class Grouping(Stage):
         return None
 
     def missing(self, rest: Any) -> int | None:
-        """Return how many rows are needed to complete the unfinished group in a state.
+        """Return how many rows are needed to complete the unfinished group in the state `rest`.
 
-        None if the number depends on the lengths of the rows.
+        Returns None if the number depends on the lengths of the rows.
         """
         return None
 

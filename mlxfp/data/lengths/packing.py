@@ -20,7 +20,7 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
-Placed = tuple[Indices, Indices]  # row of each piece, and the rows that were closed, in the order of closing
+Placed = tuple[Indices, Indices]  # row index of each piece, and the closed rows in the order of closing
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
@@ -28,7 +28,7 @@ POSITIONS = "positions"
 # Documents of uniformly distributed lengths fill 98.0 % of the space with 64 open rows, 98.8 % with 128, and 99.4 % with 1,024.
 OPEN_ROWS = 128
 
-# Number of bits for the index of a row. The higher bits hold the free space of the row, so that integers sort by free space, then by index.
+# Number of bits for the index of a row. The higher bits hold the free space of the row, so integers sort by free space, then by index.
 _NUMBER_BITS = 40
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 
@@ -143,7 +143,8 @@ class _Pack(Stage):
             counts = np.maximum(np.diff(ends) - 1, 0) // self._length
             cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._length
         bounds = np.sort(np.concatenate([ends, cuts]), kind="stable")
-        bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.union1d would take ten times as long, because it hashes the positions
+        # `np.union1d` would take ten times as long, because `np.union1d` hashes the positions.
+        bounds = bounds[np.diff(bounds, prepend=-1) > 0]
         documents = np.searchsorted(ends, bounds[:-1], side="right") - 1
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "pack")[documents], bounds[:-1] - ends[documents])
         values = [tokens, *(read_aligned(chunk, name, (self.column, ends), "pack") for name in self.aligned)]

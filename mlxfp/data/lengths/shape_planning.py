@@ -1,7 +1,7 @@
-"""Planning of batch shapes. Few shapes are better, because MLX compiles a program per shape, but they should need little padding.
+"""Planning of batch shapes. Batches should have few shapes, because MLX compiles a program per shape, and little padding.
 
 Stages and collators declare possible shapes before data is read: stages by `Traits.longest_row` and `Traits.groups`, collators by the
-methods of `Padding`. If a stage or collator declares none, an epoch is run, and its rows, groups or batches are measured.
+methods of `Padding`. If a stage or collator declares no shapes, an epoch is run, and its rows, groups or batches are measured.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     """
     check_positive(shapes=shapes, pad_multiple=pad_multiple)
     rows = np.array([*lengths])
-    if rows.dtype.kind not in "iu" or rows.min() < 0:  # an empty list becomes an array of floats
+    if rows.dtype.kind not in "iu" or rows.min() < 0:  # NumPy converts an empty list to an array of floats.
         raise ArgumentError(f"shape_plan needs the lengths of at least one row, integers of at least 0, got {rows!r:.80}.")
     padded = np.maximum(1, -(-rows.astype(np.int64) // pad_multiple)) * pad_multiple
     distinct, counts = np.unique(padded, return_counts=True)
@@ -116,7 +116,7 @@ def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, 
 
 
 def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
-    """Return what the stages declare: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
+    """Return the shapes declared by stages: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
     datasets = children(dataset.source)
     facts = tuple(fact for child in datasets for fact in _facts(child)) if datasets else (Groups(),)
     for index, stage in enumerate(dataset.stages):
@@ -188,7 +188,7 @@ def _stages(dataset: Dataset[Any]) -> Iterator[Stage]:
 def _measured_shapes(collator: Any, dataset: Dataset[Any]) -> Iterator[tuple[int, int]]:
     for batch in read_all(dataset, reader="batch_shapes"):
         ids = batch.get("input_ids")
-        if ids is None or ids.ndim < 2:  # anything but an array [B, L]
+        if ids is None or ids.ndim < 2:  # `input_ids` is missing, or is not an array [B, L].
             raise PipelineError(
                 f"batch_shapes needs an array input_ids [B, L] in every batch, got {', '.join(batch) or 'none'} from {brief(collator)}. "
                 "Rename the array of tokens."
@@ -202,7 +202,7 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below` holds for each distinct length the number of shorter rows, and at the end the number of all rows.
     """
     count = len(distinct)
-    # Number of tokens of the rows up to each length, if all of these rows are padded to this length.
+    # For each length, total number of tokens if all rows up to this length are padded to this length.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
@@ -214,7 +214,8 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    for choice in reversed(choices):  # The index is never 0: each additional length saves padding while distinct lengths remain.
+    # The index is never 0: as long as there are more distinct lengths, each additional padded length saves padding.
+    for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]
     return least

@@ -1,4 +1,4 @@
-"""Access to token columns, which hold lists of integers, as NumPy arrays."""
+"""Functions that read token columns (lists of integers) as NumPy arrays."""
 
 from collections.abc import Sequence
 
@@ -71,9 +71,10 @@ def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np
 
 
 def read_aligned(chunk: RecordBatch, name: str, tokens: tuple[str, Ends], stage: str) -> pa.Array:
-    """Return the concatenated values of the column `name`, which has one value per token. `tokens` is (name, row bounds) of the tokens.
+    """Return the concatenated values of the column `name`, which has one value per token.
 
-    Raises `DataError` for a row with a null list, or with another number of values than tokens.
+    The argument `tokens` is a pair: name and row bounds of the token column. Raises `DataError` for a row with a null list, or with more or
+    fewer values than tokens.
     """
     values, ends = read_lists(column_without_nulls(chunk, name, stage))
     check_same_lengths(tokens, (name, ends), chunk, stage)

@@ -54,7 +54,7 @@ def windows(
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-# Maximum number of tokens in an output chunk. Needed because overlapping windows have many more tokens than the input.
+# Maximum number of tokens in an output chunk. A limit is needed, because overlapping windows have many more tokens than the input.
 _TOKENS_AT_ONCE = 1 << 20
 
 
@@ -62,9 +62,9 @@ _TOKENS_AT_ONCE = 1 << 20
 class _Windows(Stage):
     """Stage that cuts a stream of tokens into windows.
 
-    The state is (stream, covered). `stream` holds the tokens still needed, and `covered` is the number of tokens at the start of
-    `stream` that an earlier window already contains. A stream has a row per document: the remaining tokens of the document, and the
-    number of tokens removed before them.
+    The state is (stream, covered). `stream` holds the tokens still needed. `covered` is the number of tokens at the start of `stream` that
+    an earlier window already contains. A stream has a row per document: the remaining tokens of the document, and the number of tokens
+    already removed from its start.
     """
 
     _length: int

@@ -37,7 +37,7 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of `stream`. The order of the rows differs in each epoch."""
+        """Traits of the dataset `stream`. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:
@@ -139,7 +139,7 @@ class _Open:
     """Reader of an open file, with buffered rows and a cursor. The reader is mutable, so a dataset never stores one."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # The cursor is before the buffered rows of the file.
+        self.number, self.cursor = number, cursor  # cursor before the buffered rows of the file
         self.buffered: Any = None  # buffered rows
         self._cursor_after: Any = cursor  # cursor after the buffered rows of the file
         self._joined = len(mixture.read_parts) > 1

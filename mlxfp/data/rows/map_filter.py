@@ -214,7 +214,7 @@ class _MapChunks(_UserFunction, RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
-        # Skip empty chunks, which a filter can leave: a user function need not handle a chunk without rows.
+        # Empty chunks, which a filter can leave, are skipped: a user function need not handle a chunk without rows.
         if self._schema is not None and not chunk.num_rows:
             return with_hidden_of(no_rows(self._schema), chunk)
         result = self.function(visible(chunk))

@@ -1,4 +1,4 @@
-"""Functions that join datasets: one after the other, one item each in turn, or in proportion to weights."""
+"""Functions that join datasets: end to end, with one item from each dataset in turn, or in proportion to weights."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -145,7 +145,10 @@ class _Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the number of the first data source of a dataset, counted over all joined datasets."""
+        """Return the number of data sources in the datasets before dataset `index`.
+
+        The number identifies the first data source of this dataset.
+        """
         return self._first_leaves[index]
 
     @cached_property
@@ -204,7 +207,7 @@ class _Gathered(Task):
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # index of the dataset to which each part belongs
-    leaves: tuple[int, ...]  # number of the first data source of each part's dataset
+    leaves: tuple[int, ...]  # number of the first data source in the dataset of each part
     order: Indices  # final order of the concatenated rows
 
     @property
@@ -281,22 +284,22 @@ class Mix(_Joined):
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return the amounts that each dataset has given before a position, int64[2, N].
+        """Return how much each dataset has given before a position, int64[2, N].
 
-        Row 0 counts items or tokens (depending on `by`), row 1 counts items.
+        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the amounts that each dataset gives in a chunk, int64[2, N].
+        """Return how much each dataset gives in a chunk, int64[2, N].
 
-        Row 0 counts items or tokens (depending on `by`), row 1 items.
+        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
         """
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Return the amount for which each item of a chunk counts: its number of tokens with `by="tokens"`, otherwise 1. int64[N]."""
+        """Return the amount of each item of a chunk, int64[N]: its number of tokens with `by="tokens"`, otherwise 1."""
         if self.traits.level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
@@ -344,7 +347,7 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of this reader: amount given, items given, passes and cursor."""
+        """Progress of this reader: the amount given, the number of items given, the number of passes, and the cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:

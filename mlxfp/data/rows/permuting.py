@@ -13,7 +13,7 @@ _ROUNDS = 4  # Number of rounds of the Feistel network. Four rounds give a pseud
 
 
 def permute(indices: Indices, *, count: int, key: int) -> Indices:
-    """Return the original indices of the rows `indices` of a randomly permuted table with `count` rows: int64[N].
+    """Return the original row for each position in `indices` of a random permutation of `count` rows: int64[N].
 
     Up to 2**20 rows, the permutation is uniform (Fisher-Yates with NumPy's Philox generator). For more rows, a Feistel network permutes the
     pairs (i // b, i % b) with b near the square root of `count`. The network is applied again while the result is out of range (cycle

@@ -16,7 +16,7 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-# Number of epochs that count as an endless repeat. An outer repeat starts its next pass after this number, with new row keys.
+# Number of epochs of an endless repeat. After this number of epochs, an outer repeat starts its next pass, with new row keys.
 FOREVER = 2**32
 
 

@@ -22,7 +22,8 @@ _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 
 # Number of rows in the first chunk, from which the row size is measured.
 # The number of rows in the first chunk is also the minimum for all chunks, because data shared by several rows count several times.
 _FIRST_ROWS = 4
-# Number of row references (16 bytes each) in a chunk. A chunk costs 150 us, which would be 5 % of the time with 4,096 small rows.
+# Number of row references (16 bytes each) in a chunk.
+# Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
 _REFERENCES_AT_ONCE = 1 << 15
 _GROWTH = 4  # Maximum growth from one chunk to the next, so that an increasing row size is noticed in time.
 _MEASURED_ONCE_IN = 16  # Only every 16th chunk is measured, because workers cannot start the next chunk during a measurement.
@@ -53,12 +54,12 @@ class View(Wrapper):
         """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return a stage that produces the rows of this view from a stream. Returns None if `in_order` reads the stream."""
+        """Return a stage that selects the rows of this view from a stream. Return None if the method `in_order` needs no such stage."""
         return None
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Wrapped dataset followed by the stage of `streamed`, for a dataset without random access."""
+        """Dataset that is read if the wrapped dataset has no random access: the wrapped dataset with the stage of `streamed`."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
@@ -77,7 +78,7 @@ class View(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits with the cost and the in-memory table of the wrapped dataset."""
+        """Traits of the view. The cost and the in-memory table depend on the wrapped dataset."""
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
@@ -94,7 +95,7 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows in the first chunk. Small, unless an in-memory table shows the size of the rows."""
+        """Number of rows in the first chunk. The number is small, unless an in-memory table shows the size of the rows."""
         table = self.in_table()
         chunks = () if table is None else table.holder.rows.chunks
         return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
@@ -126,9 +127,10 @@ class View(Wrapper):
             first = stop
 
     def in_table(self) -> InTable | None:
-        """Return the table in memory that holds the rows, or None if the view changes rows or the dataset is not a table in memory.
+        """Return the in-memory table that holds the rows.
 
-        The returned `InTable` also has a source of references to table rows, in the order of this view.
+        Returns None if the view changes rows, or if the dataset is not a table in memory. The returned `InTable` also has a source that
+        yields references to table rows, in the order of this view.
         """
         dataset = self.dataset
         unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
@@ -143,7 +145,7 @@ class View(Wrapper):
 
 @frozen(repr=False)
 class _RowReferences(Wrapper):
-    """Source of references to the rows of the table behind a view. A reference is a pair (`__row__`, `__epoch__`)."""
+    """Source that yields references to table rows in the order of a view. A reference is a pair (`__row__`, `__epoch__`)."""
 
     view: View
 
@@ -166,13 +168,13 @@ class _RowReferences(Wrapper):
 
 @frozen(repr=False)
 class ByPosition(View):
-    """View that selects rows by their place in the dataset. After a shuffle, the selected rows differ in each epoch."""
+    """View that selects rows by their index in the dataset. After a shuffle, the selected rows differ in each epoch."""
 
     redraw: bool = field(default=False, eq=False, kw_only=True)  # True if the user intends different rows in each epoch.
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: after a shuffle, rows differ between epochs. `redraw` states that this is intended."""
+        """Traits of the view. After a shuffle, rows differ between epochs. `redraw=True` states that different rows are intended."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

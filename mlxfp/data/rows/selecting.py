@@ -22,7 +22,7 @@ from mlxfp.support.checks import check_columns, check_integer, check_text, check
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
-if TYPE_CHECKING:  # type variables with defaults need Python 3.13 or typing_extensions
+if TYPE_CHECKING:  # Type variables with defaults need Python 3.13 or the package typing_extensions.
     import typing_extensions
 
     Valid_co = typing_extensions.TypeVar("Valid_co", covariant=True, default=Dataset[Any] | None)
@@ -268,9 +268,9 @@ class _Split(View):
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return for each row the index of its part."""
+        """Return the index of the part of each row."""
         if self.group is not None:
-            assert values is not None  # `members` reads `values` if `group` is set
+            assert values is not None  # If `group` is set, the method `members` has read the values.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
@@ -303,7 +303,7 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return for each value the index of its part, chosen by a hash of the value."""
+    """Return the index of the part of each value, chosen by a hash of the value."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 

@@ -94,7 +94,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-        # On a stream, a resume position contains buffered rows.
+        # On a stream, a resume position contains buffered rows of the stream.
         return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)
 
     def schema(self) -> Schema:

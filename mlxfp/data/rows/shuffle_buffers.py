@@ -18,8 +18,8 @@ from mlxfp.support.randomness import fold_into_rows
 class ShuffleBuffer(Stage):
     """Stage that shuffles rows with a buffer for `buffer` rows.
 
-    The state is (pool, slots). The pool is a list of record batches with the buffered rows. `slots` holds the pool row in each slot of the
-    buffer.
+    The state is (pool, slots). The pool is a list of record batches with the buffered rows. The array `slots` holds, for each slot of the
+    buffer, the index of its row in the pool.
     """
 
     seed: int
@@ -53,7 +53,7 @@ class ShuffleBuffer(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits: the number of rows stays the same, the order differs in each epoch."""
+        """Traits of the shuffle: the number of rows stays the same, and the order differs in each epoch."""
         notes = (f"buffers {self.buffer:,} rows; memory holds up to about twice as many",)
         return Traits(reorders=True, draws=True, length=identity, longest_row=identity, notes=lambda: notes)
 
@@ -84,7 +84,7 @@ def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
 def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
     """Append a chunk to the pool. Small chunks are merged, because every chunk in the pool makes each step slower.
 
-    A chunk only absorbs chunks that are at most as large, so each row is copied only a few times.
+    A chunk is merged only with chunks that are at most as large, so each row is copied only a few times.
     """
     while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]

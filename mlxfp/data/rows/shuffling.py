@@ -57,7 +57,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # `split` and the notebook views skip sources that only reorder rows, and work on the dataset inside.
+    permutes = True  # For a source that only reorders rows, `split` and the notebook views work on the dataset inside the source.
 
     @property
     def traits(self) -> SourceTraits:

@@ -53,7 +53,7 @@ def open_files(folder: Path, manifest: Manifest) -> tuple[list[pa.ipc.RecordBatc
 
 
 def check_hash(file: FileStamp) -> None:
-    """Raise `ArrowInvalid` if a file does not have its hash in the manifest. A damaged offset could make Arrow read outside the file."""
+    """Raise `ArrowInvalid` if the hash of a file differs from the manifest. A damaged offset could make Arrow read outside the file."""
     if not has_hash(file.path, file.size, file.modified, file.hash or ""):
         raise pa.ArrowInvalid(f"the SHA-256 hash of {Path(file.path).name} differs from the manifest")
 

@@ -123,7 +123,7 @@ class _Stored(Wrapper):
             same_items=True,
             reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            taken_in=frozenset({"threads"}),  # Threads only, because each worker process would need a copy of all rows.
+            taken_in=frozenset({"threads"}),  # Only threads are possible, because each worker process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
@@ -354,7 +354,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # Delete the files: a corrected pipeline has another fingerprint and cannot use them.
+            out.clear()  # The files are deleted, because a corrected pipeline has another fingerprint and cannot use these files.
             raise
 
 

@@ -1,4 +1,4 @@
-"""Stage `on_error`, which skips failed rows, and an exact list of the skipped rows."""
+"""Stage `on_error`, which skips failed rows, and the function `skipped_rows`, which lists all skipped rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-# This many rows may fail at any rate, because two failures in the first hundred rows say little about a million rows.
+# Number of rows that may always fail. Two failures in the first hundred rows say little about the rate in a million rows.
 FORGIVEN = 10
 
 
@@ -172,13 +172,16 @@ class OnError(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits with a note for `explain` on skipped rows."""
+        """Traits of the stage, with a note for `explain` about skipped rows."""
         return Traits(
             longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.max_rate:.2%} of the rows",)
         )
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
-        """Raise `DataError` if too many rows had failed at any of the row counts `seen`. `entries` lists the failed rows."""
+        """Raise `DataError` if more than `max_rate` of the rows, and more than 10 rows, had failed at any time.
+
+        The argument `entries` lists all failed rows. The argument `seen` holds the number of rows read up to each new failure.
+        """
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.max_rate * seen))
         if len(beyond):

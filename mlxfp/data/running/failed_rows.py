@@ -25,7 +25,7 @@ from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # maximum number of characters in the reason of a failed row
-_ROWS_RETRIED = 256  # Number of rows read at once by index after the source has failed. Small, because rows may be large.
+_ROWS_RETRIED = 256  # Number of rows read at once by index after the source has failed. The number is small, because rows may be large.
 
 
 @frozen
@@ -59,7 +59,10 @@ class MarkFailed(Hooks):
         )
 
     def _reading(self, source: Source, calls: SourceCalls) -> Read:
-        """Return a read function. If the source fails and has random access, rows are read by index, and unreadable rows are marked."""
+        """Return a function that reads the source.
+
+        If reading in order fails and the source has random access, the function reads rows by index and marks unreadable rows.
+        """
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             _check_reserved(source)
@@ -84,7 +87,7 @@ class MarkFailed(Hooks):
         return read
 
     def take(self, source: Source) -> Any:
-        """Return a take function that marks unreadable rows of a data source."""
+        """Return a function that reads rows of a data source by index and marks unreadable rows."""
         _check_reserved(source)
         inner = source.take
 
@@ -123,7 +126,7 @@ class MarkFailed(Hooks):
         return infer
 
     def step(self, step: Step) -> Any:
-        """Run a stage that treats each row alone on the valid rows. Mark the rows on which the stage fails."""
+        """Run a stage on the valid rows, and mark the rows on which the stage fails. The stage must treat each row alone."""
         call = super().step(step)
         if not self._watches(step):
             return call
@@ -134,7 +137,10 @@ class MarkFailed(Hooks):
             return state, (concat_chunks(out),) if step.stage.traits.row_wise else out
 
         def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
-            """Run the stage on a whole chunk. If the stage fails, run it on each half, because chunk boundaries have no meaning."""
+            """Run the stage on a whole chunk. If the stage fails, run the stage on each half of the chunk.
+
+            A chunk may be halved, because chunk boundaries have no meaning.
+            """
             errors = _errors(chunk, step.text)
             if not _any(errors):
                 try:
@@ -158,18 +164,21 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Yield the remaining rows of a stage at the end, marked as valid."""
+        """At the end of the data, yield the remaining rows of a stage, marked as valid."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
     def _watches(self, step: Step) -> bool:
-        """Return True if failures of a stage are marked. False for stages that group rows, because no row can be removed from a group."""
+        """Return True if failures of a stage are marked.
+
+        Returns False for stages that group rows, because no row can be removed from a group.
+        """
         return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 @frozen(eq=False)
 class _Marked:
-    """Source whose `take` marks unreadable rows."""
+    """Source whose method `take` marks unreadable rows."""
 
     hooks: MarkFailed
     source: Source
@@ -215,7 +224,10 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
 
 
 def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
-    """Return the valid rows without the error column, and the failed rows with the error column, or None if no row failed."""
+    """Return the valid rows without the error column, and the failed rows with the error column.
+
+    The second value is None if no row failed.
+    """
     errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None

@@ -14,12 +14,12 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Exception of a file job if a stage keeps rows for the next chunk. `write` then writes the files in order."""
+    """Error of a file job in which a stage keeps rows for the next chunk. `write` then writes the files in order."""
 
 
 @frozen(eq=False)
 class TaskSequence(Task):
-    """Task that reads several tasks one after the other."""
+    """Task that consists of several tasks, which are read one after the other."""
 
     tasks: tuple[Task, ...]
 
@@ -37,7 +37,7 @@ class TaskSequence(Task):
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """Job that reads the tasks of a file, runs the stages and writes the file."""
+    """Job that reads the source rows of a file, runs the stages and writes the file."""
 
     out: WrittenFolder = field(kw_only=True)
     index: int = field(kw_only=True)

@@ -107,7 +107,10 @@ class _Lifted:
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
-        """Return the rows of the recipe, in the same type of table as `table`. `offset` is the index of the first row in the whole data."""
+        """Return the rows that the recipe makes from `table`, as a table of the same type.
+
+        `offset` is the index of the first row in the whole data.
+        """
         input_table, convert_back = _as_table(table)
         whole = input_table if isinstance(input_table, pa.Table) else _checked(input_table)
         rows, ready = whole, self.plans.get(whole.schema)
@@ -134,11 +137,11 @@ class _Lifted:
     def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
         plan = dataset.plan
-        # Leave out the table: the plan outlives this call and must not keep the table in memory.
+        # The plan outlives this call and must not keep the table in memory, so the table is left out.
         return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
-        """Return the row numbers and the row keys."""
+        """Return the row number and the row key of each row of a table."""
         if self.key is not None:
             if offset is not None:
                 raise ArgumentError(f"lift numbers rows by key or by offset, got key={self.key!r} and offset={offset}. Give only one.")
@@ -173,7 +176,7 @@ class _Lifted:
 class _Ready:
     """Plan for one input schema, with the output schema.
 
-    `cast` is the schema to which the input is converted for random access, or None.
+    If column types of the input lack random access, `cast` is a schema with other types. Otherwise `cast` is None.
     """
 
     plan: Plan
@@ -216,7 +219,7 @@ class _Table(Source):
 
 @frozen
 class _Declared(Hooks):
-    """Hooks that raise an error for an inferred schema, because other rows could give another schema."""
+    """Hooks that raise an error for a stage without a declared schema. A schema inferred from some rows may not fit other rows."""
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         inner = super().infer(stage, place)
@@ -241,7 +244,7 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Return a table that `from_table` has checked and converted to column types with random access."""
+    """Check a table with `from_table`. Return the table with column types that have random access."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 
@@ -251,7 +254,7 @@ def _works_by_row(part: Any) -> bool:
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
-    """Return row numbers and row keys from a key column. If the keys cannot be row numbers, rows are numbered from 0."""
+    """Return row numbers and row keys from a key column. The numbers are 0, 1, 2, ... if the keys are no valid row numbers."""
     values = decoded(column.combine_chunks())
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
@@ -272,7 +275,7 @@ def _digest(value: bytes) -> int:
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:
-    """Return the row key of each row number in epoch 0."""
+    """Return the row keys of epoch 0 for the given row numbers."""
     return fold_in_rows(fold_in(0, 0), numbers)
 
 

@@ -37,7 +37,7 @@ class Meter:
             self.seconds, self.rows, self.items = self.seconds + seconds, self.rows + rows, self.items + items
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function and add its run time."""
+        """Call a function and add its run time to the counter."""
         begin = perf_counter()
         try:
             return function(*arguments)
@@ -83,12 +83,13 @@ class QueueMeter:
 
     def reset(self) -> None:
         self.asked, self.ready = 0, 0
-        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0  # Seconds of elapsed time, of work by all workers, and of CPU time of all workers.
+        # Totals in seconds: elapsed time, working time of all workers, and CPU time of all workers.
+        self.wall, self.busy, self.cpu = 0.0, 0.0, 0.0
 
     def watch(self, ready: int) -> None:
         """Record the number of items that are ready when the consumer requests an item."""
         self.asked, self.ready = self.asked + 1, self.ready + ready
 
     def worked(self, wall: float, busy: float, cpu: float) -> None:
-        """Add elapsed seconds, seconds of work by all workers, and their CPU seconds."""
+        """Add to the totals: the elapsed seconds, the working seconds of all workers, and the CPU seconds of all workers."""
         self.wall, self.busy, self.cpu = self.wall + wall, self.busy + busy, self.cpu + cpu

@@ -38,7 +38,7 @@ class Pool(ABC):
     def __init__(self, workers: int) -> None:
         """Create a pool that has not measured any work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of this work.
+        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of all workers during this time.
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Pool(ABC):
 
 @define(eq=False)
 class _Entry:
-    """Job sent to the workers: futures of its pieces, and `begun`, the index of the first row not yet sent."""
+    """Job sent to the workers. `futures` has a future for each piece of the job. `begun` is the index of the first row not yet sent."""
 
     job: Job
     after: Position
@@ -98,7 +98,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces: a job has one chunk without workers, and cursors must be the same.
+    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces, so that chunks and cursors are the same as without workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -261,7 +261,7 @@ class Threads(Pool):
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in a thread, with the context variables of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # no workers inside a worker: waiting for other workers could cause a deadlock
+        context.run(RUNNER.set, None)  # A worker gets no workers: waiting for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:

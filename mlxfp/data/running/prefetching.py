@@ -35,7 +35,7 @@ _POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Pro
 def prefetch(
     depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
 ) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items ahead in a background thread, if wanted with several workers. Before `batch`, items are chunks.
+    """Prepare up to `depth` items ahead in a background thread, optionally with several workers. Before `batch`, items are chunks.
 
     With `workers` > 1 or `kind="processes"`, workers run all earlier stateless work: reading files with one example each (images, sounds),
     `map`, `filter`, `template`, `tokenize` and similar stages. This includes work before a shuffle or mixture, and while `cache` writes its
@@ -101,7 +101,7 @@ class Prefetch(Wrapper):
         def stop() -> None:
             nonlocal stopped
             line.close()
-            if pool is not None:  # Close the pool before `join`: the thread may be waiting for the pool.
+            if pool is not None:  # The pool is closed before `join`, because the thread may be waiting for the pool.
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -139,7 +139,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # the same error is reported by other lines of `explain`
+        with suppress(MlxfpError, OSError):  # Other lines of `explain` report the same error.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")

@@ -55,7 +55,7 @@ class Processes(Pool):
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # maps the id of a shared value to the value and its file name
+        self._shared: dict[int, tuple[Any, str]] = {}  # maps the id of a shared object to the object and its file name
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
@@ -131,7 +131,7 @@ class Processes(Pool):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # Choose the number after `dumps`, because `dumps` may share values nested in this value.
+            name = f"shared-{len(self._shared)}"  # The number is chosen after `dumps`, which may share nested values.
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
@@ -164,7 +164,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
 
 @lru_cache(maxsize=1024)
 def _is_found(module: str) -> bool:
-    """Return True if a new process can import a module by name. False for a module created at run time."""
+    """Return True if a new process can import a module by name. Returns False for a module created at run time."""
     top = module.partition(".")[0]
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
 
@@ -257,7 +257,7 @@ def _is_running(process: int) -> bool:
 # --- functions that run in workers
 
 
-# Values used by several jobs, found by folder and file name. No lock, because a worker runs one job at a time.
+# Values used by several jobs, found by folder and file name. No lock is needed, because a worker runs one job at a time.
 _loaded: dict[tuple[str, str], Any] = {}
 
 
@@ -265,11 +265,11 @@ def _begin(folder: str) -> None:  # pragma: no cover  # would end the test proce
     """Prepare a worker process: ignore interrupts, and exit after the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
-    gc.disable()  # Garbage collection of imported objects would take a tenth of the start time. It is enabled again at the first job.
+    gc.disable()  # Without garbage collection, a worker starts faster by a tenth. The first job enables garbage collection.
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:  # When the parent process ends, the operating system assigns another parent.
+        while os.getppid() == parent:  # When the parent process ends, the operating system assigns another parent process.
             time.sleep(_LOOK)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

@@ -11,7 +11,7 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-# Seconds between messages to other ranks, at the start and at most. The first pauses are short, because a job may be short.
+# Seconds between messages to other ranks: first and longest pause. The first pauses are short, because a job may be short.
 _FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5
 _DIGITS = 8  # number of hexadecimal digits of a fingerprint that are sent as one number
 
@@ -24,19 +24,19 @@ class Peers(Protocol):
         """Index of this rank, and the number of ranks."""
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers that every rank has passed. Exits this process if a rank does not answer."""
+        """Send numbers to all ranks. Return the numbers of each rank. Exits this process if a rank does not answer."""
 
 
 class RankPool(Inline):
     """Pool of a rank that writes together with other ranks.
 
-    Jobs run in a thread, so that the main thread can exchange heartbeats with ranks.
+    Jobs run in a separate thread. The main thread can thus exchange heartbeats with the other ranks.
     """
 
     def __init__(self, peers: Peers) -> None:
         """Connect to the other ranks and start the thread."""
         super().__init__()
-        self.held = ExitStack()  # Resources opened in the thread of `meet`, which must also close them.
+        self.held = ExitStack()  # resources that are opened and closed in the thread of `meet`
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")
@@ -56,7 +56,7 @@ class RankPool(Inline):
     def meet(self, work: Callable[[], float]) -> list[float]:
         """Run `work` on every rank, wait for all ranks, and return the results of all ranks. A result is a number of at least 0.
 
-        If a rank fails, its error is raised on this rank. The other ranks stop before their next row with `RankError`.
+        A rank that fails raises its error. The other ranks then stop before their next row and raise `RankError`.
         """
         context = context_until(lambda: self._closed)
         future, pause = self._thread.submit(context.run, work), _FIRST_PAUSE

@@ -30,11 +30,11 @@ class Reached:
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
     """Yield the state of a run at the cursor, then the states of child datasets, outermost dataset first.
 
-    States are taken between the item of the cursor and the next item, or at the end after the last item. The position is after the source
-    chunk of the item. At most as much is read as a resumed run would read for its next item. Raises `CursorMismatchError` for a cursor of
-    another pipeline.
+    Stage states are taken just before the next item, or at the end of the data after the last item. The source position is after the chunk
+    of the last item. The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor
+    of another pipeline.
     """
-    iterate(dataset, cursor)  # called for its check: raises an error if the cursor belongs to another pipeline
+    iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     return _reached(dataset, cursor)
 
 

@@ -1,8 +1,8 @@
 """Function `write`, which computes the rows of a pipeline once and stores them in files with a manifest.
 
 If no stage has a state, each file holds the output of some source rows, and any worker can write any file. Otherwise, each file holds a
-number of output rows, and the files are written in order. `write` stores an entry for each finished file, so a killed run continues with
-the missing files.
+fixed number of output rows, and the files are written in order. `write` stores an entry for each finished file, so a killed run continues
+with the missing files.
 """
 
 import os
@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # Number of rows whose size is measured, then minimum and maximum number of rows per file.
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # number of rows for measuring the row size, minimum and maximum number of rows per file
 
 
 @explain_call
@@ -240,8 +240,8 @@ def _jobs(
 ) -> Iterator["tuple[int, WriteFile | None]"]:
     """Yield the index and the job of each file. The job is None for finished files and for files of other ranks.
 
-    The entry of a finished file holds the cursor at which the next file starts. After all files, finished files are checked, also by
-    workers, and each damaged file is yielded again with a job.
+    The progress entry of a finished file holds the cursor at which the next file starts. At the end, finished files are checked, if
+    possible by workers. Each damaged file is then yielded again with a job.
     """
     segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
@@ -277,7 +277,7 @@ def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs of each file and the cursor at the end of the file. A file covers `size` source rows."""
+    """Yield the jobs that produce the rows of each file, and the cursor at the end of the file. A file covers `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]

@@ -159,7 +159,7 @@ class WrittenFolder:
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Prepare the folder like `begin`. If some files are damaged, prepare the folder to write these files again."""
+        """Prepare the folder like the method `begin`. If some files are damaged, the damaged files will be written again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:

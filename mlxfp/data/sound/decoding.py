@@ -24,14 +24,14 @@ _UNKNOWN_LENGTH = (1 << 63) - 1  # number of samples that libsndfile reports for
 _UNKNOWN_SIZE = 0xFFFFFFFF  # size that a WAV file written to a pipe declares; the samples then fill the file up to its end
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
-)  # matches the declared and the actual number of bytes in libsndfile's log
+)  # pattern of the declared and the actual number of bytes in libsndfile's log
 _MAX_RESAMPLERS = 8
 
 _thread_local = threading.local()  # One set of resamplers per thread, because a resampler has a state.
 
 
 def check_installed(needed_by: str, *, resampling: bool) -> None:
-    """Raise `MissingExtraError` if the decoder package is missing, or with `resampling` the resampler package."""
+    """Raise `MissingExtraError` if the package for decoding is missing. `resampling=True` also checks the package for resampling."""
     optional("soundfile", extra="audio", needed_by=needed_by)
     if resampling:
         optional("soxr", extra="audio", needed_by=f"{needed_by}(rate=)")
@@ -81,7 +81,7 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # let libsndfile read the file
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller reads all other files with libsndfile.
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
@@ -109,7 +109,7 @@ def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
 
 
 def _resampler(old: int, new: int) -> Any:
-    """Return the resampler of this thread. Cached, because making a resampler takes as long as resampling one second of sound."""
+    """Return the resampler of this thread. The resampler is cached, because making one takes as long as resampling one second of sound."""
     resamplers: dict[Any, Any] = _thread_local.__dict__
     if (old, new) not in resamplers:
         if len(resamplers) >= _MAX_RESAMPLERS:
@@ -151,9 +151,10 @@ def _samples(file: Any) -> Floats:
 
 
 def _missing(file: Any, data: bytes, count: int) -> str | None:
-    """Describe what is missing at the end of a truncated file, or return None. Needed because libsndfile reads such files without an error.
+    """Describe what is missing at the end of a truncated file, or return None.
 
-    An MP3 file without a frame count cannot be checked, because libsndfile only estimates the length.
+    This check is needed, because libsndfile reads such files without an error. An MP3 file without a frame count cannot be checked, because
+    libsndfile only estimates the length.
     """
     if data[:4] == b"OggS":
         return _missing_of_pages(data)
@@ -169,7 +170,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
-        body = offset + _PAGE_HEADER + head[-1]  # the last byte is the number of segment sizes
+        body = offset + _PAGE_HEADER + head[-1]  # The last byte is the number of segment sizes.
         end = body + sum(data[offset + _PAGE_HEADER : body])
         if len(head) < _PAGE_HEADER or end > len(data):
             return "the last page of the stream is missing"
@@ -182,7 +183,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     return "the last page of the stream is missing" if offset == len(data) else f"there is no page at byte {offset:,}"
 
 
-_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: size of the header, offset of the checksum, flag of the last page
+_PAGE_HEADER, _CHECKSUM, _ENDS_STREAM = 27, 22, 4  # Ogg page: size of the header, offset of the checksum, and flag of the last page
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -192,9 +193,9 @@ def _ogg_checksum(page: bytes) -> int:
 
 
 def _missing_of_chunks(file: Any, data: bytes) -> str | None:
-    """Compare the sizes declared in a WAV or AIFF file with the file size.
+    """Compare the sizes declared in a WAV or AIFF file with the file size. Return a description of the missing samples, or None.
 
-    libsndfile's log is read last, because producing the log takes as long as decoding.
+    The log of libsndfile is read only if the sizes differ, because producing the log takes as long as decoding.
     """
     order, name = ("little", b"data") if data[:1] == b"R" else ("big", b"SSND")
     offsets = [4, data.find(name, 12) + 4]

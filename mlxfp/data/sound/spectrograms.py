@@ -72,9 +72,10 @@ class LogMel:
         return self.rate / 2 if self.high is None else self.high
 
     def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
-        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the frame boundaries, int64[B + 1].
+        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the boundaries between waveforms, int64[B + 1].
 
-        `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the boundaries between waveforms.
+        The boundaries of the result count frames. `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the
+        boundaries between waveforms, counted in samples.
         """
         counts = self._counts(ends)
         padded = self._padded(values, ends)
@@ -82,7 +83,7 @@ class LogMel:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
         out = np.empty((len(starts), self.mels), np.float32)
         rows = min(_FRAMES_AT_ONCE, max(1, -(-len(starts) // _VECTOR)) * _VECTOR)
-        buffer = np.zeros((rows, self.size))  # float64, because with float32 quiet bands next to loud bands are off by 0.005
+        buffer = np.zeros((rows, self.size))  # float64 is needed: with float32, quiet bands next to loud bands are off by 0.005
         power = np.empty((self.size // 2 + 1, rows), np.float32)
         for first in range(0, len(starts), rows):
             part = starts[first : first + rows]
@@ -109,9 +110,10 @@ class LogMel:
         return out
 
     def _sums(self, power: Floats) -> Floats:
-        """Return the power in each band, float32[mels, frames], from the power at each frequency, float32[size // 2 + 1, frames].
+        """Return the power in each band, float32[mels, frames].
 
-        Step k adds the k-th frequency of each band. Bands with fewer frequencies are left out of the step.
+        The argument `power`, float32[size // 2 + 1, frames], holds the power at each frequency. Step k adds the k-th frequency of each band
+        that has more than k frequencies.
         """
         positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
@@ -137,9 +139,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Output index of each band, and for each step of `_sums` the frequencies and weights [bands, 1].
+        """Precomputed indices and weights for `_sums`, with bands sorted by width, widest band first.
 
-        Bands are sorted by the number of frequencies, widest band first.
+        The first value is the sorted position of each band. The second value holds the frequencies and the weights, [bands, 1], of each
+        step.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -91,7 +91,7 @@ def _count_rows(file: FileStamp) -> int:
     with reading("Arrow IPC", file.path):
         if opened.is_stream:
             return sum(batch.num_rows for batch in opened.reader)
-        # decompress one column, enough to count rows
+        # One column is decompressed, which is enough to count rows.
         first = pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=[0]))
         return sum(first.get_batch(number).num_rows for number in range(first.num_record_batches))
 
@@ -119,7 +119,7 @@ class _ReadArrow(ColumnSource):
 
     @cached_property
     def index(self) -> Rows:
-        """Index for random access to all rows. Cached, because `take` is called often."""
+        """Index for random access to all rows. The index is cached, because `take` is called often."""
         files, whole = self.files(), self.whole_schema()
         for file in files:
             self.check_fit(file, whole, files[0])
@@ -143,7 +143,7 @@ class _Mapped:
 
     data: pa.Buffer
     reader: Any
-    is_stream: bool  # True for the stream format, which is read in order
+    is_stream: bool  # True for the stream format, in which record batches are read in order
 
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
@@ -189,7 +189,10 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
 
 
 def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
-    """Return True if all buffers of a batch lie in the mapped file. False for decompressed buffers and converted types."""
+    """Return True if all buffers of a batch lie in the mapped file.
+
+    Returns False if a buffer was decompressed or converted to another type.
+    """
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 

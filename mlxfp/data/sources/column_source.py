@@ -57,7 +57,10 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. None for a single file, or if a file with that many rows must be read to know."""
+        """Return the path of the file at a position. Returns None for a single file.
+
+        Also returns None for a position that may be the end of the file, if only reading the file can tell.
+        """
         files = self.files()
         number, group, _ = find_place(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -95,10 +98,11 @@ class ColumnSource(FileSource):
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
         """Raise `SchemaError` unless a file has all columns of `whole`, with types that convert without loss.
 
-        Columns that are declared or found by a scan may be missing. If the user selected columns, additional columns are ignored.
+        Columns that the user has declared, or that a scan has found, may be missing. If the user selected columns, other columns are
+        ignored.
         """
         check_partition(file.partition, file.path)
-        if file == first:  # `whole` is the schema of this file
+        if file == first:  # No check is needed: the schema `whole` comes from this file.
             return
         file_types, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
         file_types = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | file_types
@@ -199,7 +203,7 @@ def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
 def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
     """Return the columns of all files. The type of each column can hold the values of all files."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(source.header_of, files))  # read the headers in threads, before the loop below needs them
+        list(pool.map(source.header_of, files))  # Threads read the headers before the loop below needs the headers.
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
     paths: dict[str, str] = {}  # maps each column to the file that determined its current type
@@ -214,7 +218,7 @@ def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[
 
 
 def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
-    """Yield the chunks of a row group. Raise `ArrowInvalid` if the row group does not have the `rows` announced by the file header."""
+    """Yield the chunks of a row group. Raise `ArrowInvalid` if the number of rows is not `rows`, the number in the file header."""
     count = 0
     for chunk in chunks:
         count += chunk.num_rows

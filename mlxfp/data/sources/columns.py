@@ -48,7 +48,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
     """Raise `SchemaError` unless a file has the same column names as the first file, in any order."""
     if sorted(names) == sorted(expected):
         return
-    present, required = frozenset(names), frozenset(expected)  # sets for speed, because a file may have thousands of columns
+    present, required = frozenset(names), frozenset(expected)  # Sets are used for speed, because a file may have thousands of columns.
     missing, extra = ([name for name in expected if name not in present], [name for name in names if name not in required])
     texts = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
@@ -58,7 +58,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
 
 
 def as_types(schema: Any) -> Types:
-    """Return the types that the user declared as a tuple of (name, type). Empty for None and for `"scan"`."""
+    """Return the column types declared by the user, as a tuple of (name, type). The result is empty for None and for `"scan"`."""
     if schema is None or (isinstance(schema, str) and schema == SCAN):
         return ()
     if not isinstance(schema, Mapping):
@@ -73,7 +73,7 @@ def as_types(schema: Any) -> Types:
 
 def schema_argument(types: Types, *, scan: bool) -> str:
     """Return the argument `schema` of a reader as source code for a `repr`. Returns an empty string if nothing was declared."""
-    if scan:  # With "scan", the only declared types are JSON columns, shown in another argument.
+    if scan:  # With "scan", only JSON columns are declared. JSON columns are shown in the argument `json_columns`.
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
@@ -81,7 +81,7 @@ def schema_argument(types: Types, *, scan: bool) -> str:
 def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
     """Return the column type for a type that Arrow inferred. Dates and times become text.
 
-    A column of nulls takes the type `null`, or text if `null` is None.
+    The argument `null` is the type for a column of nulls. With `null=None`, a column of nulls becomes text.
     """
     if pa.types.is_null(kind):
         return pa.string() if null is None else null
@@ -115,8 +115,8 @@ def _may_round(column: pa.Array) -> bool:
     if pa.types.is_float64(kind):
         values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -LONGEST_EXACT and values.max(initial=0) < LONGEST_EXACT:
-            return False  # the usual case; the comparison with NaN is False as well
-        large = values[np.abs(values) >= LONGEST_EXACT]  # nulls may hide arbitrary numbers
+            return False  # This is the usual case. A column with NaN continues below, because comparisons with NaN are False.
+        large = values[np.abs(values) >= LONGEST_EXACT]  # A null may store an arbitrary number, which counts as well.
         return bool(np.isfinite(large).any())
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
         return _may_round(column.values)

@@ -30,8 +30,8 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
-_HEAD = 32  # bytes of a header that are checked for NUL characters
-_FEW = 20  # number of records compared with a header that does not fit
+_HEAD = 32  # number of header bytes that are checked for NUL characters
+_FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
 
@@ -137,10 +137,10 @@ class _ReadCsv(LineSource):
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
-        return pa.string() if common is None else common  # string holds every value as written
+        return pa.string() if common is None else common  # Text can hold every value as written.
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        names = dict.fromkeys(schema.names)  # dict instead of a list, for fast lookup among thousands of names
+        names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.
         for name, _ in self.types:
             if name not in names:
                 raise unknown_name(f"column of {path}", name, names)
@@ -198,7 +198,7 @@ class _ReadCsv(LineSource):
     def _other_delimiter(self, records: bytes) -> str | None:
         """Return a delimiter that splits the first two records into the same number of fields, at least two.
 
-        Returns None if there is none.
+        Returns None if no common delimiter does.
         """
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
@@ -209,7 +209,10 @@ class _ReadCsv(LineSource):
         return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
-        """Return the first invalid record with the reason. Slower than parsing, so called only after parsing has failed."""
+        """Return the first invalid record with the reason.
+
+        The search is slower than parsing and is therefore only used after parsing has failed.
+        """
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
         start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]
@@ -234,7 +237,7 @@ class _ReadCsv(LineSource):
         return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
 
     def _count_alike(self, data: bytes, count: int) -> bool:
-        """Return True if each of the next 20 records has `count` fields. False if no record follows."""
+        """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
         ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
         counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
         return counts == {count}

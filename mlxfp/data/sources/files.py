@@ -31,7 +31,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 BLOCK = 1 << 19  # Number of bytes in the first block of a file. The block is small, so that the first rows arrive soon.
 _GROWTH = 8  # The largest block is eight times the first block. Large blocks keep all threads of parsers busy.
-LARGEST_RECORD = 1 << 28  # maximum number of bytes; a longer record probably has an unclosed quote and would fill the memory
+LARGEST_RECORD = 1 << 28  # maximum size of a record in bytes; a larger record probably has an unclosed quote and would fill the memory
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def as_paths(path: Any) -> tuple[str, ...]:
 
 
 def show_call(call: str, paths: tuple[str, ...]) -> str:
-    """Return a call as text with the paths as first argument, such as `read_csv('a.csv')`."""
+    """Return the text of a reader call with the paths as first argument, such as `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
     text = repr(paths[0]) if len(paths) == 1 else repr(list(paths))
     shown = text if len(text) <= 120 else f"{text[:90]}...{text[-27:]}"
@@ -220,7 +220,10 @@ def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Posi
 
 
 def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return the file number, `at` and `rest` of a position made by `place`. Raises `CursorError` if the files have changed since then."""
+    """Return the file number, `at` and `rest` of a position made by `place`.
+
+    Raises `CursorError` if the files have changed since the position was made.
+    """
     if position is None:
         return 0, 0, 0
     match position:
@@ -280,11 +283,12 @@ def _damaged(error: Exception, path: str) -> DataError:
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
-    """Yield a file from byte `offset` on in blocks of whole records. Each block comes with the offset after the block, None for the last.
+    """Yield a file from byte `offset` on in blocks of whole records.
 
-    `cut` returns the number of leading bytes of its argument that are whole records. A block holds the whole records in the next `size`
-    bytes. Later blocks are up to eight times as large. If no record ends within the block, the number of bytes is doubled until a record
-    ends. The end of a block therefore depends only on its start. The last block may be empty.
+    Each block comes with the offset after the block. For the last block, the offset is None. The function `cut` returns the number of
+    leading bytes of its argument that are whole records. A block holds the whole records in the next `size` bytes. Later blocks are up to
+    eight times as large. If no record ends within the block, the number of bytes is doubled until a record ends. The end of a block
+    therefore depends only on its start. The last block may be empty.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.
@@ -318,7 +322,7 @@ def _grown(size: int, offset: int) -> int:
 
 
 def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
-    """Read from a stream until `start` and the new bytes have `size` bytes together, or the file ends."""
+    """Append bytes of a stream to `start` until the result has `size` bytes or the file ends. Return the result."""
     while len(start) < size and (data := read_bytes(stream, size - len(start), path)):
         start += data
     return start

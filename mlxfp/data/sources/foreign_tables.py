@@ -93,7 +93,7 @@ def _streamed(table: Any) -> pa.Table:
         return pa.table(table)
     except (*MISFITS, ValueError) as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
-            raise  # an error of the generator that produces the rows, not of the conversion
+            raise  # The error comes from the generator that produces the rows, not from the conversion.
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
         reason = ": ".join(map(str, error.args))
         raise SchemaError(
@@ -130,7 +130,7 @@ def _length(column: Any, name: str) -> int:
 
 
 def _to_array(column: Any, name: str) -> pa.Array:
-    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # left to `pa.array` below, which turns masked values into nulls
+    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # `pa.array` below turns masked values into nulls.
     # an array of NumPy, MLX or torch, not a column of a table library
     if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:
         column = as_numpy(column)

@@ -68,7 +68,10 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(dataset: Any) -> Any:
-    """Return the hash that `datasets` stores for a dataset, which needs no read of the data. Without such a hash, hash the data."""
+    """Return the hash that `datasets` stores for a dataset. Reading this hash needs no data.
+
+    If there is no stored hash, the data are hashed.
+    """
     known = getattr(dataset, "_fingerprint", None)
     return known if known is not None else fingerprint((dataset.data, dataset._indices, _transform(dataset)))  # noqa: SLF001  # no public name exists
 
@@ -81,7 +84,7 @@ def _transform(dataset: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHf(Source):
-    # Compared by hash instead of by table, because `datasets` pickles a memory-mapped table as a file name.
+    # Datasets are compared by hash, because `datasets` pickles a memory-mapped table as a file name.
     dataset: Any = field(eq=_table_identity)
     kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
     indexable = True
@@ -101,7 +104,7 @@ class _FromHf(Source):
 
     @property
     def chosen(self) -> pa.ChunkedArray | None:
-        """Indices in the underlying table of the selected rows, uint64[N]. None if all rows are selected."""
+        """Indices of the selected rows in the underlying table, uint64[N]. None if all rows are selected."""
         indices = self.dataset._indices  # noqa: SLF001  # no public name exists
         return None if indices is None else indices.column(0)
 
@@ -163,7 +166,7 @@ def _stream_identity(stream: Any) -> Any:
     fresh = _open_stream(stream, 0)
     try:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
-    except Exception as error:  # pickling can fail with any error, because a stream may hold any object
+    except Exception as error:  # Pickling can fail with any error, because a stream may hold any object.
         raise FingerprintError(
             f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {stream!r:.80}. Use functions and arguments "
             "that can be pickled, or load resources inside the functions."
@@ -188,7 +191,10 @@ class _FromHfStream(Source):
 
     @cached_property
     def inferred(self) -> Schema:
-        """Schema of the stream. Cached, because threads that read ahead must not read the first rows at the same time."""
+        """Schema of the stream.
+
+        The schema is cached, because threads that read ahead must not read the first rows at the same time.
+        """
         if self.stream.features is not None:
             stated = self.stream.features.arrow_schema
             return _with_features(_without_hf_types(stated.empty_table()).schema, stated.metadata)
@@ -249,7 +255,7 @@ def _is_exact(stream: Any) -> bool:
 def _without_hf_types(table: pa.Table) -> pa.Table:
     """Remove Arrow types and metadata that only `datasets` knows. Arrays of fixed shape become lists."""
     for index, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # Arrow's own tensor type is no ExtensionType in Python and stays
+        if isinstance(column.type, pa.ExtensionType):  # Arrow's own tensor type is no ExtensionType in Python and stays unchanged.
             pieces = [piece.storage for piece in table.column(index).chunks]
             table = table.set_column(index, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
@@ -274,6 +280,6 @@ def _says_more(feature: Any) -> bool:
     if not isinstance(feature, dict):
         return False
     kind = feature.get("_type", "Value")
-    if not isinstance(kind, str):  # not a feature class, but a struct with a field named _type
+    if not isinstance(kind, str):  # This is no feature class, but a struct with a field named `_type`.
         return any(map(_says_more, feature.values()))
     return kind not in _PLAIN or any(map(_says_more, feature.values()))

@@ -129,7 +129,10 @@ class _ReadJsonl(LineSource):
         return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
-        """Return the first invalid line with the reason. Slower than parsing, so called only after parsing has failed."""
+        """Return the first invalid line with the reason.
+
+        The search is slower than parsing and is therefore only used after parsing has failed.
+        """
         ends = [*(newline.end() for newline in re.finditer(rb"\n", data)), len(data)]
         start, end = first_failure(ends, lambda stop: self._parse_lines(data[:stop], schema))
         levels = depth(data[start:end])
@@ -137,7 +140,7 @@ class _ReadJsonl(LineSource):
             return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        # cut off Arrow's row number, which counts from the start of the block instead of the file
+        # Arrow's row number is cut off, because this number counts from the start of the block instead of the file.
         reason = str(error).partition(" in row ")[0]
         make_fault = _explain(line, known, reason, more_keys=schema is None)
         return (

@@ -35,10 +35,10 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # maximum number of columns for blocks of the usual size; assumes about 1 KB of data per column and block
+_WIDE = 500  # Maximum number of columns for blocks of the usual size. The number assumes 1 KB of data per column and block.
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # type of integer columns beyond float64 precision during a scan; has a common type with integers only
+_LONG = pa.decimal128(19, 0)  # Type of integers too long for float64 during a scan. Only integer types have a common type with this type.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -98,7 +98,10 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the offset of the first record whose value in column `name` has no common type with `kind`. 0 if the offset is unknown."""
+        """Return the offset of the first record whose value in column `name` has no common type with `kind`.
+
+        Returns 0 if the offset is unknown.
+        """
         return 0
 
     def schema(self) -> Schema:
@@ -130,7 +133,7 @@ class LineSource(FileSource):
         return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
     def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
-        """Return the end offsets of the records that become rows, int64[N], without parsing. Returns None if only parsing can tell."""
+        """Return the end offsets of the records that become rows, int64[N], without parsing. Return None if counting needs parsing."""
         return None
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -140,7 +143,10 @@ class LineSource(FileSource):
                 yield chunk, after
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield one task per block. A worker parses the block if the records can be counted beforehand, otherwise this function does."""
+        """Yield one task per block.
+
+        A worker parses the block if records can be counted beforehand. Otherwise this method parses the block.
+        """
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)
             task = ChunkTask(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
@@ -194,9 +200,9 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the block size for the given columns, at least `least`.
+    """Return the block size for a file with the given columns, at least `least`.
 
-    Blocks of rows with many columns are larger: for each column and block, Arrow needs a fixed time, as long as for parsing 500 bytes.
+    Files with many columns are read in larger blocks: for each column of a block, Arrow needs the time for parsing another 500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
@@ -221,7 +227,7 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
-    """Yield the files' blocks, parsed with inferred types, each with the path of its file. Yields at least one block."""
+    """Parse all blocks of the files with inferred types. Yield pairs of a parsed block and its file path, at least one pair."""
     return ((parse(source, block, None), block.path) for block in _every_block(source, files))
 
 
@@ -252,7 +258,10 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
 
 
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
-    """Infer the column types of a block. A column of several types has an entry for each type, or a fault for one value of mixed types."""
+    """Infer the column types of a block. A column with several types has one entry per type.
+
+    A single value of mixed types, such as a list of numbers and texts, gives a fault.
+    """
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}

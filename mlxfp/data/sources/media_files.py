@@ -23,7 +23,7 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 
-_FILES_AT_ONCE = 32  # Number of files per chunk. Small, because photographs are large and memory holds several chunks.
+_FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 
 
 @explain_call
@@ -120,7 +120,7 @@ class _MediaSource(Source):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Paths of the files relative to the folder, with /.
+        """Paths of the files relative to the folder, with / as separator.
 
         Cached, because `take` is called often and a folder may hold a million files.
         """
@@ -138,7 +138,7 @@ class _MediaSource(Source):
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """Map each class name to its label. Empty if the files are not in class folders."""
+        """Map each class name to its label. The mapping is empty if the files are not in class folders."""
         folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
         if folders and others:
@@ -176,7 +176,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # a copy of the source without the cached list, to list the files again
+        names = attrs.evolve(self).names  # A copy of the source has no cached list of files, so the files are listed again.
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:
@@ -184,7 +184,7 @@ class _MediaSource(Source):
 
     @cached_property
     def _before(self) -> str:
-        """Start of every path, joined with the relative path of a local file."""
+        """Path of a local folder, with a path separator at the end."""
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:

@@ -13,7 +13,7 @@ from mlxfp.data.sources.columns import Types, check_unique_names
 from mlxfp.support.arrow_types import decoded, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
-Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value as text; None for a missing value
+Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value. The value is text, or None for a missing value.
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -40,13 +40,16 @@ def partition_of(folders: Iterable[str]) -> Partition:
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # keep the text, which is not percent-encoded
+    except UnicodeDecodeError:  # The text is not percent-encoded and stays unchanged.
         return text
 
 
 @lru_cache(maxsize=64)
 def partition_types(partitions: tuple[Partition, ...]) -> Types:
-    """Return the names and types of all partition columns, in order. The type is int32 if all values are such numbers, otherwise string."""
+    """Return the names and types of all partition columns, in order.
+
+    The type of a column is int32 if all its values are 32-bit integers, otherwise string.
+    """
     values: dict[str, set[str | None]] = {}
     for name, text in (pair for partition in dict.fromkeys(partitions) for pair in partition):
         values.setdefault(name, set()).add(text)
@@ -70,7 +73,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """
     try:
         return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or a type without conversion from text
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # The value is invalid, or Arrow cannot convert text to the type.
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."
@@ -103,7 +106,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, texts: dict[str, str | None], 
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. "
             "Declare another type, or correct the value."
         ) from error
-    except pa.ArrowNotImplementedError as error:  # Arrow has no conversion between the types
+    except pa.ArrowNotImplementedError as error:  # Arrow has no conversion between the two types.
         raise SchemaError(
             f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
         ) from error
@@ -121,7 +124,7 @@ def _repeated(text: str | None, kind: pa.DataType, count: int, name: str, path: 
 
 @lru_cache(maxsize=64)
 def _constant(text: str, kind: pa.DataType, count: int, name: str, path: str) -> pa.Array:
-    """Return a column with `count` equal values. Cached, so that all chunks of a file share one array in random access."""
+    """Return a column with `count` equal values. The column is cached, so that all chunks of a file share one array in random access."""
     return stated(text, kind, name, path).take(pa.nulls(count, pa.int32()).fill_null(0))
 
 

@@ -16,10 +16,10 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, Mi
 from mlxfp.support.optional import optional
 
 # Number of bytes read ahead from a remote file. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops.
-# Less read-ahead would wait too often for an answer, about 50 ms from an object store.
+# With less read-ahead, reading would wait too often for an answer. An answer of an object store takes about 50 ms.
 _AHEAD = 1 << 22
 
-_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the first retry; each further wait is four times as long
+_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the second request; each further wait is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
 _PASSING = (408, 429)  # HTTP status codes that are retried like server errors: request timeout, too many requests
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
@@ -34,7 +34,7 @@ class FileStamp(NamedTuple):
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds, or for a remote file a hash of its version
+    modified: int  # modification time in nanoseconds, or for a remote file a hash of its version
     partition: Partition = ()  # partition columns from folder names such as `year=2024`
     hash: str | None = None  # SHA-256 hash in the manifest of the folder, if there is one
 
@@ -83,7 +83,7 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     """Return the contents of several files in a folder. The files are fetched concurrently if the file system supports this."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # read whole files; cat() without ranges would treat [ in a file name as a pattern
+    ends = [None] * len(names)  # Read whole files: `cat()` without ranges would treat [ in a file name as a pattern.
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
     read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
@@ -98,7 +98,7 @@ def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
-    sized = getattr(opened, "size", None) is not None  # the size is unknown if the server does not report it
+    sized = getattr(opened, "size", None) is not None  # The size is unknown if the server does not report the size.
     return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
 
 
@@ -106,7 +106,7 @@ class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Wrap the open file `file`, at offset 0. A call of `opens` opens the file again."""
+        """Store `file`, which is open at offset 0. A call of `opens` opens the file again."""
         self.file, self.opens, self.address = file, opens, address
         self.at, self.size = 0, int(file.size)
 
@@ -142,7 +142,7 @@ class _Retried(RawIOBase):
             self.file.seek(self.at)
             data: bytes = self.file.read(size)
         except Exception:
-            self.file.close()  # the next attempt opens the file again
+            self.file.close()  # The next attempt opens the file again.
             raise
         if len(data) < size:
             self.file.close()
@@ -168,7 +168,7 @@ class _Unsized:
 
 
 def _retried(call: Callable[[], A], location: str) -> A:
-    """Call a function, and repeat the call while its errors may be temporary. Raises `DataError` after the last attempt."""
+    """Call a function. Repeat the call if the error may be temporary. Raises `DataError` after the last attempt."""
     tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -188,7 +188,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return the underlying error. If a server gives no file size, fsspec reports a missing file whatever the cause."""
+    """Return the underlying cause of an error. If a server gives no file size, fsspec raises `FileNotFoundError` for every failure."""
     hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
     return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
 
@@ -261,7 +261,7 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
 
 
 def _named_folder(path: str) -> str:
-    """Return the path itself if it has no wildcard. Return the part before the first folder with a wildcard otherwise."""
+    """Return the path itself if the path has no wildcard. Otherwise return the part before the first folder with a wildcard."""
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 

@@ -17,7 +17,7 @@ _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
 # Number of rows in a chunk of small rows, and maximum size of a small row in bytes.
 # Tokenizers need some MB of text per chunk to keep all threads busy.
 _MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512
-ROWS_PULLED = 256  # Number of rows per chunk of an iterable. Small, because user code and remote streams may be slow.
+ROWS_PULLED = 256  # Number of rows per chunk of an iterable. The number is small, because user code and remote streams may be slow.
 
 
 def check_example(row: object, index: int) -> Example:

@@ -92,7 +92,10 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema: the key and the extensions in `columns`, or without `columns` the extensions in the first rows."""
+        """Return the schema: the key, and a column for each extension in `columns`.
+
+        Without `columns`, the extensions in the first rows are used.
+        """
         extensions = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
 
@@ -125,7 +128,10 @@ class _ReadTar(FileSource):
 
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
-        """Index of each archive, and the number of rows up to the end of each archive, int64[N]. Cached, because `take` is called often."""
+        """Index of each archive, and the number of rows up to the end of each archive, int64[N].
+
+        The indices are cached, because `take` is called often.
+        """
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             archives = tuple(map(_read_archive, progress.over(files)))
@@ -196,7 +202,7 @@ class _Archive:
 
     file: FileStamp
     keys: tuple[str, ...]
-    # maps an extension to byte offset and size of its file in each row, int64[N, 2]; -1 for a missing file
+    # Maps each extension to the byte offsets and sizes of its files, int64[rows, 2]. Missing files have the value -1.
     spans: dict[str, NDArray[np.int64]]
 
     def firsts(self) -> dict[str, str]:
@@ -272,7 +278,7 @@ def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
 class _Member(tarfile.TarInfo):
     """Header of a file in an archive.
 
-    Reading a damaged header raises an error, which `TarFile.next` would treat as the end of the archive.
+    A damaged header raises an error. Without this class, `TarFile.next` would treat a damaged header as the end of the archive.
     """
 
     @classmethod
@@ -287,9 +293,9 @@ _Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None
 
 
 def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive that belong to rows, each as (key, extension), header and bytes.
+    """Yield the files of an archive that belong to rows. An item is ((key, extension), header, bytes).
 
-    Bytes are None for unwanted extensions.
+    The bytes are None for an unwanted extension.
     """
     last = ""
     try:
@@ -312,7 +318,10 @@ def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) ->
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """Return key and extension of a file, as defined by WebDataset. None for a hidden file and for a file without an extension."""
+    """Return key and extension of a file, as defined by WebDataset.
+
+    Returns None for a hidden file and for a file without an extension.
+    """
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return (f"{folder}{slash}{stem}", extension.lower()) if stem and extension else None

@@ -47,7 +47,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    # the classes of PyTorch's IterableDataset also define __getitem__
+    # The classes of PyTorch's IterableDataset also define `__getitem__`.
     streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))
@@ -98,7 +98,7 @@ class _Items:
 
 
 def _identity(value: Any) -> Any:
-    """Return the data and the reading code of a dataset. A dataset inside, such as the dataset of a `Subset`, is included."""
+    """Return the data and the reading code of a dataset. An inner dataset, such as the dataset of a `Subset`, is included."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -129,7 +129,7 @@ class FromItems(Source):
 
     @cached_property
     def inferred(self) -> Schema:
-        """Schema declared by the user, or inferred from the first items. Cached, because `take` is called often."""
+        """Schema declared by the user, or inferred from the first items. The schema is cached, because `take` is called often."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:

@@ -51,7 +51,7 @@ class Caller:
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
-        # Encode each text alone: another added token overlaps a separator, or a text is normalized to the separator.
+        # Encode each text alone if another added token overlaps a separator, or if a text is normalized to the separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
@@ -75,7 +75,7 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return how many texts to join to one text."""
+    """Return the number of texts that are joined to one text."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 
@@ -108,7 +108,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _read_ids(encodings: Sequence[Any]) -> Ids:
-    lists = map(attrgetter("ids"), encodings)  # a lazy `map`, so that each list of ids is freed right after reading
+    lists = map(attrgetter("ids"), encodings)  # The `map` is lazy, so that each list of ids is freed right after reading.
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 

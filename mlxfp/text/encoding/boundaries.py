@@ -44,7 +44,7 @@ def _without(some: bytes, characters: bytes) -> bytes:
 
 @frozen
 class Cuts:
-    """Byte pairs that mark a cut: at most four pairs of (bytes before the cut, bytes after the cut).
+    """Byte pairs that mark a cut. `pairs` holds at most four pairs of (bytes before the cut, bytes after the cut).
 
     - `strict`: words must not end in white space.
     - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
@@ -60,7 +60,7 @@ class Cuts:
     def table(self) -> bytes:
         """Lookup table with an entry for each of 256 bytes.
 
-        Bit `i` is set if pair `i` allows the byte before a cut, bit `i + 4` if after a cut.
+        Bit `i` is set if pair `i` allows the byte before a cut. Bit `i + 4` is set if pair `i` allows the byte after a cut.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -84,7 +84,7 @@ _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_
 # The pattern of GPT-2 has no match that continues from a visible character to white space.
 # The pattern ends letters and digits before punctuation and vice versa, except for the apostrophe in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
-# After a match, the pattern of GPT-2 looks for white space, for which the end of a text has the same effect.
+# The pattern of GPT-2 also tests whether white space follows a match. The end of a text has the same effect as white space.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -126,7 +126,7 @@ def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | N
     """Return the cuts of the first pre-tokenizer that has known cuts. Later pre-tokenizers process the resulting splits separately."""
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        # No cuts: the scheme "first" adds a mark only to the first split of a text, but words encoded separately would each get a mark.
+        # No cut is safe: the scheme "first" adds a mark only to the first split of a text, but separate words would each get a mark.
         return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):

@@ -20,7 +20,8 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-# Flags of words: a row with a WHOLE word is encoded as a whole, a row with a HINTED word only if `spelled` matches the row.
+# Flag HINTED: a row with such a word is encoded as a whole if `spelled` matches the row.
+# Flag WHOLE: a row with such a word is always encoded as a whole.
 HINTED, WHOLE = 1, 2
 
 # Part of an RE2 character set: white space in any Unicode version or tokenizer, and therefore all invisible characters.
@@ -36,10 +37,10 @@ _JOINING = (
 
 @frozen
 class Rule:
-    """Cuts of a tokenizer, with patterns of words at which a cut may change the ids of the row.
+    """Cuts of a tokenizer, and regular expressions (RE2) for words at which a cut may change the ids of a row.
 
-    The patterns are regular expressions (RE2). A row is encoded as a whole if a normalized word matches `whole`, or if a word matches
-    `hinted` and the row matches `spelled`.
+    A row is encoded as a whole if a normalized word matches `whole`. A row is also encoded as a whole if a word matches `hinted` and the
+    row matches `spelled`.
     """
 
     cuts: Cuts
@@ -53,7 +54,7 @@ class Rule:
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return 0, `HINTED` or `WHOLE` for each word, uint8[N]."""
+        """Return the flag of each word, uint8[N]: `WHOLE`, `HINTED`, or 0 for an ordinary word."""
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
@@ -63,7 +64,10 @@ class Rule:
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word that does not meet the conditions of strict cuts, bool[N]. `seen` holds the normalized words."""
+        """Return True for each word that breaks a rule for words between strict cuts, bool[N].
+
+        The rules are described in `Cuts`. The argument `seen` holds the normalized words.
+        """
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -137,8 +141,8 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
     """Add patterns for added tokens that a cut may divide, or whose match depends on the neighbouring text.
 
-    For tokens that are matched before normalization, cuts inside the token do not depend on the context. Hence the longest part between two
-    cuts lies inside one word. For tokens that are matched in normalized text, the part before a cut ends a word.
+    A token that is matched before normalization has the same cuts in every text, so its longest part always lies inside one word. For a
+    token that is matched in normalized text, the part before a cut is always the end of a word.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:
@@ -152,7 +156,7 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
             continue
         text = normalizer.normalize_str(text)
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
-            return None  # No safe cuts: an empty token matches everywhere, and a combining character composes with the character before.
+            return None  # No cut is safe: an empty token matches everywhere, and a combining character joins the character before.
         data = text.replace(MARK, " ").encode()
         # Only the byte after a cut is tested, because normalization may change the byte before a cut.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0

@@ -35,7 +35,7 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
 # The limits below were tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
 _WORTH = 1 << 20  # Number of bytes before an engine is tried. Starting and testing an engine takes as long as encoding 3 MB word by word.
-_LEAST = 4 << 10  # Number of bytes below which Arrow and NumPy calls take as long as the tokenizer, so the tokenizer encodes the column.
+_LEAST = 4 << 10  # Number of bytes below which a column is encoded as a whole, because Arrow and NumPy calls would take longer.
 _FEW = 8  # Number of short texts up to which Python lists are faster than arrays.
 _FIRST = 1 / 16  # size of the first block as a share of the column
 _LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as a single block.
@@ -43,7 +43,7 @@ _LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two block
 _BLOCK = 8 << 20
 _NEW = 0.5  # Maximum share of new bytes in a block. A new word encoded alone takes 1.5 times as long as the same word inside a text.
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# Share of a column's bytes up to which new words are cached for later columns, if the tokenizer encodes the column as a whole.
+# If the tokenizer encodes a column as a whole, new words are cached for later columns, up to this share of the column's bytes.
 _LEARNED = 1 / 64
 
 
@@ -115,7 +115,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
 
 
 def describe_engine(tokenizer: Tokenizer) -> str:
-    """Describe the engine that encodes long columns, and why other engines do not. All installed engines are tested."""
+    """Describe which engine encodes long columns, and the reasons against the other engines. All installed engines are tested."""
     encoder = _encoder(tokenizer.json, tokenizer.engine)
     return str(choose(encoder.json, encoder.wanted))
 
@@ -135,7 +135,7 @@ def _encoder(json: str, wanted: EngineName) -> "_Encoder":
     return _Encoder(json, wanted, caller, None if rule is None else Memo(caller, rule))
 
 
-# otherwise a lock held by another thread during the fork would never be released in the child process
+# A lock that another thread holds during a fork would never be released in the child process, so all caches are cleared.
 os.register_at_fork(after_in_child=forget_words)
 
 

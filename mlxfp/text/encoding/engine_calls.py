@@ -26,7 +26,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # no error here, because the fallback reports an invalid text
+        if isinstance(error, Exception) or is_panic(error):  # None selects the fallback, which reports an invalid text.
             return None
         raise
     lengths = np.diff(ends)

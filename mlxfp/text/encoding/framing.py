@@ -29,7 +29,7 @@ _FIRST, _SECOND = 2**32 - 2, 2**32 - 1
 
 @frozen
 class Frame:
-    """Order of special ids and texts, with the token type (0 or 1) of each part."""
+    """Order of special ids and texts in a row, with the token type (0 or 1) of each part."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
@@ -64,7 +64,9 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return how many tokens of each text to keep, so that each row has at most `room` tokens: int64[N] per text.
+    """Return how many tokens of each text to keep, so that each row has at most `room` tokens.
+
+    The result is one array, int64[N], for each text.
 
     >>> [kept.tolist() for kept in fit([np.array([2, 9, 9]), np.array([9, 2, 9])], 7)]
     [[2, 5, 3], [5, 2, 4]]
@@ -84,10 +86,11 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row with special ids, and for pairs the token types (for single texts None), both list<int32>.
+    """Return the ids of each row including special ids, and the token types of each row.
 
-    All parts of all rows are copied in one step: special ids and texts are joined to one array, and each part is a slice of this
-    array. Single texts stored without gaps are copied by a faster function, in a third of the time.
+    Both results are list<int32>. The token types are None for single texts. All parts of all rows are copied in one step: special ids and
+    texts are joined to one array, and each part is a slice of this array. Single texts stored without gaps are copied by a faster function,
+    in a third of the time.
     """
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
@@ -123,7 +126,7 @@ def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
 
 
 def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
-    """Convert a few lists of ids to a column of list<int32>. Twice as fast as `pa.array`, which matters for single rows."""
+    """Convert a few lists of ids to a column of list<int32>. The function is twice as fast as `pa.array`, which matters for single rows."""
     values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
     inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
     return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])
@@ -137,7 +140,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
     if not len(lengths):
         return values[:0]
     total = int(lengths.sum())
-    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions as int32 if possible, which halves the memory traffic
+    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
     steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Differences between neighbouring positions: 1, except at the start of a slice.
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1

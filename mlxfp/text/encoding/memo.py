@@ -33,7 +33,7 @@ class Entries:
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of the given words."""
-        # positions as int32 if possible, which halves the memory traffic for each word of a column
+        # positions are int32 if possible, which halves the memory traffic for each word of a column
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
@@ -65,9 +65,9 @@ class Memo:
     ) -> Entries | None:
         """Return the entries of distinct words. New words are encoded and cached.
 
-        Returns None if the new words, and the rows that must be encoded as a whole, have more than `most` bytes together.
-        `lost(flags)` returns the bytes of these rows. If the result is None, only the first new words are cached, up to `learned`
-        bytes. Arrays returned earlier are never changed.
+        Returns None if more than `most` bytes must be encoded: the new words, and the rows that must be encoded as a whole. `lost(flags)`
+        returns the number of bytes in these rows. If the result is None, only the first new words are cached, up to `learned` bytes. Arrays
+        returned earlier are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

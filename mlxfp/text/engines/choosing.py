@@ -29,7 +29,7 @@ _LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest voca
 
 @frozen(eq=False)
 class Proved:
-    """Engine that returned the correct ids for the test texts of a tokenizer, with a `Gate` that selects the texts it may encode."""
+    """Engine that returned the correct ids for the test texts of a tokenizer. The `Gate` selects the texts that the engine may encode."""
 
     name: str  # name and version of the engine
     engine: Engine
@@ -81,7 +81,7 @@ class EngineStatus:
 
 
 def token_engines() -> tuple[EngineStatus, ...]:
-    """Return the installed token engines, fastest first. Empty without the extra `fast`.
+    """Return the installed token engines, fastest first. The result is empty without the extra `fast`.
 
     >>> all(engine.version for engine in token_engines())
     True

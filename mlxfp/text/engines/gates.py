@@ -17,7 +17,7 @@ from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
 _GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than one general pattern.
-_PIECE = 1 << 21  # Number of bytes processed at once. Results for more bytes would allocate new memory each time.
+_PIECE = 1 << 21  # Number of bytes processed at once. For more bytes, memory for the results would be allocated again each time.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 
 
@@ -63,12 +63,12 @@ class Gate:
 
 
 def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return for each byte position the row that contains it."""
+    """Return the index of the row that contains each byte position."""
     return np.searchsorted(ends, positions, side="right") - 1
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return the gate for the characters marked in `cleared` and the added tokens of a tokenizer."""
+    """Return a gate that accepts the characters marked in `cleared` and rejects the added tokens of a tokenizer."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:
@@ -77,5 +77,8 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer searches an added token in normalized text. A gate cannot find such tokens in the original text."""
+    """Return True if the tokenizer matches an added token against normalized text.
+
+    A gate searches only the original text and cannot find such tokens.
+    """
     return bool(normalizers) and any(token["normalized"] for token in added)

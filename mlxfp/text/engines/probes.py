@@ -12,7 +12,7 @@ from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import Engine
 from mlxfp.text.tokenizers.configuration import MARK
 
-_PIECES = 64_000  # Maximum number of vocabulary pieces in a test, evenly spaced, so that a test takes less than a second.
+_PIECES = 64_000  # Maximum number of vocabulary pieces in a test, evenly spaced in the vocabulary. A test takes less than a second.
 _LINE = 40  # number of pieces in each test text
 # Byte encoding of byte-level vocabularies. Visible Latin-1 bytes stand for themselves, and other bytes for characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -50,7 +50,7 @@ def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
     lines = [chosen[first : first + _LINE + 1] for first in range(0, len(chosen), _LINE)]
-    # In the joined texts, each piece follows once a space and once another piece.
+    # In the joined texts, each piece follows a space once and another piece once.
     joined = [" ".join(f"{second}{first}" for first, second in pairwise(line)) for line in lines]
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return [*_HARD, *_LETTERS, *joined, *tokens, *(f"a {token}b {token} " for token in tokens)]

@@ -35,7 +35,7 @@ def keep(kind: EngineKind, json: str, gate: Gate) -> None:
 def _proof(kind: EngineKind, json: str, gate: Gate) -> Path:
     """Return the path of the empty file that records a passed test.
 
-    The file name is a hash of everything that affects the result of the test, including its code.
+    The file name is a hash of everything that affects the test result, including the source code of this package.
     """
     build = f"{kind.build.__module__}.{kind.build.__qualname__}"
     parts = (kind.name, kind.version, build, hf.__version__, platform.system(), platform.machine(), *gate.refused, json)

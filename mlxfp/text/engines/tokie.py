@@ -26,7 +26,7 @@ _PIECE = 1 << 20  # number of bytes in a part of a column
 def _build(json: str) -> "_Tokie":
     if os.getpid() != _STARTED_IN:
         raise RuntimeError("threads of tokie do not survive a fork of the process")
-    with TemporaryDirectory() as folder:  # a temporary file, because tokie loads tokenizers only from files
+    with TemporaryDirectory() as folder:  # The temporary file is needed, because tokie loads tokenizers only from files.
         path = Path(folder, "tokenizer.json")
         path.write_text(json, encoding="utf-8")
         return _Tokie(optional("tokie", extra="fast", needed_by='engine="tokie"').Tokenizer.from_json(str(path)))

@@ -13,7 +13,10 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Field:
-    """Field of a pattern, which stands for the value of a column: `{name!conversion:spec}` of Python's format strings."""
+    """Field of a pattern, which stands for the value of a column.
+
+    A field is written as `{name!conversion:spec}`, like in Python's format strings.
+    """
 
     name: str
     conversion: str | None = None
@@ -37,7 +40,7 @@ Piece = str | Field
 
 @frozen
 class Phrase:
-    """Part of a pattern that is dropped as a whole, with the separator before the next phrase."""
+    """Part of a pattern that is kept or dropped as a whole. `end` is the separator before the next phrase."""
 
     pieces: tuple[Piece, ...]
     end: str
@@ -106,7 +109,7 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring texts and drop empty texts.
 
-    Needed because Python's parser yields `{{` separately and may divide separators such as `. `.
+    Python's parser yields `{{` separately and may divide separators such as `. `.
     """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

@@ -55,7 +55,7 @@ def template(
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    Template(pattern, missing=missing, policy=policy)  # called for its checks of the arguments
+    Template(pattern, missing=missing, policy=policy)  # This call only checks the arguments.
     if seed is not None:
         check_integer(seed=seed)
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
@@ -163,7 +163,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of each row, without phrases that have a missing field."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for a row in which a later phrase remains. A phrase before it keeps its separator.
+    followed: Any = pa.scalar(value=False)  # True for rows in which a later phrase remains. The current phrase then keeps its separator.
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -172,17 +172,20 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without its separator, for each row. Null for a dropped phrase."""
+    """Write a phrase without its separator, for each row. The result is null for a row in which the phrase is dropped."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases with fields. Each such phrase becomes a single field, whose column holds the shuffled texts of all rows."""
+    """Shuffle the phrases that have fields, separately for each row.
+
+    Return the phrases, in which a new field replaces each shuffled phrase, and the texts of each new field.
+    """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
-    # one column of the array for each row of the chunk
+    # Column i of the array holds the order of the phrases in row i of the chunk.
     order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
     fields = {index: Field(str(index)) for index in movable}  # numbers cannot collide with column names, because `parse` rejects numbers
     return (

@@ -66,7 +66,7 @@ class ChatTemplate:
 
     @property
     def marks_answers(self) -> bool:
-        """True if the template marks the text written by the model with {% generation %}."""
+        """True if the template encloses the text written by the model in {% generation %} blocks."""
         return "generation" in _compiled(self.text).mlxfp_tags
 
     def render(self, messages: Messages, *, tools: Any = None, generation_prompt: bool = False) -> str:
@@ -85,7 +85,7 @@ class ChatTemplate:
         known = {*dict(self.variables), *given, "add_generation_prompt"}
         try:
             text: str = template.render(**dict(self.variables) | given, add_generation_prompt=generation_prompt)
-        except Exception as error:  # any error, because a template is a program
+        except Exception as error:  # A template is a program and may raise any error.
             unknown = re.match(r"'(\w+)' is undefined", str(error))
             similar = suggest(unknown[1], sorted(known)) if unknown else ""
             raise DataError(
@@ -95,7 +95,10 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings to save: template variables and date. Special tokens in `config` and the template text are left out."""
+        """Return the template variables and the date, for saving.
+
+        Returns an empty dict for the default values: the special tokens in `config` as variables, and no date.
+        """
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
 
@@ -151,7 +154,10 @@ def _compiled(text: str) -> _Compiled:
     assigned: set[str] = set()
 
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
-        """Value of an undefined name. A name that the template never assigns can be tested, but not written or iterated over."""
+        """Value of an undefined name. A template may test such a value.
+
+        Printing the value or iterating over the value raises an error if the template never assigns the name.
+        """
 
         def _check(self) -> None:
             if self._undefined_obj is jinja.utils.missing and self._undefined_name not in assigned:

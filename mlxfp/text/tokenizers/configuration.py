@@ -36,12 +36,12 @@ class Configuration:
 
     @property
     def part_types(self) -> set[str]:
-        """Types of all normalizers and pre-tokenizers."""
+        """Types of all normalizers and pre-tokenizers of the tokenizer."""
         return {part["type"] for part in (*self.normalizers, *self.splitters)}
 
     @property
     def roles(self) -> dict[str, str]:
-        """Special tokens that the model and the post-processor use, by role: any of unk, cls and sep."""
+        """Special tokens of the model and the post-processor. The keys are roles: unk, cls and sep, if present."""
         roles = {}
         if self.model.get("unk_token") is not None:
             roles["unk"] = self.model["unk_token"]
@@ -82,7 +82,7 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
-    if not isinstance(part, Mapping) or "type" not in part:  # old, short notation that is not supported
+    if not isinstance(part, Mapping) or "type" not in part:  # The old, short notation is not supported.
         raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
     return [inner for item in part[key] for inner in _flatten(item, key)] if part["type"] == "Sequence" else [part]
 
@@ -98,7 +98,7 @@ def _merges_within_words(model: Part) -> bool:
     This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
     characters are not joined across the position either, because the mark itself is in the vocabulary.
     """
-    # for example, `ignore_merges` looks up whole texts in the vocabulary
+    # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
     unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
     ordinary = MARK in model["vocab"] and not any(model.get(option) for option in unusual)
     return ordinary and not any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"])

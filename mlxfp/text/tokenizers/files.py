@@ -21,7 +21,7 @@ from mlxfp.text.tokenizers.tokenizer import engine as package_tokenizer
 
 Roles = dict[str, str | None]
 
-# Common special tokens, used for roles that no file names. For the unknown token, the setting of the model comes first.
+# Common special tokens for roles without a token in the configuration files. For the unknown token, the setting of the model comes first.
 _CUSTOMARY = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -178,7 +178,7 @@ def _make_tokenizer(path: Path, json: str, config: Mapping[str, Any]) -> Tokeniz
 
 
 def _check_complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
-    """Raise `DataError` if other files of the folder add tokens missing from the tokenizer."""
+    """Raise `DataError` if other files of the folder add tokens that the tokenizer lacks."""
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
@@ -240,7 +240,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
         check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
     except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):  # other exceptions, such as Ctrl-C, pass
+        if not isinstance(error, Exception) and not is_panic(error):  # Other exceptions, such as Ctrl-C, are raised unchanged.
             raise
         raise DataError(
             f"{vocab_path} and {merges_path.name} do not fit each other: {error}. Copy both files from the same model."
@@ -273,7 +273,10 @@ def _read_configs(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Read the special tokens of a configuration file. A role has a token, an object with `content`, or null if it has no token."""
+    """Read a configuration file. Return the configuration with the token of each role as text or None.
+
+    The file may store a token as text, as an object with `content`, or as null.
+    """
     config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
@@ -287,7 +290,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # bytes, because `read_text` would convert carriage returns
+        return path.read_bytes().decode("utf-8-sig")  # `read_text` would change carriage returns in the file.
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Pass a tokenizer.json, a vocab.txt, or the folder of a model.") from error
 

@@ -36,7 +36,10 @@ def unspellable(name: str) -> str:
 
 
 def rename_tokens(json: str, names: Names) -> str:
-    """Rename added tokens in the JSON of a tokenizer. Tokens of single bytes are no longer added tokens, but stay in the model."""
+    """Rename added tokens in the JSON of a tokenizer.
+
+    Tokens of single bytes are removed from the added tokens, but stay in the model.
+    """
     data = jsons.loads(json)
     kept = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
     added = [{**token, "content": names.get(token["content"], token["content"])} for token in kept]

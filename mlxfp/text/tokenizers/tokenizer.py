@@ -32,11 +32,14 @@ def _canonical(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _canonical_json(text: str) -> str:
-    """Return JSON without the settings for padding and truncation, which are arguments of stages, and for dropout, which is random."""
+    """Remove the settings for padding, truncation and dropout from the JSON of a tokenizer.
+
+    Padding and truncation are arguments of stages. Dropout would make ids random.
+    """
     data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
-    # Interned, because look-ups of equal texts in a cache are then fast.
+    # The JSON text is interned, so that cache look-ups of equal texts are fast.
     return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -69,9 +72,9 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
-    # not hashed, because template variables may be lists
+    # The chat template is not part of the hash, because template variables may be lists.
     chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
-    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because the engine never changes ids
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # ignored in comparisons, because the engine never changes ids
 
     def __attrs_post_init__(self) -> None:
         """Check the roles. Build the tokenizer once, so that invalid JSON raises an error now."""
@@ -142,7 +145,7 @@ class Tokenizer:
 
     @property
     def cls_id(self) -> int:
-        """Id at the start of a text for classification."""
+        """Id of the token at the start of a text for classification."""
         return self._role("cls")
 
     @property
@@ -157,12 +160,12 @@ class Tokenizer:
 
     @property
     def bos_id(self) -> int:
-        """Id at the start of generated text."""
+        """Id of the token at the start of generated text."""
         return self._role("bos")
 
     @property
     def eos_id(self) -> int:
-        """Id at the end of generated text."""
+        """Id of the token at the end of generated text."""
         return self._role("eos")
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -172,7 +175,7 @@ class Tokenizer:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
-        # the class name with which transformers can also load the file
+        # class name with which transformers can also load the file
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
             Path(folder, "chat_template.jinja").write_text(self.chat_template.text, encoding="utf-8", newline="")
@@ -208,7 +211,7 @@ class Tokenizer:
 
 @lru_cache(maxsize=8)
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return each special token with the name that replaces it when text is encoded literally."""
+    """Return a mapping from each special token to the name that replaces this token when text is encoded literally."""
     return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
 
 
@@ -216,7 +219,7 @@ def special_names(tokenizer: Tokenizer) -> dict[str, str]:
 def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer that encodes special tokens in texts as ordinary text.
 
-    Its token names are random: do not show, compare or save it.
+    The token names of this tokenizer are random: do not show, compare or save the tokenizer.
     """
     return evolve(tokenizer, json=rename_tokens(tokenizer.json, special_names(tokenizer)))
 
@@ -243,13 +246,13 @@ def engine(json: str) -> Any:
         tokenizer = hf.Tokenizer.from_str(json)
         _probe(tokenizer)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # other exceptions, such as Ctrl-C, pass
+        if isinstance(error, Exception) or is_panic(error):  # Other exceptions, such as Ctrl-C, are raised unchanged.
             raise malformed(error) from error
         raise
     return tokenizer
 
 
-@lru_cache(maxsize=1)  # one entry, because a configuration is large; `choose` clears the cache
+@lru_cache(maxsize=1)  # Only one configuration is cached, because a configuration is large. `choose` clears the cache.
 def configuration_of(json: str) -> Configuration:
     """Return the components of a tokenizer, with defaults for options missing from older files."""
     return read_configuration(engine(json).to_str())
@@ -261,7 +264,10 @@ def _vocab_size(json: str) -> int:
 
 
 def _probe(tokenizer: Any) -> None:
-    """Encode a text and a pair, so that components that panic raise an error now. Errors that depend on the text are raised later."""
+    """Encode a text and a pair of texts, so that a component that panics raises an error now.
+
+    Other errors are ignored, because these errors may depend on the text.
+    """
     for texts in (("a",), ("a", "a")):
         with suppress(Exception):
             tokenizer.encode(*texts)

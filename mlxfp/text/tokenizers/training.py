@@ -127,7 +127,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
-    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # words must be short, because each merge reads whole words
+    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # Words must be short, because each merge reads whole words.
     built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, divide])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -33,7 +33,7 @@ def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any, long
 
 
 def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float]]:
-    """Return at most `size` pieces with scores, most likely first. `size` must be at least the number of characters."""
+    """Return at most `size` pieces with scores, most likely first. `size` must be at least the number of distinct characters."""
     words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
     words = words[: max(1, bisect(list(accumulate(map(len, words))), _LETTERS))]
     weights = np.array([counts[word] for word in words], np.int64)
@@ -67,7 +67,10 @@ def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[
 
 
 def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
-    """Return the logarithm of each piece's share of all uses. Unused characters get a lower score than all other pieces."""
+    """Return the score of each piece: the logarithm of its share in the counts of all pieces.
+
+    Characters without a count get a lower score than all other pieces.
+    """
     total = sum(used.values())
     scores = {piece: log(count / total) for piece, count in used.items()}
     return dict.fromkeys(characters, log(1 / (total + 1)) - 1) | scores

@@ -34,7 +34,10 @@ def filled_record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArra
 
 
 def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
-    r"""Return the offset of the last record end that holds for any following bytes, or 0. A final \r is left out, because \n may follow."""
+    r"""Return the end offset of the last complete record, or 0. The bytes after a complete record cannot change the end of the record.
+
+    A final \r does not end a complete record, because \n may follow.
+    """
     last = _last_newline(data, len(data) - data.endswith(b"\r"))
     if quote is None or quote.encode() not in data or _is_outside(data, last, delimiter, quote):
         return last
@@ -74,7 +77,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # A quote at offset 0 is compared with itself and passes, because a field begins there.
+        # No byte precedes a quote at offset 0. Such a quote is compared with itself and passes, because a field begins there.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False
@@ -91,9 +94,9 @@ def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return offsets of quotes, int64[N], such that a newline is outside quotes exactly if an even number of these quotes precedes it.
+    """Return offsets of quotes, int64[N]. A newline is outside quotes if and only if an even number of these quotes precedes the newline.
 
-    All quotes have this property in nearly all files. The exact search, `_edges`, is slower.
+    In nearly all files, the result has all quotes. For other files, the slower search `_edges` is used.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)
@@ -104,7 +107,7 @@ def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
 
 
 def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the offsets at which quoted text begins and ends, in alternation, int64[N]."""
+    """Return the offsets at which quoted text begins and ends, int64[N]. Beginnings and ends alternate."""
     if quote is None:
         return np.empty(0, np.int64)
     fields = _quoted_field(delimiter, quote).finditer(data)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxfp.data.sources.columns import LONGEST_EXACT
 from mlxfp.data.sources.records.line_blocks import newlines
 
-DEEPEST = 64  # maximum nesting depth of a line, the limit of Arrow's JSON reader
+DEEPEST = 64  # maximum nesting depth of a line, equal to the limit of Arrow's JSON reader
 # Nesting depth that Arrow parses safely on a thread with a stack of 2 MB. A stack of 8 MB overflows at about 16,000.
 _SAFE = 4096
 

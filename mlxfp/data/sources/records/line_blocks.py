@@ -1,4 +1,4 @@
-"""Blocks of whole records, functions that find lines, and the reason for an invalid record."""
+"""Blocks of whole records, functions that find lines, and descriptions of invalid records."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark, written by some programs
 LF, CR = 10, 13
-PIECE = 1 << 16  # Number of bytes per NumPy call. Small, so that intermediate arrays stay in the CPU cache.
+PIECE = 1 << 16  # Number of bytes per NumPy call. The number is small, so that intermediate arrays stay in the CPU cache.
 
 
 @frozen
@@ -46,7 +46,10 @@ class Fault:
 
 
 def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
-    r"""Return a mask of the bytes that end a line: \n, also in \r\n, and \r alone. `returns=False` is faster for data without \r."""
+    r"""Return a mask of the bytes that end a line: each \n, and each \r that is not followed by \n.
+
+    `returns=False` is faster for data without \r.
+    """
     ends: NDArray[np.bool_] = codes == LF
     if returns:
         lone = codes == CR
@@ -58,7 +61,7 @@ def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.b
 def count_lines(data: bytes) -> int:
     r"""Return the number of lines that end in the data, at \n, \r\n or a lone \r."""
     codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    # Each piece has an additional byte, which tells \r alone from \r\n.
+    # Each piece has an additional byte at its end, which tells a lone \r from \r\n.
     pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))
     return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 

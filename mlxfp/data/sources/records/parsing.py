@@ -138,7 +138,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # for an invalid record that begins at `stop`: its end offset and the reason
+    after: tuple[int, str] | None = None  # end offset and reason of an invalid record that begins at `stop`, or None
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -186,7 +186,7 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return fault
     try:
         return source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # a declared type that Arrow's reader does not support
+    except pa.ArrowNotImplementedError as error:  # Arrow's reader does not support a declared type.
         raise SchemaError(
             f"A declared type cannot be read: {error}, in {source!r}. Declare text or numbers, and convert the column with map."
         ) from error

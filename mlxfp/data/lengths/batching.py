@@ -75,11 +75,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-<<<<<<< HEAD
-        """Batch size that depends on the number of ranks, or None if the number of ranks changes no group."""
-=======
         """Values that depend on the number of ranks, and the equivalent stage for one rank. None if groups do not depend on ranks."""
->>>>>>> g-flag-a
         return None
 
     def notes(self) -> tuple[str, ...]:

@@ -18,11 +18,7 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-<<<<<<< HEAD
-# Tokenizer options that need no separate test: some do not change ids, and a wrong id is noticed for the others.
-=======
 # Ignored tokenizer options. These options do not affect ids, or the test of an engine detects their effect.
->>>>>>> g-flag-a
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 

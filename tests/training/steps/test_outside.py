@@ -189,7 +189,7 @@ def test_a_teacher_copied_from_the_model_gives_the_same_as_without_compiling(cop
 def test_a_loss_that_calls_the_outer_model_is_refused():
     model, optimizer = nn.Linear(3, 2), fp.optimizers.adamw(0.1)
     step = fp.train_step(model, lambda _, batch: (model(batch["x"]).sum(), mx.array(1.0)), optimizer)
-    with pytest.raises(ArgumentError, match="does not use the model"):
+    with pytest.raises(ArgumentError, match="does not use its argument model"):
         step(fp.train_state(model, optimizer), {"x": X})
 
 

@@ -26,7 +26,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
 from mlxfp.support.structuring import structure
 
 _IDS = "__tokens__"  # column name that user data cannot have
-_COUNTED = 20_000  # maximum number of rows for counting tokens: takes about a second
+_COUNTED = 20_000  # maximum number of rows for counting tokens; counting takes about a second
 
 
 LinearOf = Callable[[Path], LinearModel | None]  # function from a run folder to the linear baseline of the run
@@ -104,7 +104,7 @@ class FinishedRun:
 
     @property
     def logs(self) -> dict[str, Path]:
-        """Log files of the folds by name. Folds without a log are missing."""
+        """Log file of each fold, by fold name. Folds without a log are left out."""
         named = {f"fold {fold.fold}": fold / folders.LOG for fold in self.folds}
         return {name: path for name, path in named.items() if path.is_file()}
 

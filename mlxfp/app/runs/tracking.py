@@ -115,7 +115,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
 
 
 def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
-    """Return a group of runs in a project: a run for each fold, and a run with the results."""
+    """Track a run as a group of runs in a Trackio project: a run for each fold, and a run with the results."""
     group = chosen.name
 
     def observer(fold: int) -> Observer:
@@ -128,7 +128,7 @@ def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
 
 
 def _track_in_tensorboard(chosen: Trackers, folder: Path) -> TrackedRun:
-    """Return event files of the results in a folder, with a subfolder for each fold."""
+    """Track a run in TensorBoard: event files with the results in a folder, and a subfolder for each fold."""
 
     def observer(fold: int) -> Observer:
         return observers.log_tensorboard(folder / f"fold-{fold:02}", params={"fold": fold, **chosen.params})

@@ -134,7 +134,7 @@ class Recipe:
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. View 0 has the original column order, other views have permuted columns."""
+        """Return rows for prediction, without labels. If `number` is 0, columns keep their order, otherwise they are permuted."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:

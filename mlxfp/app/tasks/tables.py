@@ -16,7 +16,7 @@ from mlxfp.collators import Collator, default
 from mlxfp.models import CATEGORIES, NUMBERS, TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
 from mlxfp.support.arrow_types import is_list_like
 
-_EXAMPLES = 1024  # number of training rows for the initial scaling of weights: estimates standard deviations within about 2 %
+_EXAMPLES = 1024  # number of training rows for scaling the initial weights; enough to estimate standard deviations within about 2 %
 
 
 @frozen(repr=False)
@@ -58,7 +58,7 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. All views are the same."""
+        """Return rows for prediction, without labels. The argument `number` has no effect, because column order does not matter here."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Law of written data. Other runners, and interruptions, do not change a byte of the files."""
+"""Law of written data. The bytes of the files do not depend on the runner or on interruptions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -64,7 +64,7 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return an empty dict: newer event files replace the steps of older files."""
+        """Return an empty dict, because TensorBoard replaces old steps by the steps of newer event files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:

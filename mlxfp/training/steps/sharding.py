@@ -120,14 +120,14 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
 
 @frozen
 class Parts:
-    """Leaf indices of divided arrays among the parameters and the buffers."""
+    """Leaf indices of divided arrays, in the tree of parameters and in the tree of buffers."""
 
     params: frozenset[int]
     buffers: frozenset[int]
 
 
 def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
-    """Return the leaf indices of divided arrays in the two trees."""
+    """Return the leaf indices of divided arrays in the trees of parameters and buffers."""
     trees = {"params": params}, {"buffers": buffers}
     axes = {} if shards is None else shards.axes
     return Parts(*(frozenset(index for index, name in enumerate(names_of(shards, tree)) if name in axes) for tree in trees))

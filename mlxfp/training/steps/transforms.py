@@ -161,7 +161,7 @@ class Jitted(Generic[P, R]):
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind to an instance, so that a method of an attrs class can be compiled."""
+        """Bind the compiled function to an instance, so that `jit` can compile methods of an attrs class."""
         return self if instance is None else MethodType(self, instance)
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
@@ -267,7 +267,7 @@ def _checked(
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Return names for the arrays among the arguments, without the argument position: `input_ids` for an array of a batch."""
+    """Return a name for each array in the arguments, without the position of the argument, for example `input_ids`."""
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
@@ -297,7 +297,7 @@ _Constants = tuple[_Constant | None, ...]  # tuple with one entry per leaf, None
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
-    """Insert the constants between the arrays."""
+    """Return all leaves in order, from the arrays and the constants."""
     rest = iter(arrays)
     return [next(rest) if constant is None else constant.value for constant in constants] if constants else arrays
 

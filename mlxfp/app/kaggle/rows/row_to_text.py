@@ -24,7 +24,7 @@ from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
-Bins = Mapping[str, tuple[tuple[float, int], ...]]  # lower ends and percentages per column, see `find_bins`
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # for each column: lower ends of quantiles and percentages, see `find_bins`
 
 
 def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option

@@ -23,7 +23,7 @@ from mlxfp.support.randomness import fold_in, generator
 
 _MISSING, _ABSENT = 0.1, 0.25  # fractions of missing and absent cells per column
 _GROUP = 5  # rows per group
-_NOISE = 0.3  # relative to a signal with a standard deviation of 1: a linear model is right in most rows, but not in all
+_NOISE = 0.3  # scale of the noise, for a signal with standard deviation 1; a linear model is right in most rows, but not in all
 _FIRST_DAY = np.datetime64("2020-01-01")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # outer spaces need quotes, because some CSV readers strip unquoted spaces
 _CODECS = {".gz": "gzip", ".zst": "zstd"}

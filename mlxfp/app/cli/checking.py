@@ -109,7 +109,7 @@ def _compiles() -> Finding:
 
 
 def _engines() -> Iterator[Finding]:
-    """Yield a finding for each installed token engine: version, and whether mlxfp tested that version."""
+    """Yield a finding for each installed token engine (a library that tokenizes texts): version, and result of the version check."""
     from mlxfp.inspect import token_engines
 
     for engine in token_engines():

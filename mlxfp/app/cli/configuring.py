@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 
 def add_config(command: ArgumentParser) -> None:
-    """Add the command line arguments for `load`."""
+    """Add the command line arguments that select and override a configuration."""
     config: Any = command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder of data (short for --data FOLDER)"
     )

@@ -119,7 +119,7 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the rows with the given row indices as the model's input text. Models without text get columns and values instead."""
+        """Return the rows `numbers` as the input texts of the model. If the model reads no text, return column names and values."""
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]
         rows = select(np.asarray(numbers, np.int64))(self.linear.data.rows)

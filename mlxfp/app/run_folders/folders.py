@@ -32,7 +32,7 @@ MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # File names in the folder of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
-_MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
+_MODELS = "model[.-]*"  # pattern for the weights of a network and for the files of an estimator
 
 # Options that may change when a run is continued: paths and display options, which do not affect results.
 _FREE = frozenset(
@@ -252,7 +252,7 @@ def update_paths(folder: Path, settings: Settings) -> None:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with other values, by option path.
+    """Return settings in which some options have other values. `values` maps option paths to new values.
 
     >>> with_values({"model": {"name": "kernel", "arguments": {}}}, {"model.arguments.C": 0.5})
     {'model': {'name': 'kernel', 'arguments': {'C': 0.5}}}

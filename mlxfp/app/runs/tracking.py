@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 
-_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files not needed for prediction
+_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # names of files that a prediction does not need
 
 
 @frozen
@@ -34,7 +34,7 @@ class TrackedRun:
 
     tracker: str
     observer: Callable[[int], Observer]  # maps a fold number to the observer of the fold
-    end: Callable[[Sequence[Number], Sequence[Path]], object]  # logs the results and the files of the whole run
+    end: Callable[[Sequence[Number], Sequence[Path]], object]  # function that logs the results and the files of the whole run
 
 
 @frozen

@@ -58,7 +58,7 @@ class _Training:
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train with the observers that control the training, followed by the `writing` observers."""
+        """Train, and yield the events. The observers that control the training come before the observers in `writing`."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(

@@ -180,7 +180,7 @@ class NextToken:
 
 
 def read_texts(path: str, column: str) -> Dataset[Any]:
-    """Read texts into the column `text`: a column of JSON lines, CSV or Parquet files, or the lines of other files."""
+    """Read texts into the column `text`. JSON lines, CSV and Parquet files have the texts in `column`. In other files, a line is a text."""
     folder = Path(path)
     names = [file.name for file in sorted(folder.rglob("*")) if file.is_file()] if folder.is_dir() else [path]
     read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)

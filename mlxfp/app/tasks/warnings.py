@@ -51,7 +51,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
 
 
 def _differences(data: CompetitionData) -> Iterator[str]:
-    """Yield a warning with all differences between training and test rows, and a warning for an id with dates."""
+    """Yield a warning with all differences between training and test rows. Also yield a warning if the id column holds dates."""
     spec = data.spec
     found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
     if found:

@@ -52,9 +52,9 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints without damaged checkpoints at the end of the run. Each damaged checkpoint causes a warning.
+    """Return the checkpoints up to the last undamaged checkpoint. Warn about each later checkpoint, which is damaged.
 
-    If all checkpoints are damaged, all are returned.
+    If all checkpoints are damaged, return all checkpoints.
     """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
@@ -167,7 +167,7 @@ def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[s
 
 
 def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Read a checkpoint like `read_file`, with lazy arrays."""
+    """Read a checkpoint as in `read_file`, but with lazy arrays."""
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:

@@ -118,7 +118,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the leaf index of each parameter, with the leaf indices at the same path of another tree."""
+    """Yield the leaf index of each parameter, and the indices of all leaves of `tree` below the path of the parameter."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):

@@ -81,7 +81,7 @@ def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
 
 
 def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
-    """Replace leaves of a tree by leaf index."""
+    """Return a tree with some leaves replaced. `news` maps leaf indices to new arrays."""
     structure, leaves = flatten(tree)
     return unflatten(structure, [news.get(index, leaf) for index, leaf in enumerate(leaves)])
 

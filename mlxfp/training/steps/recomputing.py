@@ -52,7 +52,7 @@ def _blocks(value: Any) -> Iterator[nn.Module]:
 
 def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
-    before = copy_module(self)  # a snapshot of the block, because the block may change before the backward pass
+    before = copy_module(self)  # copy the block, because the block may change before the backward pass
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))

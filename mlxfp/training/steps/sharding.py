@@ -100,7 +100,7 @@ def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
 
 
 def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the known segment sizes of the arrays in `axes_in`, by leaf name."""
+    """Return the known segment sizes of the divided arrays in the trees of a state, by leaf name."""
     if shards is None:
         return {}
     return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}

@@ -140,7 +140,7 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     lightgbm = "lightgbm" in packages
     boosted = _named("lightgbm", "lightgbm") if lightgbm else _named("trees", *_histograms(facts))
     words = [_named("words", "tfidf")] if facts.texts else []
-    codes = [_without_texts(evolve(boosted, name="codes"))] if facts.texts else []  # the first model, because its fit needs no word counts
+    codes = [_without_texts(evolve(boosted, name="codes"))] if facts.texts else []  # `codes` is first, because its fit needs no word counts
     yield from (*codes, boosted, *words) if columns else (*words, boosted)
     if "catboost" in packages:
         catboost = _named("catboost", "catboost", scaled_rounds(_CATBOOST, rows=facts.rows, classes=facts.classes))

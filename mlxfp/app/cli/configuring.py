@@ -18,7 +18,7 @@ from mlxfp.support.yaml_files import write_document
 
 
 def add(commands: Commands) -> None:
-    """Add `config show`, `config check`, `config schema` and `config presets`."""
+    """Add the commands `config show`, `config check`, `config schema` and `config presets` to the command line."""
     group = add_group(commands, "config", about="Show, check and describe configurations.", example="mlxfp config show titanic")
     show = add_command(group, "show", _show, example="mlxfp config show run.yaml training.epochs=3 --origins")
     add_config(show)
@@ -89,7 +89,7 @@ def config_arguments(options: Namespace) -> list[str]:
 
 
 def add_code(command: ArgumentParser) -> None:
-    """Add `--code`, which permits importing the modules named in the section `own` of a configuration."""
+    """Add the option `--code` to a command. The option permits importing the modules named in the section `own` of a configuration."""
     command.add_argument(
         "--code", metavar="FOLDER", help="allow code in the configuration: import the modules named in the section own from this folder"
     )
@@ -143,7 +143,7 @@ def _model_defaults(name: str) -> Mapping[str, Any]:
 
 
 def known_names() -> Choices:
-    """Return the known names of parts, such as optimizers. Imports MLX."""
+    """Import MLX, and return the known names of parts, such as optimizers."""
     start_mlx()
     from mlxfp.app.runs.from_config.parts import CHOICES
 

@@ -93,7 +93,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
 
 
 def start(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
-    """Start mlx.launch with these arguments in a new process group."""
+    """Start mlx.launch in a new process group, with the command line `arguments`."""
     program = [sys.executable, "-c", _START, *arguments]
     return subprocess.Popen(program, stdin=subprocess.PIPE, text=True, process_group=0, **options)  # noqa: S603
 

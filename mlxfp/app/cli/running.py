@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add `run`, `resume`, `predict`, `export` and `blend`."""
+    """Add the commands `run`, `resume`, `predict`, `export` and `blend` to the command line."""
     lines = (
         "data/titanic --minutes 10",
         "titanic --data data/titanic",

@@ -189,7 +189,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
     if linear is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
-        # Recognize folds in time: only these have rows that are never used for validation (fold -1).
+        # Recognize folds in time: only folds in time have rows that are never used for validation (fold -1).
         folds = Folds("written", assignments, np.arange(len(ids)), forward=bool((assignments < 0).any()))
     else:
         folds = linear.folds

@@ -16,7 +16,7 @@ from mlxfp.observers import log_panels, read_log
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
 from mlxfp.support.structuring import flatten
 
-_MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of their texts
+_MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of a text
 _MATRIX, _PAIRS = 12, 20  # maximum number of classes of a confusion matrix; with more classes, number of listed class pairs
 _CLASSES, _NAME = 50, 60  # maximum number of classes in the balance table, and maximum number of characters of a name
 _CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum numbers of charts, of warnings and of hashes

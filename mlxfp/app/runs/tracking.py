@@ -89,7 +89,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     if known.get("uri") == uri:
         parent = str(known["run"])
-        begin(run=parent).end_children("KILLED")  # raises an error if the tracked run no longer exists
+        begin(run=parent).end_children("KILLED")  # this call raises an error if the tracked run no longer exists
     else:
         run = begin(name=chosen.name)
         run.log_params(chosen.params)
@@ -97,7 +97,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
         write_json(file, {"uri": uri, "run": parent})
 
     def observer(fold: int) -> Observer:
-        begin(run=parent)  # raises an error if the MLflow server does not answer
+        begin(run=parent)  # this call raises an error if the MLflow server does not answer
         params = {"fold": fold, **chosen.params}
         return observers.log_mlflow(experiment, uri=uri, name=f"fold {fold}", parent=parent, params=params)
 

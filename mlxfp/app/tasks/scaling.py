@@ -21,7 +21,7 @@ NUMBERS = "numbers"
 _LIMIT = 5.0  # maximum distance from the mean in standard deviations; farther values are clipped
 _SKEWED = 1.0  # columns with a larger skewness are scaled by logarithms
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that sums of squares stay finite
-_EQUAL = 1e-9  # a column is constant if its standard deviation divided by its largest number is smaller
+_EQUAL = 1e-9  # minimum ratio of standard deviation and largest number, below which a column counts as constant
 
 
 @frozen

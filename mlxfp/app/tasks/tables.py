@@ -50,11 +50,11 @@ class TableRecipe:
     size_to_predict = 1024  # batch size for prediction
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages, with labels if the rows have the target as numbers."""
+        """Append the conversion stages to the dataset `rows`. The result has labels if the rows have numeric targets."""
         return self._encode(rows, labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages for training. The rows must have the target."""
+        """Append the conversion stages for training to the dataset `rows`, which must have the target."""
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:

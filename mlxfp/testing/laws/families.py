@@ -317,7 +317,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
-FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` tell the family.
+FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` determine the family.
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),

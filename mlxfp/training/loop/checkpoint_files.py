@@ -94,7 +94,7 @@ def remove_unfinished(folder: Path, name: str) -> None:
 def json_text(metadata: Mapping[str, Any]) -> str:
     """Serialise the metadata of a checkpoint to JSON. Raises `ArgumentTypeError` if JSON cannot represent a value of the configuration."""
     try:
-        return json.dumps(metadata, default=float)  # convert metrics to float, because they may be NumPy scalars
+        return json.dumps(metadata, default=float)  # convert metrics to float, because metrics may be NumPy scalars
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"The config of a checkpoint must be representable in JSON: {error}. Convert the value to text.") from error
 

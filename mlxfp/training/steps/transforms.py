@@ -59,7 +59,7 @@ def functional(model: nn.Module) -> "Functional":
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton gets empty arrays, so that it does not keep the weights in memory
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights in memory
     return Functional(params, buffers, skeleton)
 
 
@@ -77,7 +77,7 @@ class Functional:
         return type(self._skeleton)
 
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
-        """Return a module with these arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
+        """Return a module with the given arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
 
         Frozen parts set to evaluation mode stay in evaluation mode, for example after `body.freeze()` and `body.eval()`.
 
@@ -100,7 +100,7 @@ class Functional:
         return model
 
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
-        """Call `function(module, *inputs)` on a module with these arrays. Return the result and the updated buffers.
+        """Call `function(module, *inputs)` on a module with the given arrays. Return the result and the updated buffers.
 
         With a key, uint32[2], dropout masks and numbers drawn from MLX's global generator are a function of the key.
         """

@@ -103,7 +103,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         else tuple(tuple(None if value != value else value for value in row) for row in columns.typical.tolist()),
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
-    write_whole(path / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
+    write_whole(path / RECIPE, text.encode("utf-8"))  # recipe.json is written last, so a folder with recipe.json is complete
 
 
 def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:

@@ -226,7 +226,7 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     weights = {} if examples.weights is None else {"sample_weight": examples.weights}
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", unfinished)  # no warning about unfinished fits: the validation score shows their quality
+        warnings.simplefilter("ignore", unfinished)  # ignore warnings about unfinished fits: the validation score shows the quality
         return model.fit(examples.numbers, examples.targets, **weights)
 
 

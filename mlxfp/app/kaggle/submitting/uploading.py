@@ -168,7 +168,7 @@ class _Arrived:
 
 
 def _refs(client: Client, competition: str) -> set[Any] | None:
-    """Return the references of all submissions, or None after an error."""
+    """Return the identifiers (`ref`) of all submissions, or None after an error."""
     try:
         return {entry.ref for entry in client.competition_submissions(competition) or () if entry is not None}
     except (Exception, SystemExit):  # noqa: BLE001  # the upload will report the error

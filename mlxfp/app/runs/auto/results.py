@@ -44,7 +44,7 @@ def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Drop notes with a message that was yielded before."""
+    """Yield the events, but each message of a note only once."""
     seen = set[str]()
     for event in events:
         if isinstance(event, Noted):

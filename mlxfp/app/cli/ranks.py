@@ -128,7 +128,8 @@ def end_well(ranks: "Ranks | None") -> None:
 def _threads(count: int) -> list[str]:
     """Return mlx.launch arguments that divide the cores of this machine between the ranks.
 
-    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads spin. A thread count in the environment takes precedence.
+    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads keep the cores busy. A thread count in
+    the environment takes precedence.
     """
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return []

@@ -110,7 +110,7 @@ class FinishedRun:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """Fitted conversion of rows to texts and tokens, from the first fold. None if the model does not read text."""
+        """Fitted conversion of rows to texts and tokens, from the first fold. The value is None if the model reads no text."""
         if not self.folds:
             return None
         try:

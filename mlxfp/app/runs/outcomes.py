@@ -229,7 +229,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
 
 
 def identities(plan: Plan) -> dict[str, str]:
-    """Return the fingerprints of options, data, folds and code. Runs with different fingerprints are different runs."""
+    """Return the fingerprints of options, data, folds and code. A run can continue only with the same fingerprints."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     return {
         "config": fingerprint(folders.decisive(plan.settings)),

@@ -1,4 +1,4 @@
-"""Import of user-defined parts, given as `module:name` in a configuration. The user must permit the folder with `code`."""
+"""Import of user-defined parts, given as `module:name` in a configuration. The argument `code` permits imports from a folder."""
 
 import sys
 from collections.abc import Callable, Sequence

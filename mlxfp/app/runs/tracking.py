@@ -62,7 +62,7 @@ class Tracking:
 
 
 def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
-    """Start the run in each tracker, or continue the tracked run of the folder. Yield messages about failures and return the tracking.
+    """Start the run in each tracker, or continue the tracked run of the folder. Yield messages about failures. Return a `Tracking`.
 
     Raises `MissingExtraError` for a tracker that is not installed.
     """

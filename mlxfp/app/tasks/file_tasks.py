@@ -223,7 +223,7 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
 
 
 def limited(parts: Splits, limit: int | None, *, seed: int) -> Splits:
-    """Keep at most `limit` training rows: drawn with `seed`, or the first rows if the number of rows is unknown."""
+    """Keep at most `limit` training rows, drawn with `seed`. If the number of rows is unknown, keep the first rows."""
     count = length(parts.train)
     if limit is None or (count is not None and limit >= count):
         return parts

@@ -210,7 +210,7 @@ def _slots(field: pa.Field) -> Values:
 def _values(kind: pa.DataType) -> Values:
     """Return a strategy for the values of a type, without nulls at the top level.
 
-    Cached, because hypothesis validates each new strategy.
+    The result is cached, because hypothesis validates each new strategy.
     """
     if kind in _LEAVES:
         return _LEAVES[kind]

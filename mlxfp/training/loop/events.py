@@ -71,7 +71,7 @@ class Event:
 
     @property
     def learning_rates(self) -> list[float]:
-        """Learning rates in the state: one per parameter group, or one for all parameters. Empty for an optimizer without a rate."""
+        """Learning rates in the state: one per parameter group, or one for all parameters. Empty if the optimizer has no rate."""
         return learning_rates(self.state.opt)
 
     def derive(self, kind: type[E], *values: Any) -> E:

@@ -1,4 +1,7 @@
-"""The best value of a metric and the number of evaluations since, for early stopping, the best checkpoint and learning-rate plateaus."""
+"""The best value of a metric, and the number of evaluations since the best value.
+
+Used for early stopping, for the best checkpoint and for plateaus of the learning rate.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce

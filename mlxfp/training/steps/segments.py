@@ -1,4 +1,4 @@
-"""Fused arrays, such as one matrix for queries, keys and values. Each segment (here: the queries) is divided separately between ranks."""
+"""Fused arrays, such as one matrix for queries, keys and values. Each segment, such as the queries, is divided separately between ranks."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise

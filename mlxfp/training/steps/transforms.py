@@ -276,7 +276,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
 
 
 def _renewed(array: mx.array) -> mx.array:
-    """Return an array with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
+    """Return a new array object with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
     renewed = mx.stop_gradient(array)
     mx.eval(renewed)
     return renewed

@@ -73,8 +73,8 @@ class Library:
 def threads(size: int) -> int:
     """Return the number of threads for a table with `size` cells: the idle cores, or one thread for small tables.
 
-    OpenMP threads spin at every node of every tree. If another program occupies a core, a second thread makes fits up to 100 times
-    slower.
+    OpenMP threads wait for each other at every node of every tree. If another program occupies a core, a second thread makes fits up to
+    100 times slower.
     """
     return min(free_cores()[0], 1 + size // _NUMBERS)
 

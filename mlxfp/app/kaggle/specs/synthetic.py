@@ -167,7 +167,7 @@ def _paths(names: Sequence[str], folder: Path) -> list[Path]:
 
 
 def _exists(path: Path, data: bytes) -> bool:
-    """Return True if the file exists with this content. Raise `ArgumentError` if the existing content differs."""
+    """Return True if the file exists with the given content. Raise `ArgumentError` if the existing content differs."""
     if path.exists() and (not path.is_file() or path.read_bytes() != data):
         raise ArgumentError(
             f"{str(path)!r} exists with different content, and synthetic files never replace files. Choose an empty folder."

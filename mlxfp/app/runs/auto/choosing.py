@@ -165,7 +165,7 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric for learning the weights: log loss instead of metrics of labels, which are equal for similar weights."""
+    """Return the metric for learning the weights. Log loss replaces metrics of labels, because similar weights give equal labels."""
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # the predictions are already logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric

@@ -48,7 +48,7 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
 
 def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train a model unless the record excludes the model. The first successful model always finishes: only boosted trees stop early."""
+    """Train a model unless the record excludes the model. The first successful model always finishes, but boosted trees may stop early."""
     entry, minutes = record.entries[index], plan.minutes
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:

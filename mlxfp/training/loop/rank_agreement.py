@@ -26,7 +26,7 @@ from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-_DIGEST = 6  # digest size in bytes; a float64 holds 6-byte integers exactly
+_DIGEST = 6  # digest size in bytes, because a float64 holds 6-byte integers exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:

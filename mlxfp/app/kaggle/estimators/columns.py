@@ -29,10 +29,10 @@ from mlxfp.support.optional import optional
 # Format "sparse": the same as "scaled", but texts are word counts instead of components.
 Layout = Literal["codes", "scaled", "sparse"]
 
-_COMPONENTS = 16  # components per kind of word count for dense inputs; 8 to 32 components give similar scores
+_COMPONENTS = 16  # number of components for each kind of word count in dense inputs; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
 _TYPICAL = 16  # number of training rows whose values replace a value that is missing only in new rows
-_RARE = 2  # minimum rows of a category for its own one-hot column; rarer categories share a column
+_RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 
 @frozen

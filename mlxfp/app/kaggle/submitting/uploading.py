@@ -15,7 +15,7 @@ from mlxfp.support.progress import Progress, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
-_LARGE = 1 << 23  # bytes; smaller uploads take less than two seconds at 30 Mbit/s and need no progress bar
+_LARGE = 1 << 23  # minimum number of bytes for a progress bar; smaller uploads take less than two seconds at 30 Mbit/s
 
 
 @frozen

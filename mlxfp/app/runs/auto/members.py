@@ -24,7 +24,7 @@ _CATBOOST = {"iterations": 300, "learning_rate": 0.1}
 # Examples from the R package modeldata: macro F1 on hpc_data 0.801 (defaults 0.777), ROC AUC on attrition 0.814 (defaults 0.802).
 _DEEP = {"n_estimators": 150, "learning_rate": 0.08, "num_leaves": 31, "min_child_samples": 20, "colsample_bytree": 0.8}
 _SHALLOW = {"n_estimators": 200, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 20, "reg_lambda": 5.0}
-# Calhousing, 5 folds: RMSE 44,139, against 44,857 with the default settings of lightgbm.
+# On Calhousing with 5 folds, the RMSE is 44,139 with these settings, and 44,857 with the default settings of lightgbm.
 _LARGE = {
     "n_estimators": 1200,
     "learning_rate": 0.03,

@@ -14,7 +14,7 @@ from mlxfp.support.arrow_types import is_list_like
 
 __tracebackhide__ = True  # With this variable, pytest omits the frames of the module from tracebacks.
 
-_MLX = "mlx.core"  # the module name suffices, because comparing rows must not import MLX
+_MLX = "mlx.core"  # module name instead of an import, because comparing rows must not import MLX
 
 
 def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case per kind of value

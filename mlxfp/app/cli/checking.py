@@ -109,7 +109,7 @@ def _compiles() -> Finding:
 
 
 def _engines() -> Iterator[Finding]:
-    """Yield a finding for each installed token engine: version, and whether mlxfp tested that version."""
+    """Yield a finding for each installed token engine (a library that tokenizes texts): version, and result of the version check."""
     from mlxfp.inspect import token_engines
 
     for engine in token_engines():
@@ -122,7 +122,7 @@ def _credentials() -> Iterator[Finding]:
     """Report the location of Kaggle's credentials without reading the credentials."""
     try:
         from mlxfp.app.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # MLX does not start: another finding reports the error
+    except ImportError:  # if MLX does not start, the findings about MLX report the error
         return
     location = credentials_in(os.environ, Path.home())
     yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": location})

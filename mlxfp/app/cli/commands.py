@@ -30,7 +30,7 @@ GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_se
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
-_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # exit codes; as in shells, 128 plus the signal number
+_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # exit codes; as in shells, 130 and 141 are 128 plus a signal number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with lines_in_logs():
             code: int = options.run(options)
-        sys.stdout.flush()  # flush now: for a closed pipe, BrokenPipeError at process exit could not be caught
+        sys.stdout.flush()  # flush now, because a BrokenPipeError at process exit could not be caught
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives the output that is still buffered at process exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the output that is still buffered at process exit
         return _CLOSED
     except KeyboardInterrupt as error:
         return _report(error, "interrupted", _INTERRUPTED)

@@ -23,9 +23,9 @@ def _completion(options: Namespace) -> int:
 
 
 def complete(parser: ArgumentParser) -> None:
-    """Print the possible completions and exit the process. Called if a shell asks for completions."""
+    """Print the possible completions and exit the process, if a shell asks for completions."""
     try:
         argcomplete = optional("argcomplete", extra="completion", needed_by="completing mlxfp")
-    except MissingExtraError:  # without argcomplete, offer no completions: the shell would hide an error message
+    except MissingExtraError:  # without argcomplete, offer no completions, because the shell would hide an error message
         raise SystemExit(1) from None
     argcomplete.autocomplete(parser)

@@ -18,7 +18,7 @@ from mlxfp.support.yaml_files import write_document
 
 
 def add(commands: Commands) -> None:
-    """Add `config show`, `config check`, `config schema` and `config presets`."""
+    """Add the commands `config show`, `config check`, `config schema` and `config presets` to the command line."""
     group = add_group(commands, "config", about="Show, check and describe configurations.", example="mlxfp config show titanic")
     show = add_command(group, "show", _show, example="mlxfp config show run.yaml training.epochs=3 --origins")
     add_config(show)
@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 
 def add_config(command: ArgumentParser) -> None:
-    """Add the command line arguments for `load`."""
+    """Add the command line arguments that select and override a configuration."""
     config: Any = command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder of data (short for --data FOLDER)"
     )
@@ -45,7 +45,7 @@ def add_config(command: ArgumentParser) -> None:
 
 
 def _overrides(prefix: str) -> list[str]:
-    """Return the completions of a started override: option paths or, after the `=`, values of the option."""
+    """Return the completions of an unfinished `key=value`: option paths or, after the `=`, values of the option."""
     path, equals, begun = prefix.partition("=")
     if not equals:
         return [f"{path_of_option}=" for path_of_option in option_paths()]
@@ -55,7 +55,7 @@ def _overrides(prefix: str) -> list[str]:
 def _values(path: str, begun: str) -> Iterator[str]:
     """Yield the possible values of an option: known names, true, false and null. Text options without known names yield file paths."""
     ways = _ways(path, {})
-    if any("string" in way.get("type", ()) for way in ways):  # only text options need names: listing them imports MLX, which takes a second
+    if any("string" in way.get("type", ()) for way in ways):  # names are listed only for text options, because listing imports MLX
         ways = _ways(path, known_names())
     names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
     kinds = [way.get("type", ()) for way in ways]  # a JSON type, or a list of JSON types
@@ -82,14 +82,14 @@ def _paths(prefix: str) -> Iterator[str]:
 
 
 def config_arguments(options: Namespace) -> list[str]:
-    """Return the arguments of `add_config` as command line words for another process."""
+    """Return the configuration arguments of a parsed command, as command line words for another process."""
     given = {"--preset": options.preset, "--data": options.data}
     name = [] if options.config is None else [options.config]
     return [*name, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
 
 
 def add_code(command: ArgumentParser) -> None:
-    """Add `--code`, which permits importing the modules named in the section `own` of a configuration."""
+    """Add the option `--code` to a command. The option permits importing the modules named in the section `own` of a configuration."""
     command.add_argument(
         "--code", metavar="FOLDER", help="allow code in the configuration: import the modules named in the section own from this folder"
     )
@@ -143,7 +143,7 @@ def _model_defaults(name: str) -> Mapping[str, Any]:
 
 
 def known_names() -> Choices:
-    """Return the known names of parts, such as optimizers. Imports MLX."""
+    """Import MLX, and return the known names of parts, such as optimizers."""
     start_mlx()
     from mlxfp.app.runs.from_config.parts import CHOICES
 
@@ -172,7 +172,7 @@ def _with_origins(resolved: Resolved) -> Iterator[str]:
 
 
 def _yaml_lines(values: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """Yield each line of the YAML text with an option path. Only the last line of a value has the path, all other lines have None."""
+    """Yield each line of the YAML text with an option path or None. Only the last line of a value has a path."""
     margin = "  " * len(parents)
     for name, value in values.items():
         if value and isinstance(value, Mapping):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add `data check`, `data infer` and `data synthetic`."""
+    """Add the commands `data check`, `data infer` and `data synthetic` to the command line."""
     group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
     check = add_command(group, "check", _check, example="mlxfp data check data/titanic --spec titanic")
     infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")

@@ -53,7 +53,7 @@ def _laws(options: Namespace) -> int:
     subject = selected[0].subject
     say(f"{options.part}: {getattr(subject.part, '__name__', None) or repr(subject.part)}")
     before = settings.get_current_profile_name()
-    settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # the same cases in every run
+    settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # generate the same cases in every run
     settings.load_profile("mlxfp laws")
     try:
         failures = [reason for law in selected if (reason := _checked(law)) is not None]

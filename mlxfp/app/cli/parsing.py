@@ -30,7 +30,7 @@ def add_group(commands: Commands, name: str, *, about: str, example: str) -> Com
 
 
 def described(about: str, example: str) -> dict[str, Any]:
-    """Return parser options for a description, with one or several example lines at the end of the help."""
+    """Return the options of a parser with a description, and with example lines at the end of the help."""
     epilog = "example:\n" + indent(example, "  ")
     return {"description": about, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
 

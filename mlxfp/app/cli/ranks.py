@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from mlxfp.distributed import Ranks
 
 _TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # success message printed by rank 0; mlx.launch always returns 0
-# Timeout in seconds for ranks that wait for rank 0. Rank 0 evaluates and predicts alone after training. If a rank dies, mlx.launch
-# ends all ranks at once.
+# Timeout in seconds for ranks that wait while rank 0 evaluates and predicts alone after training.
+# If a rank dies, mlx.launch ends all ranks at once, without waiting for the timeout.
 _LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
 _PORTS_OF_A_FILE = 256  # consecutive free ports needed with a hostfile: one for each rank, up to 256 ranks
-# Program that runs mlx.launch with this Python. In MLX 0.32, mlx.launch waits until the inputs of the ranks are writable. Inputs are
-# always writable, so the wait keeps a core busy. The replacement of `select` waits for the output of the ranks only: no rank reads input.
+# Program that runs mlx.launch with this Python.
+# In MLX 0.32, mlx.launch waits until the inputs of the ranks are writable. Inputs are always writable, so the wait keeps a core busy.
+# The program replaces `select` of mlx.launch by a function that waits only for the output of the ranks. No rank reads input.
 # If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
 _START = """
 import os, signal
@@ -92,7 +93,7 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
 
 
 def start(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
-    """Start mlx.launch with these arguments in a new process group."""
+    """Start mlx.launch in a new process group, with the command line `arguments`."""
     program = [sys.executable, "-c", _START, *arguments]
     return subprocess.Popen(program, stdin=subprocess.PIPE, text=True, process_group=0, **options)  # noqa: S603
 
@@ -127,7 +128,8 @@ def end_well(ranks: "Ranks | None") -> None:
 def _threads(count: int) -> list[str]:
     """Return mlx.launch arguments that divide the cores of this machine between the ranks.
 
-    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads spin. A thread count in the environment takes precedence.
+    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads keep the cores busy. A thread count in
+    the environment takes precedence.
     """
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add `run`, `resume`, `predict`, `export` and `blend`."""
+    """Add the commands `run`, `resume`, `predict`, `export` and `blend` to the command line."""
     lines = (
         "data/titanic --minutes 10",
         "titanic --data data/titanic",
@@ -66,7 +66,7 @@ def _run(options: Namespace) -> int:
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
-        loaded(options)  # reports mistakes in the configuration once, not once per rank
+        loaded(options)  # `loaded` reports mistakes in the configuration once, instead of once per rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     start_mlx_quietly()
     from mlxfp.app.runs import run
@@ -179,7 +179,7 @@ def _is_member(folder: Path, run: Path) -> bool:
 
 
 def _show_part(event: "RunEvent", folds: int, of: str) -> None:
-    """Print an event of one fold. `of` is the prefix with the name of the model, or empty for a run with a single model."""
+    """Print an event of one fold. The argument `of` is a prefix with the name of the model, or empty for a single model."""
     from mlxfp.app.runs import FoldBegan, FoldEnded, LeftOut, Weighed
 
     match event:

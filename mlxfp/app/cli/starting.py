@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
 
-_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # number of inspected rows; candidate values of text.max_length
+_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # number of inspected rows, and possible values of text.max_length
 
 # Options that users change most in a first run. A small model, three folds and five epochs give a quick first result.
 _TEXT = {"form": "sentence", "overflow": "cut"}

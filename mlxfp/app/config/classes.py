@@ -347,9 +347,10 @@ def option_paths() -> tuple[str, ...]:
 
 
 def meant(name: str) -> tuple[str, ...]:
-    """Return the options that an unknown name can mean.
+    """Return the options that the user may mean by an unknown name.
 
-    These are options of this name in other sections or, for an option name of another library, the option with the same meaning.
+    The result has the options of this name in other sections. For an option name of another library, the result has the option of
+    mlxfp with the same meaning.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())

@@ -45,7 +45,7 @@ def resolve_config(
     choices: Choices | None = None,
     defaults: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> Resolved:
-    """Read a configuration like `runs.load_config`. `defaults` returns the default settings of a model by name.
+    """Read a configuration. The function `defaults` returns the default settings for the name of a model.
 
     >>> resolve_config(overrides=["model.name=mine"], defaults=lambda name: {"training": {"epochs": 7}}).config.training.epochs
     7

@@ -23,7 +23,8 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "competition": {"views": 4},
             "observers": {"mlflow": "sqlite:///mlflow.db"},
         },
-        # Howard and Ruder, 2018 (rates per layer); Mosbach et al., "On the Stability of Fine-tuning BERT", 2021 (warmup, more epochs).
+        # Source of the learning rates per layer: Howard and Ruder, 2018.
+        # Source of the warmup and the number of epochs: Mosbach et al., "On the Stability of Fine-tuning BERT", 2021.
         "fine_tune": {
             "name": "fine_tune",
             "text": {"form": "key_value", "max_length": 256, "overflow": "cut"},

@@ -13,12 +13,12 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
-_POINTS, _FEWEST = 4000, 10  # maximum points of all curves of a chart; minimum points kept per curve
-_CURVE = 200  # maximum points of a curve: a chart of 400 units shows no more
+_POINTS, _FEWEST = 4000, 10  # maximum number of points of all curves of a chart, and minimum number of points of a curve
+_CURVE = 200  # maximum number of points of a curve, because a chart is only 400 units wide
 _CURVES = 100  # maximum curves of a chart; later curves are left out
 _DOTS = 1000  # maximum points of a scatter plot
 _MARKED = 20  # curves with at most 20 points also show dots
-_ASIDE = 18  # width for dots of several curves side by side, so that equal values do not overlap
+_ASIDE = 18  # total width of the dots of several curves, which stand side by side so that equal values do not overlap
 _COLORS = 8
 _LEAST = 1e-290  # smallest axis range without numerical underflow
 _LABEL = 40  # maximum characters of an axis label
@@ -40,7 +40,7 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
     if not every:
         return element("p", f"{title}: no finite values were logged.", class_="muted")
     axes = _Axes.around(every)
-    if not joined:  # leaves room for the shifted dots
+    if not joined:  # widen the x axis for the dots, which are shifted sideways
         axes.low_x, axes.high_x = axes.low_x - 0.5, axes.high_x + 0.5
     lines = []
     for index, points in enumerate(thin.values()):

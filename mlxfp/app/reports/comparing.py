@@ -29,9 +29,9 @@ ASSUMPTION = (
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
 _SAME = ("rows", "folds")  # data that must be equal for a comparison row by row
-_PATHS = ("name", "output")  # options that differ between any two runs
-_ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: rows, characters of a text, characters of a value
-_LINES, _LINE = 5, 80  # limits in printed comparisons: rows, characters of a text
+_PATHS = ("name", "output")  # options that always differ between two runs
+_ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: number of rows, characters of a text, characters of a value
+_LINES, _LINE = 5, 80  # limits in printed comparisons: number of rows, characters of a text
 
 
 @frozen
@@ -72,8 +72,9 @@ class RunComparison:
     """Comparison of several runs with the first run, returned by `compare`. Print the object to read the comparison.
 
     `options` holds the differing options with the value of each run. Disagreements are sorted by the difference of the errors. The error of
-    a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the score of a blend of all runs.
-    Its weights for each fold are learned on the other folds, as in `runs.blend(method="greedy")`. None if the runs cannot be blended.
+    a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the score of a blend of all
+    runs, or None if the runs cannot be blended. The weights of the blend for each fold are learned on the other folds, as in
+    `runs.blend(method="greedy")`.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -202,7 +203,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     first_score, other_score = _score(first), _score(other)
     try:
         check_same((one.oof, two.oof))
-        if first_score is not None and other_score is not None:  # scores after the tuned threshold, if the run has a threshold
+        if first_score is not None and other_score is not None:  # tuned thresholds are applied to these scores
             difference = compare_scores(other_score, first_score, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
         difference = str(error)
@@ -229,7 +230,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
 
 
 def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
-    """Return the correlation of out-of-fold predictions over all classes or targets. None if a run predicts a constant."""
+    """Return the correlation of out-of-fold predictions over all classes or targets, or None if a run predicts a constant."""
     if one.predictions.shape != two.predictions.shape:
         return None
     first, second = (oof.predictions[oof.folds.assignments >= 0].ravel() for oof in (one, two))

@@ -18,13 +18,13 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
 from mlxfp.support.structuring import flatten
 
-_NAME, _TEXT, _OPTION = 60, 2000, 200  # maximum characters of a name, a warning, a configuration value
-_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum number of charts, warnings and logs
+_NAME, _TEXT, _OPTION = 60, 2000, 200  # maximum number of characters of a name, of a warning, and of a configuration value
+_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum numbers of charts, of warnings and of logs
 
 
 @frozen
 class Log:
-    """Event log of a training run: name, lines, and the configuration of the run if this is saved next to the log."""
+    """Event log of a training run: name, lines, and the configuration of the run if a configuration is next to the log."""
 
     name: str
     lines: Sequence[Mapping[str, Any]]
@@ -126,7 +126,7 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, fl
 
 
 def _warnings(logs: Sequence[Log]) -> Html:
-    """Return a list of the warnings of the runs and of non-finite metrics."""
+    """Return a list of the warnings in the logs. Add a warning for each non-finite metric value."""
     messages = []
     for log in logs:
         messages += [f"{log.name}, step {line['step']}: {line['message']}" for line in log.all("Warned")]

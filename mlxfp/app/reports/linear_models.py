@@ -18,8 +18,8 @@ from mlxfp.support.optional import optional
 from mlxfp.support.progress import Progress
 
 _MOST_ROWS = 20_000  # maximum training rows per fold: more rows hardly change the score, but take more time
-# Maximum number of rows for counting character n-grams of words. A report of 100,000 rows takes 34 seconds with n-grams, and 10 seconds
-# without.
+# Maximum number of rows for counting character n-grams of words.
+# A report of 100,000 rows takes 34 seconds with n-grams, and 10 seconds without n-grams.
 _PARTS_ROWS = 10_000
 
 
@@ -42,7 +42,7 @@ class LinearModel:
         """
         folds, targets = list(self.folds), self.data.targets
         with warnings.catch_warnings(), Progress("linear model to compare with", unit="fold", total=lambda: len(folds)) as progress:
-            warnings.simplefilter("ignore")  # ignores convergence warnings: an unconverged model is good enough as a baseline
+            warnings.simplefilter("ignore")  # ignore convergence warnings, because an unconverged model is good enough as a baseline
             predictions = [fold_predictions(fold, _predicted(self, fold, targets[fold.train])) for fold in progress.over(folds)]
         return out_of_fold(self.folds, targets, predictions)
 

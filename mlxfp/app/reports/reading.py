@@ -26,7 +26,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
 from mlxfp.support.structuring import structure
 
 _IDS = "__tokens__"  # column name that user data cannot have
-_COUNTED = 20_000  # maximum number of rows for counting tokens: takes about a second
+_COUNTED = 20_000  # maximum number of rows for counting tokens; counting takes about a second
 
 
 LinearOf = Callable[[Path], LinearModel | None]  # function from a run folder to the linear baseline of the run
@@ -104,13 +104,13 @@ class FinishedRun:
 
     @property
     def logs(self) -> dict[str, Path]:
-        """Log files of the folds by name. Folds without a log are missing."""
+        """Log file of each fold, by fold name. Folds without a log are left out."""
         named = {f"fold {fold.fold}": fold / folders.LOG for fold in self.folds}
         return {name: path for name, path in named.items() if path.is_file()}
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """Fitted conversion of rows to texts and tokens, from the first fold. None if the model does not read text."""
+        """Fitted conversion of rows to texts and tokens, from the first fold. The value is None if the model reads no text."""
         if not self.folds:
             return None
         try:
@@ -119,7 +119,7 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the rows with the given row indices as the model's input text. Models without text get columns and values instead."""
+        """Return the rows `numbers` as the input texts of the model. If the model reads no text, return column names and values."""
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]
         rows = select(np.asarray(numbers, np.int64))(self.linear.data.rows)
@@ -189,7 +189,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
     if linear is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
-        # Recognize folds in time: only these have rows that are never used for validation (fold -1).
+        # Recognize folds in time: only folds in time have rows that are never used for validation (fold -1).
         folds = Folds("written", assignments, np.arange(len(ids)), forward=bool((assignments < 0).any()))
     else:
         folds = linear.folds

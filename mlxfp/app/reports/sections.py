@@ -16,15 +16,15 @@ from mlxfp.observers import log_panels, read_log
 from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
 from mlxfp.support.structuring import flatten
 
-_MISTAKES, _TEXT = 20, 400  # maximum rows in the list of mistakes, maximum characters of a text
-_MATRIX, _PAIRS = 12, 20  # maximum classes of a confusion matrix; maximum class pairs listed for more classes
-_CLASSES, _NAME = 50, 60  # maximum classes in the balance table, maximum characters of a name
-_CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum number of charts, warnings and hashes
-_OPTION = 200  # maximum characters of a configuration value
+_MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of a text
+_MATRIX, _PAIRS = 12, 20  # maximum number of classes of a confusion matrix; with more classes, number of listed class pairs
+_CLASSES, _NAME = 50, 60  # maximum number of classes in the balance table, and maximum number of characters of a name
+_CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum numbers of charts, of warnings and of hashes
+_OPTION = 200  # maximum number of characters of a configuration value
 
 
 def section(title: str, *content: object) -> Html:
-    """Return a section of the page with a title."""
+    """Return a section of the page: a title, followed by the content."""
     return element("section", element("h2", title), *content)
 
 

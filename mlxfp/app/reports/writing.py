@@ -67,7 +67,7 @@ def report_page(run: FinishedRun) -> str:
     """Return the report of a run as an HTML page."""
     results = (sections.predictions, sections.worst)
     parts = (
-        (sections.scores, sections.blended, sections.cautions, *results)  # a blend has only these sections: other sections need the models
+        (sections.scores, sections.blended, sections.cautions, *results)  # a blend has no models, which all other sections need
         if run.blended
         else (
             *(sections.scores, sections.members, sections.cautions, sections.curves, *results),

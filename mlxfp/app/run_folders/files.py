@@ -26,7 +26,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of `write_json`. Raises `DataError` for a damaged file."""
+    """Read a file that `write_json` wrote. Raises `DataError` for a damaged file."""
     try:
         values = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -45,7 +45,7 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Read a file of `write_array`. Raises `DataError` for a damaged file."""
+    """Read a file that `write_array` wrote. Raises `DataError` for a damaged file."""
     try:
         array: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

@@ -32,7 +32,7 @@ MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # File names in the folder of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
-_MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
+_MODELS = "model[.-]*"  # pattern for the weights of a network and for the files of an estimator
 
 # Options that may change when a run is continued: paths and display options, which do not affect results.
 _FREE = frozenset(
@@ -99,7 +99,7 @@ def is_done(folder: Path) -> bool:
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Raise `ConfigError` for an invalid folder name and for a folder with other files than a run."""
+    """Raise `ConfigError` for an invalid folder name, and for a non-empty folder that is not the folder of a run."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise ConfigError(f"The name of a run must be a valid folder name, got name={name!r}. To change the parent folder, set output.")
     if folder.exists() and not folder.is_dir():
@@ -112,12 +112,12 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def missing(folder: Path) -> tuple[Path, ...]:
-    """Return the folder and those of its parents that do not exist, the innermost first."""
+    """Return the missing folders among `folder` and its parents, the innermost folder first."""
     return tuple(path for path in (folder, *folder.parents) if not path.exists())
 
 
 def remove(new: Sequence[Path]) -> None:
-    """Remove the folder of a run that did not start, and its empty parents. `new` is the result of `missing` before the run."""
+    """Remove the folder of a run that did not start, and the empty parents. The argument `new` is the earlier result of `missing`."""
     for folder in new[:1]:
         rmtree(folder)
     for parent in new[1:]:
@@ -137,7 +137,7 @@ def claim(folder: Path, settings: Settings) -> None:
         _write_settings(folder, settings)
         return
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    names = [*new, *(name for name in stored if name not in new)]  # stored and new options may have different arguments of an estimator
+    names = [*new, *(name for name in stored if name not in new)]  # arguments of an estimator may be only in `stored`
     differ = [
         f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
     ]
@@ -210,7 +210,7 @@ def locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, thread_local=False)  # not bound to a thread, because a generator may continue in another thread
+    lock = FileLock(folder / _LOCK, thread_local=False)  # any thread may release the lock, because a generator may change its thread
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
@@ -252,7 +252,7 @@ def update_paths(folder: Path, settings: Settings) -> None:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with other values, by option path.
+    """Return settings in which some options have other values. `values` maps option paths to new values.
 
     >>> with_values({"model": {"name": "kernel", "arguments": {}}}, {"model.arguments.C": 0.5})
     {'model': {'name': 'kernel', 'arguments': {'C': 0.5}}}

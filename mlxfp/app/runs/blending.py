@@ -28,7 +28,7 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
-_SAME = ("rows", "test", "folds")  # must be equal: with other folds, a model may have trained on validation rows of another model
+_SAME = ("rows", "test", "folds")  # equal in all runs: with other folds, a model could have trained on validation rows of another model
 
 
 @frozen
@@ -116,6 +116,6 @@ def _of_test(files: Sequence[FoldFolder]) -> Numbers:
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:
-    """Score a run on only those rows that are scored for the blend."""
+    """Score a run only on the rows that are scored in the blend."""
     parts = [fold_predictions(fold, oof.predictions[fold.repeat, fold.valid]) for fold in whole.folds]
     return score(out_of_fold(whole.folds, whole.targets, parts), metric).overall

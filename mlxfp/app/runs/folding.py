@@ -86,7 +86,7 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) 
     write_json(files / RESULT, {**result, "files": files.hashes()})
 
 
-Made = tuple[Predict, int, dict[str, Any]]  # prediction function, number of training rows, entries of result.json
+Made = tuple[Predict, int, dict[str, Any]]  # a prediction function, the number of training rows, and the entries of result.json
 
 
 def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:

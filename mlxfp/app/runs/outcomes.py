@@ -58,7 +58,7 @@ def claim_environment(folder: Path) -> Iterator[RunEvent]:
     For a continued run, restore the number of OpenBLAS threads, and yield a note about changed versions.
     """
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
-    blas_threads(before.get("blas_threads"))  # restores the number of threads, which may change the last digits of results
+    blas_threads(before.get("blas_threads"))  # restore the stored number, because the number of threads may change last digits
     now = environment()
     if not before:
         write_json(folder / folders.ENVIRONMENT, now)
@@ -126,8 +126,8 @@ def write_test(plan: Plan, predictions: Numbers) -> Generator[RunEvent, None, Pa
 def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
     """Return the out-of-fold predictions, the predictions to score, and the tuned threshold.
 
-    If `plan.threshold` is true, the predictions to score are labels after a tuned threshold. Otherwise, they are the out-of-fold
-    predictions, and the threshold is None.
+    If `plan.threshold` is true, the predictions to score are labels, made with the tuned threshold. Otherwise, the predictions to
+    score are the out-of-fold predictions, and the threshold is None.
     """
     parts = [fold_predictions(fold, values) for fold, values in zip(plan.folds, predictions, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, parts)
@@ -159,7 +159,7 @@ def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
-    """Return predictions, [N] or [N, C], as columns named by class or by target. The only column of [N] is `prediction`."""
+    """Return predictions as columns by name: [N] as `prediction`, [N, C] as one column per class or target."""
     if predictions.ndim == 1:
         return {"prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
@@ -229,7 +229,7 @@ def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
 
 
 def identities(plan: Plan) -> dict[str, str]:
-    """Return the fingerprints of options, data, folds and code. Runs with different fingerprints are different runs."""
+    """Return the fingerprints of options, data, folds and code. A run can continue only with the same fingerprints."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     return {
         "config": fingerprint(folders.decisive(plan.settings)),
@@ -244,7 +244,7 @@ def identities(plan: Plan) -> dict[str, str]:
 
 
 def _model_files(path: Path) -> list[Path]:
-    """Return the files of weights and of the tokenizer at `path`, a file or a folder."""
+    """Return the files of weights and of the tokenizer. The argument `path` is a file or a folder."""
     if not path.is_dir():
         return [path] if path.is_file() else []
     return sorted(file for file in path.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())

@@ -1,4 +1,4 @@
-"""Import of user-defined parts, given as `module:name` in a configuration. The user must permit the folder with `code`."""
+"""Import of user-defined parts, given as `module:name` in a configuration. The argument `code` permits imports from a folder."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # name in OwnParts of an option, if it differs from the option name
+_PARTS = {"model.name": "estimator"}  # maps an option path to the attribute of `OwnParts` if the names differ
 Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 

@@ -101,15 +101,15 @@ class Plan:
     trackers: Trackers = field(repr=False)
     make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
     submission: str = field(repr=False)  # file name
-    threshold: bool = field(repr=False)  # true if a threshold is tuned
+    threshold: bool = field(repr=False)  # True if a threshold is tuned
     plots: bool = field(repr=False)
-    auto: bool = field(repr=False)  # several models, chosen from the data
+    auto: bool = field(repr=False)  # True for model.name=auto: several models, chosen from the data
     minutes: float | None = field(repr=False)
     seeds: int = field(repr=False)
     teacher: Path | None = field(repr=False)  # folder of the run whose predictions become pseudo-labels
-    synthetic: bool = field(repr=False)  # synthetic rows in the folder of the run
-    inferred: bool = field(repr=False)  # the spec was inferred from the data
-    inputs: tuple[Path, ...] = field(repr=False)  # files or folders of weights and of a tokenizer
+    synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
+    inferred: bool = field(repr=False)  # True if the spec was inferred from the data
+    inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder
     seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit of boosted trees
 
     @property

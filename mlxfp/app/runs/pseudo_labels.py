@@ -36,7 +36,7 @@ def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[A
 
 
 def teacher_files(plan: Plan) -> dict[str, str]:
-    """Return the hashes of the predictions of the teacher by fold. Return an empty dict without a teacher."""
+    """Return the hash of the teacher's predictions for each fold. Return an empty dict without a teacher."""
     teacher = plan.teacher
     if teacher is None:
         return {}

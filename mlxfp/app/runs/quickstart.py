@@ -59,7 +59,7 @@ class PreparedFold:
         return labelled_batches(self.recipe, self.splits.valid)
 
     def training_batches(self, *, prefetched: int) -> Dataset[Any]:
-        """Return `batches` with `prefetched` batches prepared in advance."""
+        """Return training batches. `prefetched` is the number of batches that are prepared in advance."""
         training = self.plan.training
         return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, prefetched=prefetched)
 

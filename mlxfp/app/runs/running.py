@@ -131,7 +131,7 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def _run_member(linear: LinearModel, plan: Plan) -> Events:
-    """Train one model of a run in the folder of its plan. Its report shows `linear`, the baseline of the whole run."""
+    """Train one model of a run in the folder of the plan. The report shows `linear`, the linear baseline of the whole run."""
     with folders.locked(plan.folder):
         folders.claim(plan.folder, plan.settings)
         yield from _write_inputs(plan, ())  # no warnings here: the whole run has already yielded the same warnings

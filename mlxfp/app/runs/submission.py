@@ -94,7 +94,7 @@ def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) 
 
 
 def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the class index for each sample column. The class is the longest class name that ends the column name."""
+    """Return the class index for each sample column. A column name ends with a class name. If several class names fit, use the longest."""
     ends = [[index for index, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
     indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
     if len(set(indices)) < len(columns):

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 
-_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files not needed for prediction
+_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # names of files that a prediction does not need
 
 
 @frozen
@@ -34,7 +34,7 @@ class TrackedRun:
 
     tracker: str
     observer: Callable[[int], Observer]  # maps a fold number to the observer of the fold
-    end: Callable[[Sequence[Number], Sequence[Path]], object]  # logs the results and the files of the whole run
+    end: Callable[[Sequence[Number], Sequence[Path]], object]  # function that logs the results and the files of the whole run
 
 
 @frozen
@@ -62,7 +62,7 @@ class Tracking:
 
 
 def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent, None, Tracking]:
-    """Start the run in each tracker, or continue the tracked run of the folder. Yield messages about failures and return the tracking.
+    """Start the run in each tracker, or continue the tracked run of the folder. Yield messages about failures. Return a `Tracking`.
 
     Raises `MissingExtraError` for a tracker that is not installed.
     """
@@ -89,7 +89,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     if known.get("uri") == uri:
         parent = str(known["run"])
-        begin(run=parent).end_children("KILLED")  # raises an error if the tracked run no longer exists
+        begin(run=parent).end_children("KILLED")  # this call raises an error if the tracked run no longer exists
     else:
         run = begin(name=chosen.name)
         run.log_params(chosen.params)
@@ -97,7 +97,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
         write_json(file, {"uri": uri, "run": parent})
 
     def observer(fold: int) -> Observer:
-        begin(run=parent)  # raises an error if the MLflow server does not answer
+        begin(run=parent)  # this call raises an error if the MLflow server does not answer
         params = {"fold": fold, **chosen.params}
         return observers.log_mlflow(experiment, uri=uri, name=f"fold {fold}", parent=parent, params=params)
 
@@ -115,7 +115,7 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
 
 
 def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
-    """Return a group of runs in a project: a run for each fold, and a run with the results."""
+    """Track a run as a group of runs in a Trackio project: a run for each fold, and a run with the results."""
     group = chosen.name
 
     def observer(fold: int) -> Observer:
@@ -128,7 +128,7 @@ def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
 
 
 def _track_in_tensorboard(chosen: Trackers, folder: Path) -> TrackedRun:
-    """Return event files of the results in a folder, with a subfolder for each fold."""
+    """Track a run in TensorBoard: event files with the results in a folder, and a subfolder for each fold."""
 
     def observer(fold: int) -> Observer:
         return observers.log_tensorboard(folder / f"fold-{fold:02}", params={"fold": fold, **chosen.params})

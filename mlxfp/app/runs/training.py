@@ -19,8 +19,8 @@ from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
 
-_STOPPING, _HELD_OUT = "stopping", "held_out"  # names of evaluations: on rows for early stopping, on held-out rows
-NOTHING_LEFT = 0  # sent by rank 0 instead of a fold number (from 1): the training of all folds has ended
+_STOPPING, _HELD_OUT = "stopping", "held_out"  # names of two evaluations: on rows for early stopping, and on held-out rows
+NOTHING_LEFT = 0  # rank 0 sends 0 instead of a fold number after the training of all folds
 DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 
 
@@ -58,7 +58,7 @@ class _Training:
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train with the observers that control the training, followed by the `writing` observers."""
+        """Train, and yield the events. The observers that control the training come before the observers in `writing`."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(

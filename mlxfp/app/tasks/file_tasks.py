@@ -180,7 +180,7 @@ class NextToken:
 
 
 def read_texts(path: str, column: str) -> Dataset[Any]:
-    """Read texts into the column `text`: a column of JSON lines, CSV or Parquet files, or the lines of other files."""
+    """Read texts into the column `text`. JSON lines, CSV and Parquet files have the texts in `column`. In other files, a line is a text."""
     folder = Path(path)
     names = [file.name for file in sorted(folder.rglob("*")) if file.is_file()] if folder.is_dir() else [path]
     read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)
@@ -223,7 +223,7 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
 
 
 def limited(parts: Splits, limit: int | None, *, seed: int) -> Splits:
-    """Keep at most `limit` training rows: drawn with `seed`, or the first rows if the number of rows is unknown."""
+    """Keep at most `limit` training rows, drawn with `seed`. If the number of rows is unknown, keep the first rows."""
     count = length(parts.train)
     if limit is None or (count is not None and limit >= count):
         return parts

@@ -58,7 +58,7 @@ def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
     """Read a pretrained backbone and check the vocabulary and length. `dropout` sets the rate of all dropout layers."""
     body = load_body(path)
     tokenizer, config = recipe.tokenizer, body.config
-    if tokenizer.vocab_size > config.vocab_size:  # checked here, because MLX reads arbitrary memory for ids beyond the last embedding
+    if tokenizer.vocab_size > config.vocab_size:  # MLX would read arbitrary memory for ids beyond the last embedding
         raise ArgumentError(
             f"The model in {path!r} has {config.vocab_size} tokens, but {tokenizer!r} has more. Use the tokenizer of the pretrained model, "
             "or remove text.tokenizer if this tokenizer is in the folder of the model."

@@ -18,7 +18,7 @@ from mlxfp.models import CATEGORIES, NUMBERS
 from mlxfp.optimizers import ema_weights
 
 Batch = Mapping[str, Any]
-Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # (outputs, labels) -> (sum, weight)
+Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # function (outputs, labels) -> (sum of losses, sum of weights)
 
 
 class Goal(Protocol):
@@ -93,12 +93,13 @@ class Objective:
         return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own is None else self.own(outputs, labels)
 
 
-# Losses (from an objective and a label smoothing) and conversions of outputs to answers, by kind of answer.
+# Functions that make the loss for a kind of answer. The arguments are the objective and the label smoothing.
 _LOSSES: Mapping[Answer, Callable[[Objective, float], Loss]] = {
     "class": lambda _, smoothing: partial(cross_entropy, label_smoothing=smoothing),
     "labels": lambda *_: binary_cross_entropy,
     "value": lambda goal, _: huber if goal.absolute else mse,
 }
+# Functions that convert the outputs of a model to a kind of answer.
 _READ: Mapping[Answer, Callable[[mx.array], mx.array]] = {
     "class": partial(mx.softmax, axis=-1),
     "labels": mx.sigmoid,

@@ -30,7 +30,7 @@ def own_part(rows: ReadOwn, path: str, part: str) -> Dataset[Any] | None:
 def own_parts_of_rows(rows: ReadOwn, path: str, *, classed: bool, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
     """Return the training and validation rows of `rows(path, part)`, and the class names. The column `label` becomes class indices.
 
-    Without validation rows, a tenth of the training rows of each class is used for validation. `limit` is described in `limited`. Raises
+    Without validation rows, a tenth of the training rows of each class is used for validation. See `limited` for `limit`. Raises
     `DataError` for fewer than two classes, and `SchemaError` for rows without the column `label`.
     """
     train, valid = own_part(rows, path, "train"), own_part(rows, path, "valid")

@@ -116,11 +116,11 @@ class Recipe:
     size_to_predict = 64  # batch size for prediction
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages, with labels if the rows have the target as numbers."""
+        """Append the conversion stages to the dataset `rows`. The result has labels if the rows have numeric targets."""
         return self._encode(self.text(rows), labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages for training. The rows must have the target.
+        """Append the conversion stages for training to the dataset `rows`, which must have the target.
 
         With `permute` or `drop`, training rows differ between epochs.
         """
@@ -130,11 +130,11 @@ class Recipe:
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
-        """Append the stage that adds the column `text`. With `seed`, every row has a different column order."""
+        """Append a stage to the dataset `rows` that adds the column `text`. With `seed`, every row has a different column order."""
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. View 0 has the original column order, other views have permuted columns."""
+        """Return rows for prediction, without labels. If `number` is 0, columns keep their order, otherwise they are permuted."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:

@@ -18,10 +18,10 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError, SchemaError
 
 NUMBERS = "numbers"
-_LIMIT = 5.0  # in standard deviations; values farther from the mean are clipped as outliers
+_LIMIT = 5.0  # maximum distance from the mean in standard deviations; farther values are clipped
 _SKEWED = 1.0  # columns with a larger skewness are scaled by logarithms
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that sums of squares stay finite
-_EQUAL = 1e-9  # relative to the largest number; a column with a smaller standard deviation counts as constant
+_EQUAL = 1e-9  # minimum ratio of standard deviation and largest number, below which a column counts as constant
 
 
 @frozen

@@ -16,7 +16,7 @@ from mlxfp.collators import Collator, default
 from mlxfp.models import CATEGORIES, NUMBERS, TABLE_MODELS, TableColumns, TableTarget, create_table_model, fit_columns
 from mlxfp.support.arrow_types import is_list_like
 
-_EXAMPLES = 1024  # number of training rows for the initial scaling of weights: estimates standard deviations within about 2 %
+_EXAMPLES = 1024  # number of training rows for scaling the initial weights; enough to estimate standard deviations within about 2 %
 
 
 @frozen(repr=False)
@@ -50,15 +50,15 @@ class TableRecipe:
     size_to_predict = 1024  # batch size for prediction
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages, with labels if the rows have the target as numbers."""
+        """Append the conversion stages to the dataset `rows`. The result has labels if the rows have numeric targets."""
         return self._encode(rows, labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the conversion stages for training. The rows must have the target."""
+        """Append the conversion stages for training to the dataset `rows`, which must have the target."""
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. All views are the same."""
+        """Return rows for prediction, without labels. The argument `number` has no effect, because column order does not matter here."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:
@@ -66,7 +66,7 @@ class TableRecipe:
 
     @property
     def smoothing(self) -> float:
-        """Label smoothing in training: the value of the network if the metric needs labels, otherwise 0."""
+        """Label smoothing in training: the default of the network if the metric needs labels, otherwise 0."""
         return TABLE_MODELS[self.network].smoothing if METRICS[self.spec.metric].needs == "labels" else 0.0
 
     @property

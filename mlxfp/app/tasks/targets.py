@@ -85,7 +85,7 @@ class Target:
     log: bool = False
 
     def labels(self, numbers: Mapping[str, Numbers]) -> pa.Array:
-        """Return training labels for numeric targets: int64[N], float32[N], or lists of float32 per row, [N, columns]."""
+        """Return training labels for numeric targets. Labels are int64[N], float32[N], or one list of float32 numbers per row."""
         if self.answer == "class":
             return pa.array(numbers[self.columns[0]].astype(np.int64))
         values = np.stack([numbers[name] for name in self.columns], axis=1)

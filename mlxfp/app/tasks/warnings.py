@@ -51,7 +51,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
 
 
 def _differences(data: CompetitionData) -> Iterator[str]:
-    """Yield a warning with all differences between training and test rows, and a warning for an id with dates."""
+    """Yield a warning with all differences between training and test rows. Also yield a warning if the id column holds dates."""
     spec = data.spec
     found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
     if found:
@@ -80,7 +80,7 @@ def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
 
 
 def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
-    """Return a mask of training rows that equal a row in another fold in all input columns, bool[N]."""
+    """Return a mask, bool[N]: True for training rows with the same input columns as a row of another fold."""
     names = [column.name for column in data.spec.columns]
     first = folds.assignments[0]
     table = (
@@ -96,7 +96,7 @@ def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
 
 
 def _missing_classes(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Yield warnings about classes missing from some folds, one per target column."""
+    """Yield a warning for each target column with classes that are missing from some folds."""
     spec, targets = data.spec, data.targets
     if spec.task.has_classes:
         for index, column in enumerate(targets.reshape(len(targets), -1).T):

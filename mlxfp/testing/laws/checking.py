@@ -191,11 +191,11 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # skip the phase that explains failures: the slowest phase, of no use for laws
+        phases=set(settings().phases) - {Phase.explain},  # skip the slowest phase, which explains failures: laws need no explanation
     )
     try:
         limited(given(**cases)(function))()
-    except FlakyFailure as flaky:  # raised for a failure that does not occur again, because the part keeps state between calls
+    except FlakyFailure as flaky:  # the failure did not occur again, because the part keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
         raise first.with_traceback(_user_traceback(first.__traceback__)) from None

@@ -202,7 +202,7 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
     """Return the side on which the rows of a group are padded, "end" or "start".
 
-    None if a row without padding differs from the single row.
+    The result is None if a row without padding differs from the same example collated alone.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 

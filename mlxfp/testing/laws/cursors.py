@@ -123,7 +123,9 @@ def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a transform changes neither the items nor the position of an error, even after resuming, or if the consumer stops early.
+    """Law: a transform changes neither the items nor the position of an error.
+
+    The law also checks a resumed run, and a consumer that stops early.
 
     The law applies to transforms that change only the execution of a dataset: prefetching, caching, profiling.
 

@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Return the chunk with nullability as in `kinds`, for columns without nulls. Types and metadata stay."""
+    """Return the chunk with the nullability of the schema `kinds` for columns without nulls. Types and metadata stay unchanged."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
@@ -73,7 +73,7 @@ def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset
     """Return the transformed dataset of the given chunks, and a log of the chunks that are read from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # reads the first rows if a schema must be inferred, which the log must not count
+    schema(dataset)  # inferring the schema may read the first rows, which the log must not count
     log.clear()
     return dataset, log
 

@@ -87,7 +87,7 @@ class Subject:
         return match
 
     def gives(self, *names: str) -> bool:
-        """Return True if at least one of these arguments is set."""
+        """Return True if at least one of the arguments in `names` is set."""
         values = (getattr(self, name) for name in names)
         return any(value is not None and value is not False for value in values)
 
@@ -113,7 +113,7 @@ class Trial:
 class Pooled(Trial):
     """Trial that checks all cases of another trial together.
 
-    `inputs` receives them as the list `cases`. A failing case is not made smaller.
+    `inputs` receives all cases as the list `cases`. A failing case is not made smaller.
     """
 
     pool: Trial | None = None
@@ -188,7 +188,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
             drawn = kinds.flatmap(tables)
         else:
             schema = subject.schema
-            # without empty lists, because an empty list of rows has no columns
+            # skip empty lists, because an empty list of rows has no columns
             rows = subject.examples if schema is not None else subject.examples.filter(len)
             drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
@@ -235,7 +235,7 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
         yield {"collator": unused, "examples": [dict(example) for example in examples]}
 
     def groups() -> Mapping[str, st.SearchStrategy[Any]]:
-        # without empty lists, because a collator needs at least one example
+        # skip empty lists, because a collator needs at least one example
         return {"examples": rows_of(kinds, min_rows=1) if drawn_examples is None else drawn_examples.filter(len)}
 
     def ordered() -> Mapping[str, st.SearchStrategy[Any]]:
@@ -289,7 +289,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     if hasattr(step, "start") and not state.extra:
-        state = step.start(state)  # adds state for options, such as averaged weights or loss scales
+        state = step.start(state)  # `start` adds the state of options, such as averaged weights or loss scales
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}
@@ -317,7 +317,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
-FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` tell the family.
+FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` determine the family.
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),

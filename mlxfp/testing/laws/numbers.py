@@ -47,7 +47,7 @@ def _integers(value: Any) -> list[int]:
 
 def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: str) -> bool:
     """Return True if the array holds 1 for an example with only 1 in the column, and 2 for an example with only 2."""
-    with suppress(Exception):  # a collator may raise an error for these values
+    with suppress(Exception):  # a collator may raise an error for the values 1 and 2
         rows = [_row_with(collator, example, column, number)[name][0] for number in (1, 2)]
         return all((row == number).any() for row, number in zip(rows, (1, 2), strict=True)) and bool((rows[0] != rows[1]).any())
     return False

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mlxfp.support.trees import flatten, paths, tree_map
 
-if TYPE_CHECKING:  # not imported at run time, because laws of data must not import MLX
+if TYPE_CHECKING:  # import only for types, because laws of data must not import MLX
     from mlxfp.core.datasets import Dataset
     from mlxfp.training.loop.events import Event, Observer
     from mlxfp.training.steps.state import TrainState
@@ -157,7 +157,7 @@ def assert_continues(  # noqa: PLR0913  # a run and its stop
         f"stopping, saving and loading change nothing, "
         f"but after stopping at step {stop} the run differs at {_changed_paths(rest.state, _bytes(whole.state))}"
     )
-    # without the event RunStarted of the continued run, and without the event Stopped of the stopped run
+    # leave out the event RunStarted of the continued run, and the event Stopped of the stopped run
     expected_rest = expected[len(first_contents) - 1 :]
     assert rest_contents[1:] == expected_rest, (
         f"after stopping at step {stop} a run yields the same events: expected {expected_rest}, got {rest_contents[1:]}"

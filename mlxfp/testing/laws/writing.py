@@ -1,4 +1,4 @@
-"""Law of written data. Other runners, and interruptions, do not change a byte of the files."""
+"""Law of written data. The bytes of the files do not depend on the runner or on interruptions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ class _Stopped(Exception):  # noqa: N818  # an interrupt, not an error
 
 
 def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file: int = 10) -> None:
-    """Law: the bytes of all files are the same with any runner, and if calls are interrupted at any file and repeated.
+    """Law: any runner writes files with the same bytes, even if calls are interrupted at any file and repeated.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": i} for i in range(30)]), fp.map(dict))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for realistic inputs with edge cases. A strategy is named by the plural of what it draws."""
+"""Hypothesis strategies for realistic inputs with edge cases. The name of a strategy is the plural of the drawn value, such as `tables`."""
 
 from mlxfp.testing.strategies.composing import pipelines as pipelines
 from mlxfp.testing.strategies.composing import sources as sources

@@ -38,7 +38,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
     """
     kind = draw(st.sampled_from([from_table, from_chunks, from_examples, from_iterable]))
     least = draw(st.sampled_from([0, max_rows // 2, max_rows]))
-    kinds = draw(schemas(min_columns=1, max_columns=2))  # at least one column, because pickling a table without columns loses its rows
+    kinds = draw(schemas(min_columns=1, max_columns=2))  # at least one column, because pickled tables without columns lose their rows
     table = draw(tables(kinds, min_rows=least, max_rows=max_rows))
     if kind is from_table:
         return from_table(table)
@@ -78,7 +78,7 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
 
 
 def _parts() -> st.SearchStrategy[Any]:
-    """Return a strategy for stages that select rows by index, even after a shuffle."""
+    """Return a strategy for `take` and `skip` that also work after a shuffle."""
     return st.builds(take, st.integers(2, 9), redraw=st.just(value=True)) | st.builds(skip, st.integers(0, 3), redraw=st.just(value=True))
 
 
@@ -110,7 +110,7 @@ def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dat
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
     for _ in range(draw(st.sampled_from(range(max_stages + 1)))):
-        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # few items, because laws read them all
+        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # few items, because laws read all items
     return dataset
 
 

@@ -56,7 +56,7 @@ _LEAVES: dict[pa.DataType, Values] = {
 }
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
-    # the permutation that `from_numpy_ndarray` also sets, so that types are equal
+    # `from_numpy_ndarray` also sets this permutation, and types must be equal
     pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),
     pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]
@@ -158,7 +158,7 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without types that change if a function returns its row: null tensors, and maps (lists of pairs in Python)."""
+    """Return the schema without null tensors and without maps. These types change if a user function returns its argument, a row."""
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 
@@ -182,7 +182,7 @@ def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
 
 @cache
 def _types() -> st.SearchStrategy[pa.DataType]:
-    # without dictionaries, because pyarrow creates invalid dictionaries inside nested types
+    # leave out dictionaries, because pyarrow creates invalid dictionaries inside nested types
     inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])
     return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
 
@@ -210,7 +210,7 @@ def _slots(field: pa.Field) -> Values:
 def _values(kind: pa.DataType) -> Values:
     """Return a strategy for the values of a type, without nulls at the top level.
 
-    Cached, because hypothesis validates each new strategy.
+    The result is cached, because hypothesis validates each new strategy.
     """
     if kind in _LEAVES:
         return _LEAVES[kind]

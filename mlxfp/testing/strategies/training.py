@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:  # not imported at run time, because strategies for data must not import MLX
+if TYPE_CHECKING:  # import only for types, because strategies for data must not import MLX
     from mlxfp.core.stages import Batch
     from mlxfp.training.steps.state import TrainState
 
@@ -37,7 +37,7 @@ def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None
         name: mx.array(random.integers(0, 9, (rows, *shape)).astype(np.int32)).astype(getattr(mx, dtype))
         for name, (shape, dtype) in kinds.items()
     }
-    mx.eval(arrays_by_name)  # evaluated now, because a lazy array can be evaluated only in the thread that created it
+    mx.eval(arrays_by_name)  # evaluate now, because only the thread that created a lazy array can evaluate the array
     carried = draw(
         st.dictionaries(st.text(min_size=4, max_size=5), st.lists(st.text(max_size=3), min_size=rows, max_size=rows), max_size=1)
     )

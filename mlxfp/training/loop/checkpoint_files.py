@@ -52,9 +52,9 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints without damaged checkpoints at the end of the run. Each damaged checkpoint causes a warning.
+    """Return the checkpoints up to the last undamaged checkpoint. Warn about each later checkpoint, which is damaged.
 
-    If all checkpoints are damaged, all are returned.
+    If all checkpoints are damaged, return all checkpoints.
     """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
@@ -94,7 +94,7 @@ def remove_unfinished(folder: Path, name: str) -> None:
 def json_text(metadata: Mapping[str, Any]) -> str:
     """Serialise the metadata of a checkpoint to JSON. Raises `ArgumentTypeError` if JSON cannot represent a value of the configuration."""
     try:
-        return json.dumps(metadata, default=float)  # `float`, because metrics may be NumPy scalars
+        return json.dumps(metadata, default=float)  # convert metrics to float, because metrics may be NumPy scalars
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"The config of a checkpoint must be representable in JSON: {error}. Convert the value to text.") from error
 
@@ -167,7 +167,7 @@ def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[s
 
 
 def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Read a checkpoint like `read_file`, with lazy arrays."""
+    """Read a checkpoint as in `read_file`, but with lazy arrays."""
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:

@@ -246,7 +246,7 @@ def _of_all_ranks(
 
 
 def _calls(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[Callable[[], R]]:
-    """Yield one function per batch, to compute the result of the batch."""
+    """Yield one function per batch. A call of the function computes the result of the batch."""
     before = epoch_start(batches, 0)
     for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
         yield partial(_call, run, state, batches, batch, number, before)

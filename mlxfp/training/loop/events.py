@@ -51,7 +51,8 @@ class Event:
     state: TrainState
     cursor: Cursor | None
     epoch: int
-    # Keyword-only, because subclasses add fields without a default. Not compared, because the arrays may still be on the device.
+    # This field is keyword-only, because subclasses add fields without a default.
+    # Events are compared without this field, because its arrays may still be on the device.
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +71,7 @@ class Event:
 
     @property
     def learning_rates(self) -> list[float]:
-        """Learning rates in the state: one per parameter group, or one for all parameters. Empty for an optimizer without a rate."""
+        """Learning rates in the state: one per parameter group, or one for all parameters. Empty if the optimizer has no rate."""
         return learning_rates(self.state.opt)
 
     def derive(self, kind: type[E], *values: Any) -> E:
@@ -122,7 +123,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # `eq=False`, because earlier work of the process may have compiled the step
+    compiled: bool = field(default=False, eq=False)  # not compared, because an earlier run may have compiled the step
 
 
 @frozen

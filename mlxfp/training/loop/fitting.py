@@ -131,7 +131,7 @@ def last(events: Iterable[Event]) -> Event:
 def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Warned):
-            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # level of the caller of `last` or `best`, through `explain_call`
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # stack level of the caller of `last` or `best`
         yield event
 
 

@@ -32,7 +32,7 @@ class _TrialEnded(BaseException):
 
 @frozen(eq=False)
 class Evaluator:
-    """A function (state, batches) or (batches) built by `evaluate`. In a trial, the function stops after the first batch."""
+    """A function built by `evaluate`, called with (state, batches) or (batches). In a trial, the function stops after the first batch."""
 
     _model: nn.Module
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
@@ -54,7 +54,7 @@ class Evaluator:
 
 @frozen(eq=False)
 class Predictor:
-    """A function (state, batches) or (batches) built by `predict`."""
+    """A function built by `predict`, called with (state, batches) or (batches)."""
 
     _model: nn.Module
     _predict: Callable[[TrainState, Iterable[Batch]], Iterator[Any]]
@@ -69,7 +69,7 @@ class Predictor:
 
 
 def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState, Iterable[Batch]]:
-    """Return the arguments of a call (state, batches), or of a call (batches) with the arrays of the model."""
+    """Return the state and the batches of a call. Without a state, return a state with the arrays of the model."""
     if batches is None:
         params, buffers = split_arrays(model)
         return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), state

@@ -1,4 +1,7 @@
-"""The best value of a metric and the number of evaluations since, for early stopping, the best checkpoint and learning-rate plateaus."""
+"""The best value of a metric, and the number of evaluations since the best value.
+
+Used for early stopping, for the best checkpoint and for plateaus of the learning rate.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
@@ -24,7 +27,7 @@ class PlateauTracker:
     waited: int = 0
 
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
-        """Return the tracker after one evaluation.
+        """Return the tracker updated with the metrics of one evaluation.
 
         Evaluations with another prefix belong to another `evaluate_every` and are ignored. Raises `UnknownNameError` if an evaluation
         with the prefix of the tracker lacks the metric.
@@ -38,7 +41,7 @@ class PlateauTracker:
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
     def after_event(self, event: Event) -> "PlateauTracker":
-        """Return the tracker after the evaluation of an event. `RunStarted` counts all evaluations in the history of a continued run."""
+        """Return the tracker updated with an event. `RunStarted` contains all evaluations of a continued run."""
         return reduce(PlateauTracker.after, metrics_in(event), self)
 
 

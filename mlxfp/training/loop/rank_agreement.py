@@ -26,7 +26,7 @@ from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-_DIGEST = 6  # digest size in bytes; a float64 holds 6-byte integers exactly
+_DIGEST = 6  # digest size in bytes, because a float64 holds 6-byte integers exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
@@ -81,7 +81,7 @@ def _digest(array: mx.array) -> bytes:
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
-    """Return the events of a run. A rank ends its process if the next event takes too long because another rank is gone."""
+    """Return the events of a run. If another rank is gone and the next event takes too long, this process ends."""
     return events if ranks is None or ranks.world.size == 1 else _watched(ranks, events)
 
 
@@ -110,9 +110,10 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
 
 
 def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
-    """Return the results of `make()` from all ranks, ordered by rank: plain values and NumPy arrays. Errors call the work `part`.
+    """Return the results of `make()` from all ranks in rank order, as plain values and NumPy arrays.
 
-    If `make` fails on a rank, that rank raises the error and the other ranks raise `RankError`.
+    If `make` fails on a rank, that rank raises the error and the other ranks raise `RankError`. The argument `part` names the work in error
+    messages.
     """
     failure: Exception | None = None
     try:

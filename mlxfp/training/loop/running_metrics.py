@@ -43,7 +43,7 @@ def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
     """Add the metrics of several steps, weighted by `weight`. The metrics `weight` and `skipped` count once per step."""
-    # `merge` is not used here, because it also handles arrays and is too slow for every reading.
+    # `merge` is not used here, because `merge` also handles arrays and is too slow for every reading.
     columns: dict[str, tuple[list[float], list[float]]] = {}
     for metrics in values:
         weight, counts = metrics.get("weight", 1.0), not metrics.get("skipped", 0.0)

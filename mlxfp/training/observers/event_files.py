@@ -64,7 +64,7 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return an empty dict: newer event files replace the steps of older files."""
+        """Return an empty dict, because TensorBoard replaces old steps by the steps of newer event files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
@@ -101,7 +101,7 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
 
     names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
     while any(name > f"{_PREFIX}{int(time())}" for name in names):
-        sleep(0.05)  # waits for the next second: TensorBoard sorts files by name, and names start with the time in seconds
+        sleep(0.05)  # wait for the next second, because TensorBoard sorts files by name, and names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     first = step + 1 if step else 0  # the numbers of the checkpoint's step are already logged, so logging continues with the next step

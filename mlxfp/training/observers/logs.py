@@ -138,7 +138,7 @@ class _Kind:
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    kind: Any = type(event)  # `Any`, because mypy treats a class with unhashable instances as unhashable
+    kind: Any = type(event)  # type `Any`, because mypy treats a class with unhashable instances as unhashable
     head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
     words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)

@@ -63,7 +63,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             waited = monotonic()  # the time spent in later observers and user code is not counted
     finally:
         if bar is not None:
-            bar.close()  # the bar is closed here, so that it stays visible if the run is stopped from outside
+            bar.close()  # the bar is closed here, so that the bar stays visible if the run is stopped from outside
 
 
 @define
@@ -131,7 +131,7 @@ def _has_line(event: Event) -> bool:
 
 
 def _text_between_steps(event: Event) -> str:
-    """Return the text of an event between two steps, or an empty text."""
+    """Return the text to show for an event other than a step: an evaluation, a change or a warning. Other events have an empty text."""
     match event:
         case Evaluated(metrics=metrics):
             return _words(metrics, metrics)

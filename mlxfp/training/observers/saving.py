@@ -182,7 +182,7 @@ def _is_due(event: Event, last: int, moment: float, *, steps: int | None, second
 
 @define
 class _Saver:
-    """A thread that writes one checkpoint at a time, and the evaluations so far."""
+    """A thread that writes one checkpoint at a time. `history` has the evaluations so far."""
 
     _write: Write
     history: tuple[Evaluation, ...] = ()
@@ -220,7 +220,7 @@ class _Saver:
         self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 
     def wait(self) -> Iterator[CheckpointSaved]:
-        """Wait for the pending file, if any, and yield its event."""
+        """Wait for the pending file. If there is a pending file, yield a `CheckpointSaved` event."""
         if self._writing is not None:
             (event, future), self._writing = self._writing, None
             yield event.derive(CheckpointSaved, future.result())

@@ -111,7 +111,7 @@ class _Worker:
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:
-        """Log numbers, except numbers already in a continued run."""
+        """Log numbers, except numbers of steps that a continued run has already logged."""
         self.submit(partial(self._log, numbers=numbers))
 
     def _log(self, run: Tracker, numbers: Sequence[Number]) -> None:

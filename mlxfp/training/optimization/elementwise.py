@@ -1,4 +1,4 @@
-"""A check for optimizers with whole-array updates. Such an optimizer cannot update the part of an array on one rank."""
+"""A check for optimizers with whole-array updates. Such an optimizer cannot update an array that is divided between ranks."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from mlx import optimizers
 
 from mlxfp.support.errors import ArgumentError
 
-# These optimizers update an array as a whole if the array has at least this many axes.
+# Optimizers that update arrays as a whole, if an array has at least the given number of axes.
 _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 

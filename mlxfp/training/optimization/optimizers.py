@@ -306,7 +306,7 @@ OPTIMIZERS: Registry[Callable[[Any, float], optimizers.Optimizer]] = Registry(
 
 class _Frozen(optimizers.Optimizer):
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Do nothing, because there are no moments."""
+        """Do nothing, because frozen parameters need no moments."""
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
         """Return the parameter unchanged."""

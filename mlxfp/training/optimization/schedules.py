@@ -209,7 +209,7 @@ SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
 
 @frozen(repr=False)
 class _Schedule:
-    """A formula of the step with its other arguments. The repr is a call without default arguments."""
+    """A schedule: a formula and all arguments of the formula except the step. The repr omits default arguments."""
 
     formula: Callable[..., mx.array]
     arguments: tuple[float, ...]

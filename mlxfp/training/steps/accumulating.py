@@ -9,7 +9,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # True instead of an array: the condition is known, because the step is not compiled
+Condition = mx.array | Literal[True]  # True if a step that is not compiled knows that the condition is true
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -25,7 +25,7 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({types}). See mlxfp.training.losses.")
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # An example of such a result is a loss that multiplies its mean by an integer weight.
+    # For example, mx.compile fails for a loss that multiplies its mean by an integer weight.
     # Multiplying the sum by one is free, because the kernel of the later division includes the product.
     # The weight is reshaped instead, because the weight is not divided later, and reshaping needs no kernel.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
@@ -69,7 +69,7 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True for a true condition in a step that is not compiled, so that no arrays need `mx.where`."""
+    """Return the condition, or True if the step is not compiled and the condition is true. True needs no `mx.where`."""
     try:
         return True if not compiled and condition.item() else condition
     except ValueError:  # the condition has no value if the step is part of an outer trace
@@ -118,7 +118,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the leaf index of each parameter, with the leaf indices at the same path of another tree."""
+    """Yield the leaf index of each parameter, and the indices of all leaves of `tree` below the path of the parameter."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Check that a loss uses the model that it is given, and not another module of the same class."""
+"""Check that a loss uses its argument `model`, and not another module of the same class."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -35,8 +35,8 @@ def add_up_squares(ranks: Ranks, holders: list[int], squares: list[mx.array]) ->
 
 
 def _gathered(ranks: Ranks, gather: Callable[[list[mx.array]], list[mx.array]], shards: list[mx.array]) -> list[mx.array]:
-    """Gather whole parameters from the parts of all ranks, like MLX's function. The backward pass sums gradients over all ranks."""
-    wholes = gather(shards)  # lazy arrays, used only for shapes and dtype
+    """Gather whole parameters from the parts of all ranks, as MLX's `gather` does. The backward pass sums gradients over all ranks."""
+    wholes = gather(shards)  # these lazy arrays are used only for shapes and dtype, and never computed
     kind, shapes = wholes[0].dtype, [whole.shape for whole in wholes]
     ends = list(accumulate(shard.size for shard in shards))[:-1]
 

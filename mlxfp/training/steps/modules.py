@@ -28,7 +28,7 @@ def split_arrays(model: nn.Module) -> tuple[Any, Any]:
             f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
             "would neither train nor be saved. Store the modules in a list."
         )
-    params = model.filter_and_map(_is_trainable, copy)  # new array objects, because `model.weight += 1` changes an array object in place
+    params = model.filter_and_map(_is_trainable, copy)  # copy the arrays, because `model.weight += 1` changes an array object in place
     return params, _missing_arrays(model.parameters(), params) or {}
 
 
@@ -58,7 +58,7 @@ def put_arrays(target: Any, tree: Any) -> None:
         if not isinstance(value, mx.array):
             put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # a new array object, because `model.weight += 1` changes an array object in place
+            target[key] = copy(value)  # copy the array, because `model.weight += 1` changes an array object in place
 
 
 def get_arrays(source: Any, tree: Any) -> Any:
@@ -81,7 +81,7 @@ def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
 
 
 def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
-    """Replace leaves of a tree by leaf index."""
+    """Return a tree with some leaves replaced. `news` maps leaf indices to new arrays."""
     structure, leaves = flatten(tree)
     return unflatten(structure, [news.get(index, leaf) for index, leaf in enumerate(leaves)])
 
@@ -100,7 +100,7 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _missing_arrays(tree: Any, part: Any) -> Any:
-    """Return the arrays of a tree that are missing in `part`, or None for no arrays. In lists, {} replaces arrays present in `part`."""
+    """Return the arrays of a tree that `part` lacks, or None if `part` has all arrays. In lists, {} stands for an array in `part`."""
     if isinstance(tree, dict):
         return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):

@@ -148,7 +148,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield values that cannot be replaced in the object that holds them."""
+    """Yield edges to the values of an immutable holder, such as the items of a tuple."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

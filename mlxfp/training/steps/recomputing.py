@@ -52,7 +52,7 @@ def _blocks(value: Any) -> Iterator[nn.Module]:
 
 def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
-    before = copy_module(self)  # a snapshot of the block, because the block may change before the backward pass
+    before = copy_module(self)  # copy the block, because the block may change before the backward pass
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
@@ -77,6 +77,6 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     result_structure, result_leaves = results[0]
     result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
     if end_key is not None:
-        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key; `stop_gradient`, because a key has no gradient
+        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key, which has no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

@@ -1,4 +1,4 @@
-"""Fused arrays, such as one matrix for queries, keys and values. Each segment (here: the queries) is divided separately between ranks."""
+"""Fused arrays, such as one matrix for queries, keys and values. Each segment, such as the queries, is divided separately between ranks."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-Segments = int | tuple[int, ...] | tuple[float, ...]  # count, or starts of all segments except the first, as indices or fractions
+Segments = int | tuple[int, ...] | tuple[float, ...]  # number of segments, or starts of all segments except the first
 
 
 def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
 
 
 def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of all leaves in the trees of a state, in the order of `flatten`. Names equal those of the undivided model."""
+    """Return the names of all leaves in the trees of a state, in the order of `flatten`. An undivided model has the same names."""
     return paths(flatten(trees)[0]) if shards is None else _names(shards.wrapped, trees)
 
 
@@ -100,7 +100,7 @@ def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
 
 
 def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the known segment sizes of the arrays in `axes_in`, by leaf name."""
+    """Return the known segment sizes of the divided arrays in the trees of a state, by leaf name."""
     if shards is None:
         return {}
     return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}
@@ -120,14 +120,14 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
 
 @frozen
 class Parts:
-    """Leaf indices of divided arrays among the parameters and the buffers."""
+    """Leaf indices of divided arrays, in the tree of parameters and in the tree of buffers."""
 
     params: frozenset[int]
     buffers: frozenset[int]
 
 
 def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
-    """Return the leaf indices of divided arrays in the two trees."""
+    """Return the leaf indices of divided arrays in the trees of parameters and buffers."""
     trees = {"params": params}, {"buffers": buffers}
     axes = {} if shards is None else shards.axes
     return Parts(*(frozenset(index for index, name in enumerate(names_of(shards, tree)) if name in axes) for tree in trees))

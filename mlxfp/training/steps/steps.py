@@ -177,9 +177,9 @@ class TrainStep:
 
     @property
     def bytes_sent(self) -> int:
-        """Number of bytes that this rank sends per step for sums and parameters (see `Ranks.bytes_sent`). 0 before the first step.
+        """Number of bytes that this rank sends per step for sums and parameters (see `Ranks.bytes_sent`).
 
-        Activations sent by layers of `shard_linear` are excluded.
+        The number is 0 before the first step. Activations sent by layers of `shard_linear` are excluded.
         """
         return self._bytes_sent
 

@@ -59,7 +59,7 @@ def functional(model: nn.Module) -> "Functional":
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton gets empty arrays, so that it does not keep the weights in memory
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights in memory
     return Functional(params, buffers, skeleton)
 
 
@@ -77,7 +77,7 @@ class Functional:
         return type(self._skeleton)
 
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
-        """Return a module with these arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
+        """Return a module with the given arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
 
         Frozen parts set to evaluation mode stay in evaluation mode, for example after `body.freeze()` and `body.eval()`.
 
@@ -100,7 +100,7 @@ class Functional:
         return model
 
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
-        """Call `function(module, *inputs)` on a module with these arrays. Return the result and the updated buffers.
+        """Call `function(module, *inputs)` on a module with the given arrays. Return the result and the updated buffers.
 
         With a key, uint32[2], dropout masks and numbers drawn from MLX's global generator are a function of the key.
         """
@@ -161,7 +161,7 @@ class Jitted(Generic[P, R]):
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind to an instance, so that a method of an attrs class can be compiled."""
+        """Bind the compiled function to an instance, so that `jit` can compile methods of an attrs class."""
         return self if instance is None else MethodType(self, instance)
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
@@ -267,7 +267,7 @@ def _checked(
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Return names for the arrays among the arguments, without the argument position: `input_ids` for an array of a batch."""
+    """Return a name for each array in the arguments, without the position of the argument, for example `input_ids`."""
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
@@ -276,7 +276,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
 
 
 def _renewed(array: mx.array) -> mx.array:
-    """Return an array with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
+    """Return a new array object with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
     renewed = mx.stop_gradient(array)
     mx.eval(renewed)
     return renewed
@@ -297,7 +297,7 @@ _Constants = tuple[_Constant | None, ...]  # tuple with one entry per leaf, None
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
-    """Insert the constants between the arrays."""
+    """Return all leaves in order, from the arrays and the constants."""
     rest = iter(arrays)
     return [next(rest) if constant is None else constant.value for constant in constants] if constants else arrays
 

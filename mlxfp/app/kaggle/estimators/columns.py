@@ -23,14 +23,16 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
-# codes: missing values are NaN, categories are numbers. scaled: missing values are filled, categories are one-hot, texts are
-# components. sparse: as scaled, but with all word counts.
+# Input formats of estimators.
+# Format "codes": missing values are NaN, and categories are numbers.
+# Format "scaled": missing values are filled, categories are one-hot columns, and texts are components.
+# Format "sparse": the same as "scaled", but texts are word counts instead of components.
 Layout = Literal["codes", "scaled", "sparse"]
 
-_COMPONENTS = 16  # components per kind of word count for dense inputs; 8 to 32 components give similar scores
+_COMPONENTS = 16  # number of components for each kind of word count in dense inputs; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
 _TYPICAL = 16  # number of training rows whose values replace a value that is missing only in new rows
-_RARE = 2  # minimum rows of a category for its own one-hot column; rarer categories share a column
+_RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 
 @frozen
@@ -55,7 +57,7 @@ class Columns:
     texts: tuple[tuple[str, WordCounts], ...] = field(default=())
     scaler: Any = field(default=None, repr=False)
     dates: tuple[tuple[str, Order], ...] = ()
-    typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: some training rows of `table`
+    typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: the result of `table` for some training rows
 
     def __call__(self, rows: Dataset[Any]) -> Any:
         """Return float64[N, F] or a sparse matrix. Column order: numbers, dates, categories, texts."""

@@ -42,7 +42,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
-    sha256: dict[str, str]  # digest of each other file, because LightGBM ends the process on some damaged models
+    sha256: dict[str, str]  # digests of all other files; LightGBM would end the process on some damaged models
     dates: tuple[tuple[str, Order], ...] = ()
     typical: tuple[tuple[float | None, ...], ...] = ()
 
@@ -103,7 +103,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         else tuple(tuple(None if value != value else value for value in row) for row in columns.typical.tolist()),
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
-    write_whole(path / RECIPE, text.encode("utf-8"))  # written last: a folder with recipe.json is complete
+    write_whole(path / RECIPE, text.encode("utf-8"))  # recipe.json is written last, so a folder with recipe.json is complete
 
 
 def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:

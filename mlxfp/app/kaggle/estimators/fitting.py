@@ -84,7 +84,7 @@ class Estimator:
     weight: str | None = None
     patience: int = 50
     seed: int = 0
-    parts_of_words: bool = True  # count character n-grams, too: several times slower
+    parts_of_words: bool = True  # True: also count character n-grams, which is several times slower
     reads_texts: bool = True
     seconds: float | None = None  # boosted trees stop a fit after this time, and keep the finished trees
 
@@ -103,7 +103,7 @@ class Estimator:
 
     @property
     def _keeps_rows(self) -> bool:
-        """True for kernel models. Kernel models store training rows, and model files cannot store sparse rows."""
+        """True for kernel models, which store training rows. The rows must be dense, because model files cannot store sparse rows."""
         return any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
 
     @property

@@ -12,8 +12,8 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.optional import optional
 
 _SCHEMA = "schema.json"
-# scikit-learn types with plain data: building them runs no code from the file. skops leaves the decision about these types to the
-# caller.
+# scikit-learn types with plain data. Creating objects of these types runs no code from the file.
+# skops leaves the decision about these types to the caller.
 _TRUSTED = (
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",
@@ -65,7 +65,7 @@ def load(path: Path) -> Any:
 
 
 def _with_zero_padding(content: bytes, name: str) -> bytes:
-    """Zero the padding bytes between the fields of a structured array, such as tree nodes. Padding is uninitialised memory."""
+    """Zero the padding bytes between the fields of a structured array, such as tree nodes. These bytes are uninitialised memory."""
     if not name.endswith(".npy"):
         return content
     array = np.load(BytesIO(content), allow_pickle=False)
@@ -74,7 +74,7 @@ def _with_zero_padding(content: bytes, name: str) -> bytes:
     clean = np.zeros(array.shape, array.dtype)
     for field in array.dtype.names:
         clean[field] = array[field]
-    if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn leaves this field of leaf nodes uninitialised
+    if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn does not initialise `missing_go_to_left` of leaf nodes
         clean["missing_go_to_left"][array["left_child"] < 0] = 0
     return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would write the old padding
 

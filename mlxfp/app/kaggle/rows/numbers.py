@@ -18,8 +18,8 @@ class NumberFormat:
     """Number format of a column. The styles are described in `fit_row_to_text`.
 
     "raw" writes the shortest exact digits (22, 7.25, 1e-07). "significant" replaces digits after the first `digits` digits by
-    zeros. "quantile" uses `bins`: pairs of the lower end of a range and the percentage of training rows below the range. Without
-    bins, all values are missing.
+    zeros. "quantile" uses `bins`: pairs of the lower end of a range and the percentage of training rows below the range. If
+    `bins` is empty, every text is null.
     """
 
     style: NumberStyle

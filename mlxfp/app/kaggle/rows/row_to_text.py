@@ -24,7 +24,7 @@ from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
-Bins = Mapping[str, tuple[tuple[float, int], ...]]  # lower ends and percentages per column, see `find_bins`
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # for each column: lower ends of quantiles and percentages, see `find_bins`
 
 
 def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
@@ -144,7 +144,7 @@ def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
         return None
     if column.kind.is_number:
         absent = np.isin(as_floats(chunk.column(column.name)), [float(value) for value in column.absent])
-        return pa.array(absent)  # computed in NumPy, because -0.0 differs from 0.0 in Arrow
+        return pa.array(absent)  # compare in NumPy, because -0.0 differs from 0.0 in Arrow
     return pc.is_in(spell(chunk, column.name), pa.array(column.absent))
 
 
@@ -176,7 +176,7 @@ class RowToText(RowWise):
 
     @property
     def bins(self) -> Bins:
-        """Lower ends of the quantiles of each column, with the percentage of training rows below."""
+        """Quantiles of each column: pairs of a lower end and the percentage of training rows below the lower end."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:

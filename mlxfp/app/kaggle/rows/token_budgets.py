@@ -19,7 +19,7 @@ Overflow = Literal["refuse", "cut"]
 Counts = NDArray[np.int64]
 
 _IDS = "__tokens__"  # reserved column name
-_NAMED = 5  # maximum number of columns in a message, largest first
+_NAMED = 5  # maximum number of columns in a message; columns with the most tokens come first
 
 
 @frozen

@@ -29,7 +29,7 @@ class ShippedSpecs(Registry[DatasetSpec]):
     (Registry of 4 data sets: disaster_tweets, house_prices, spaceship_titanic, titanic, ('Survived',))
     """
 
-    __eq__ = Mapping.__eq__  # equal to any registry with the same specs
+    __eq__ = Mapping.__eq__  # a registry is equal to any other registry with the same specs
     __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, name: str) -> DatasetSpec:

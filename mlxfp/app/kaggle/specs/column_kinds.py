@@ -87,7 +87,7 @@ def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Ge
 
 def _synthetic_numbers(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
     values = random.standard_normal(count)
-    size = int(random.integers(4))  # for typical values of 3, 30, 300 or 3000
+    size = int(random.integers(4))  # sizes 0 to 3 give typical values of 3, 30, 300 and 3000
     return SyntheticColumn(np.array([f"{value:.{0 if size else 2}f}" for value in 3 * 10**size * np.exp(values / 2)], object), values)
 
 

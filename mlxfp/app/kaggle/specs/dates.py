@@ -23,7 +23,7 @@ _PATTERNS: dict[Order, str] = {
 
 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
-    """Return the order of the numbers if all texts are dates, otherwise None. A time and a time zone may follow each date.
+    """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
     If both orders are possible, dates with points begin with the day, and other dates with the month.
 

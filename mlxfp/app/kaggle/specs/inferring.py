@@ -256,7 +256,7 @@ def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
 
 
 def _metric(kind: TaskKind, classes: tuple[str, ...], columns: Sequence[str], answers: set[str]) -> str:
-    """Return the usual metric of the kind, or a metric of probabilities if the sample asks for probabilities."""
+    """Return the usual metric of the kind. If the sample has probabilities, return a metric of probabilities."""
     if kind.one_class and (len(columns) > 1 or (kind.two_classes and have_fractions(answers - {*classes}))):
         return "roc_auc" if len(classes) == 2 else "log_loss"
     return kind.metrics[0]

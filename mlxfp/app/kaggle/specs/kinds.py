@@ -16,7 +16,7 @@ Answer = Literal["class", "labels", "value"]  # answer of a model per row: a sin
 
 _FEW = 20  # at most 20 consecutive integers from 0 or 1 are classes; more values are quantities
 _STRATA = 10
-# These are names only, because the metrics in `METRICS` would import MLX, and this module must stay free of MLX.
+# Names of metrics. This module must stay free of MLX, and the metrics in `METRICS` would import MLX.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
 _OF_RANKS = ("map_at_3", "map_at_5")
 _OF_VALUES = ("rmse", "mae", "r2", "rmsle", "spearman")

@@ -11,7 +11,7 @@ Spelling = Literal["integer", "boolean", "number", "text"]
 
 _TRUTHS = (("True", "False"), ("true", "false"), ("TRUE", "FALSE"))
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # no lookaround: Arrow compiles this pattern with RE2, which has none
+NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # Arrow uses RE2, which does not support lookaround
 _NUMBER = re.compile(NUMBER, re.ASCII)
 _MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"}
 _NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
@@ -70,12 +70,12 @@ class CellSpelling:
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
-    """Return the narrowest spelling of all cells, "text" if there are no cells.
+    """Return the narrowest spelling that fits all cells. Return "text" if there are no cells.
 
     If `name` is given, return the spelling with this name. The cells then determine only the texts of truth values, such as "true"
     or "TRUE".
     """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
-    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]  # from the narrowest to the widest
+    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]  # sorted from the narrowest to the widest
     narrowest = next(spelling for spelling in spellings if all(map(spelling.fits, cells))) if cells else spellings[-1]
     return narrowest if name is None else CellSpelling(name, truths)

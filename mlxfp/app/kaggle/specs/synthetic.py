@@ -23,7 +23,7 @@ from mlxfp.support.randomness import fold_in, generator
 
 _MISSING, _ABSENT = 0.1, 0.25  # fractions of missing and absent cells per column
 _GROUP = 5  # rows per group
-_NOISE = 0.3  # relative to a signal with a standard deviation of 1: a linear model is right in most rows, but not in all
+_NOISE = 0.3  # scale of the noise, for a signal with standard deviation 1; a linear model is right in most rows, but not in all
 _FIRST_DAY = np.datetime64("2020-01-01")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # outer spaces need quotes, because some CSV readers strip unquoted spaces
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
@@ -167,7 +167,7 @@ def _paths(names: Sequence[str], folder: Path) -> list[Path]:
 
 
 def _exists(path: Path, data: bytes) -> bool:
-    """Return True if the file exists with this content. Raise `ArgumentError` if the existing content differs."""
+    """Return True if the file exists with the given content. Raise `ArgumentError` if the existing content differs."""
     if path.exists() and (not path.is_file() or path.read_bytes() != data):
         raise ArgumentError(
             f"{str(path)!r} exists with different content, and synthetic files never replace files. Choose an empty folder."

@@ -133,7 +133,7 @@ def _read(path: PathLike) -> Submission:
 
 
 def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the spelling of each value column: `given`, otherwise the spelling of the sample."""
+    """Return the spelling of each value column. Spellings in `given` take precedence over the spellings of the sample."""
     given = given or {}
     for column, name in given.items():
         check_choice(model.header[1:], **{"column of the sample": column})

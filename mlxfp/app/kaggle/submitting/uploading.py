@@ -15,7 +15,7 @@ from mlxfp.support.progress import Progress, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
-_LARGE = 1 << 23  # bytes; smaller uploads take less than two seconds at 30 Mbit/s and need no progress bar
+_LARGE = 1 << 23  # minimum number of bytes for a progress bar; smaller uploads take less than two seconds at 30 Mbit/s
 
 
 @frozen
@@ -168,7 +168,7 @@ class _Arrived:
 
 
 def _refs(client: Client, competition: str) -> set[Any] | None:
-    """Return the references of all submissions, or None after an error."""
+    """Return the identifiers (`ref`) of all submissions, or None after an error."""
     try:
         return {entry.ref for entry in client.competition_submissions(competition) or () if entry is not None}
     except (Exception, SystemExit):  # noqa: BLE001  # the upload will report the error

@@ -13,7 +13,7 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
-_UNSEEN = 0.1  # fraction of test rows with unseen values, missing numbers or numbers outside of the range of the training rows
+_UNSEEN = 0.1  # a larger fraction of test rows with unseen, missing or out-of-range values is reported as a difference
 
 
 def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ _MOST = 50_000  # maximum number of examined rows, evenly spaced
 _CLASSES = 100  # maximum number of classes: an array of rows x classes would need gigabytes
 _DISTINCT = 0.95  # minimum fraction of distinct texts in an identifier column, below 1 because of duplicate rows
 _FEW_TEXTS = 0.1  # maximum fraction of texts in a column of otherwise numeric cells
-_LEAK = 0.99  # a column is a target leak if it alone avoids this fraction of the errors of a constant prediction
+_LEAK = 0.99  # a column is a target leak if the column alone avoids this fraction of the errors of a constant prediction
 
 
 def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.support.errors import DataError
 
-_ROUNDS = 25  # rounds of the greedy selection: each weight is a number of rounds divided by at most 25
+_ROUNDS = 25  # number of rounds of the greedy selection; each round adds a model, possibly again
 _RESAMPLES, _RESAMPLED = 100, 5000  # number of resamples for a standard error, and maximum number of rows of a resample
 After = Threshold | ClassWeights | Calibrated
 
@@ -54,8 +54,9 @@ class Choice:
 class Chosen:
     """The submitted choice with scores. `single` is the name of the model if a single model is submitted, otherwise None.
 
-    `oof` holds the out-of-fold predictions before the threshold, `scored` the predictions after the threshold, and `score` the score of
-    `scored`. `parts` is the score of each model, `adds` the improvement of the blend by each model, and `blend` the score of the blend.
+    `oof` holds the out-of-fold predictions without the threshold. `scored` holds the predictions with the threshold applied, and `score`
+    is the score of `scored`. `parts` is the score of each model, `adds` the improvement of the blend by each model, and `blend` the
+    score of the blend.
     """
 
     choice: Choice
@@ -164,7 +165,7 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric for learning the weights: log loss instead of metrics of labels, which are equal for similar weights."""
+    """Return the metric for learning the weights. Log loss replaces metrics of labels, because similar weights give equal labels."""
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # the predictions are already logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric

@@ -24,7 +24,7 @@ RunMember = Callable[[Plan], Events]
 
 
 def planned(plan: Plan, member: Member) -> Plan:
-    """Return the plan for one of the models. Its run is written to a subfolder."""
+    """Return the plan for one of the models. The run of the model is written to a subfolder."""
     options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
@@ -44,7 +44,7 @@ def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Drop notes with a message that was yielded before."""
+    """Yield the events, but each message of a note only once."""
     seen = set[str]()
     for event in events:
         if isinstance(event, Noted):

@@ -22,7 +22,7 @@ _MEMBERS = 0.85  # share of the time limit for training the models; the rest is 
 _FIRST_FITS = 0.4  # maximum share of the training time for the first successful model
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-_SLOW = "skops.io"  # imported in advance: its import takes seconds, which must not count as training time of the first model
+_SLOW = "skops.io"  # module with a slow import; the import must not count as training time of the first model
 
 
 def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
@@ -48,7 +48,7 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
 
 def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train a model unless the record excludes the model. The first successful model always finishes: only boosted trees stop early."""
+    """Train a model unless the record excludes the model. The first successful model always finishes, but boosted trees may stop early."""
     entry, minutes = record.entries[index], plan.minutes
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:

@@ -44,7 +44,7 @@ CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # blend of several models, chosen from the data
 # Table networks with an optimizer of the same name.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
-PLATEAU = "plateau"  # not a schedule of SCHEDULES, because an observer lowers the learning rate
+PLATEAU = "plateau"  # missing from SCHEDULES, because an observer lowers the learning rate
 
 # Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
 CHOICES: Mapping[str, Collection[str]] = {
@@ -64,7 +64,7 @@ def load_config(
     """Read a configuration. Overrides `key.sub=value` take precedence over a YAML or JSON file, and the file over a preset.
 
     A file may name a preset (`preset: titanic`); the argument `preset` takes precedence. A network of `models.TABLE_MODELS` has published
-    training settings as its defaults. They also replace values of a preset that is not made for this network. The text after the first
+    training settings as its defaults. These defaults also replace values of a preset for other models. The text after the first
     `=` is parsed as YAML 1.2.
 
     With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked now instead of when the run is planned. Raises
@@ -184,7 +184,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # null is the rate of optimizers that set their own rate; `config_problems` rejects null for all others
+    if peak is None:  # null is valid only for optimizers that set their own learning rate
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak

@@ -1,4 +1,4 @@
-"""Checks of options before the training: first of the options alone, then of the options together with the data."""
+"""Checks of options before the training. Options are checked alone, then together with the data."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +111,14 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
     kept = {
         "model": {"name"},
         "training": {"seed"},
-        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # only for logging and display
+        "observers": {
+            "minutes",
+            "progress",
+            "plots",
+            "mlflow",
+            "trackio",
+            "tensorboard",
+        },  # time limit, logging and display
         "competition": {"metric", "threshold", "submission"},
         "own": {"spec", "rows"},
     }
@@ -122,7 +129,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
 
 
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options that apply only to networks if the model is an estimator, and the reverse.
+    """Yield options that do not suit the kind of model: options of networks for an estimator, and options of estimators for a network.
 
     Also yield a problem for a class that is not an estimator.
     """
@@ -191,7 +198,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
-    """Yield options that do not fit the data, and a problem for data without a learnable target."""
+    """Yield options that do not fit the data. Also yield a problem if no model can learn the target."""
     spec, metric, competition = data.spec, data.metric, config.competition
     task, targets = spec.task, data.targets
     if metric.needs != "values" and not task.has_classes:

@@ -1,7 +1,8 @@
 """An Optuna study in one SQLite file, shared by several processes that may be killed.
 
-A lock protects the study. Each trial has its own lock, which the system releases if the process ends. A trial with state RUNNING but
-without a locked lock was therefore killed. The study marks this trial as failed, and a new trial repeats its values in the same folder.
+A lock protects the study. Each trial has its own lock, which the system releases if the process ends. If a trial
+has the state RUNNING but no process holds its lock, the trial was killed. The study marks this trial as failed, and a new trial repeats
+the values in the same folder.
 The heartbeat of Optuna is not used, because it needs a minute and works only inside `optimize`.
 """
 
@@ -204,7 +205,7 @@ def opened(  # noqa: PLR0913
 def _file_lock(path: Path) -> Any:
     from filelock import FileLock
 
-    return FileLock(path, thread_local=False)  # not bound to a thread, because a generator may continue in another thread
+    return FileLock(path, thread_local=False)  # any thread may release the lock, because a generator may change its thread
 
 
 def _number(trial: Any) -> int:

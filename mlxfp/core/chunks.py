@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
+from mlxfp.core.arrow.exact_casts import array_of, largest_exact
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.support.arrow_types import is_tensor, type_code
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
@@ -246,7 +247,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         values = [unboxed(value) for value in values]
     failed = None
     try:
-        column = pa.array(values, kind)
+        column = array_of(values, kind)
         if not (pa.types.is_nested(column.type) and holds_masked(values, column.type)):
             return column
     except MISFITS as error:
@@ -254,7 +255,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     # Search lists and mappings for arrays only after a failure: a visit of every value is slow.
     plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
     if not _fails(plain, kind):
-        return pa.array(plain, kind)
+        return array_of(plain, kind)
     index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
     raise SchemaError(f"Column {name!r} of row {numbers[index]}: {values[index]!r:.80} {_misfit(plain, index, kind)}") from failed
 
@@ -278,7 +279,7 @@ def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any
 
 def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
     try:
-        pa.array(values, kind)
+        array_of(values, kind)
     except MISFITS:
         return True
     return False
@@ -309,6 +310,14 @@ def _lists_of_tensors(values: list[Any]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, mask=np.array([*(value is None for value in values), False])), column)
 
 
+def _rounds(value: Any, given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Return True for an array of 64-bit integers that floats of 64 bits would round."""
+    if wanted.kind != "f" or given.kind not in "iu" or given.itemsize < _WIDEST:
+        return False
+    integers, limit = np.asarray(value), largest_exact(pa.float64())
+    return bool(((integers > limit) | (integers < -limit)).any())
+
+
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
@@ -327,7 +336,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
             problem = "is null" if value is None else "has masked values"
             raise DataError(f"Column {name!r} of row {number} {problem}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
         actual = _measured(value)
-        if actual[0] != shape or not np.can_cast(actual[1], dtype):
+        if actual[0] != shape or not np.can_cast(actual[1], dtype) or _rounds(value, actual[1], dtype):
             raise SchemaError(
                 f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
                 f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."

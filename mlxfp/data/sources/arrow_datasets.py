@@ -7,6 +7,7 @@ import attrs
 import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, equal_chunks
 from mlxfp.core.sources import Position, Source, SourceTraits
@@ -65,14 +66,16 @@ class _FromDataset(Source):
             group = 0
 
     def _chunks(self, part: Any, schema: Schema) -> Iterator[tuple[RecordBatch, int]]:
+        physical = {column.name: column.type for column in part.physical_schema}
+        kinds = [(c.name, physical.get(c.name, c.type) if pa.types.is_floating(c.type) else c.type) for c in self.stated]
         batches = part.to_batches(
-            schema=self.stated, columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
+            schema=pa.schema(kinds), columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
         )
         end = 0
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
             columns = [
-                values if values.type == column.type else values.cast(column.type)
+                values if values.type == column.type else cast_exactly(values, column.type)
                 for values, column in zip(chunk.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema), end

@@ -14,6 +14,7 @@ import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import loses
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.columns import SCAN, Declared, as_types, joined_type, rounding_columns, settled, shown
@@ -26,7 +27,7 @@ from mlxfp.data.sources.records.json_lines import (
     depth,
     holds_long,
     levels_of,
-    long_keys,
+    lossy_keys,
     object_ends,
     with_texts,
 )
@@ -38,7 +39,7 @@ from mlxfp.support.file_formats import with_compressions
 
 Unknown = Literal["raise", "ignore"]
 
-_TOO_LONG = "an integer is too long for float64"
+_LOSSY = "a number is too long or too large for floats"
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 
 
@@ -117,10 +118,10 @@ class _ReadJsonl(LineSource):
         chunk = _parse_json(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
             raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
-        rounded = rounding_columns(chunk, self.types)
-        if rounded and (long := long_keys(data, rounded)):
-            if not infers or any(pa.types.is_nested(chunk.schema.field(name).type) for name in long):
-                raise pa.ArrowInvalid(_TOO_LONG)
+        rounding = rounding_columns(chunk)
+        if rounding and (long := lossy_keys(data, rounding)):
+            if not long.isdisjoint(kinds.names) or any(pa.types.is_nested(rounding[name]) for name in long):
+                raise pa.ArrowInvalid(_LOSSY)
             as_text = attrs.evolve(self, types=(*self.types, *((name, TEXT_OF_JSON) for name in sorted(long))))
             return as_text._parse_lines(data, None)  # noqa: SLF001  # private method of this class
         return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
@@ -182,7 +183,8 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
         kind, expected = _infer_type(key, value), types.get(key)
         if expected == TEXT_OF_JSON:
             continue
-        if reason == _TOO_LONG and holds_long(value) and (expected is None or not pa.types.is_int64(expected)):
+        lossy = reason == _LOSSY and (expected is None or loses(value, expected))
+        if lossy and holds_long(value):
             problem = f"An integer is too long for float64: got {shorten(value)} in the column {key!r}"
             return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
         if kind is None and "changed from" in reason:
@@ -196,7 +198,7 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
                 f"Declare the column with {schema_code([(key, kind)])}",
             )
             return partial(Fault, problem=problem, remedy=f'{remedy}, or drop unknown keys with unknown="ignore".')
-        if not _fits(key, value, expected):
+        if lossy or not _fits(key, value, expected):
             problem = f"A value does not fit the column {key!r} of {expected}: got {shorten(value)}"
             return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
     return None

@@ -5,6 +5,7 @@ the row. User functions never see hidden columns.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
@@ -184,6 +185,35 @@ def check_schema(schema: object) -> None:
         raise ArgumentTypeError(
             f"schema must be a pyarrow schema, as in pa.schema({{'x': pa.int64()}}), got {type(schema).__name__}: {schema!r:.60}."
         )
+    check_fields(schema or (), "schema=")
+
+
+def check_fields(fields: Iterable[pa.Field], where: str) -> None:
+    """Raise `SchemaError` for columns, or fields of a struct, with one name. Values are selected by name.
+
+    >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
+    Traceback (most recent call last):
+    mlxfp.support.errors.SchemaError: Several columns have one name: got 'x' more than once, in the table. Rename the columns.
+    """
+    for names, kind, inside in _names_by_level(fields):
+        doubled = sorted(name for name, count in Counter(names).items() if count > 1)
+        if doubled:
+            raise SchemaError(
+                f"Several {kind} have one name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. Rename the {kind}."
+            )
+
+
+def _names_by_level(fields: Iterable[pa.Field]) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the names in a schema and in its structs. Not recursive, because a type may have thousands of levels."""
+    columns = list(fields)
+    yield [column.name for column in columns], "columns", ""
+    pending = [(column.type, column.name) for column in columns if column.type.num_fields]
+    while pending:
+        kind, name = pending.pop()
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            yield [member.name for member in inner], "fields", f"the column {name!r} of "
+        pending += [(member.type, name) for member in inner if member.type.num_fields]
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
@@ -198,6 +228,8 @@ def _check_names(names: Sequence[Any]) -> None:
             raise SchemaError(f"Column names are strings, got {name!r} among {', '.join(map(repr, names)):.80}.")
         if name in HIDDEN:
             raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
+        if not _is_utf8(name):
+            raise SchemaError(f"A column name is not Unicode text: got {name!r}, with half of a surrogate pair. Rename the column.")
 
 
 def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
@@ -260,7 +292,17 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     raise SchemaError(f"Column {name!r} of row {numbers[index]}: {values[index]!r:.80} {_misfit(plain, index, kind)}") from failed
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:
+    if isinstance(values[index], str) and not _is_utf8(values[index]):
+        return "is not Unicode text: it has half of a surrogate pair. Replace the half: text.encode(errors='replace').decode()."
     if kind is None and not index:
         return (
             "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "

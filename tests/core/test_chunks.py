@@ -149,7 +149,7 @@ def test_a_null_tensor_is_none_and_its_neighbours_keep_their_dtype():
         ([{"x": 1}, {"x": 2}, {"x": "a"}], None, r"Column 'x' of row 12: 'a' does not fit the type int64 of the rows before it. Make"),
         ([{"x": 1}, {"x": 2**70}], None, r"Column 'x' of row 11: 1180591620717411303424 does not fit the type int64 of the rows before"),
         ([{"x": object}], None, r"Column 'x' of row 10: <class 'object'> does not fit the type of any Arrow column. Make it a number of"),
-        ([{"x": "\ud800"}], None, r"Column 'x' of row 10: '\\ud800' does not fit the type of any Arrow column"),
+        ([{"x": "\ud800"}], None, r"Column 'x' of row 10: '\\ud800' is not Unicode text: it has half of a surrogate pair"),
         ([{"x": 1}, {"x": 300}], pa.schema({"x": pa.int8()}), r"Column 'x' of row 11: 300 does not fit the type int8. Make"),
         ([{"x": 1, "y": 2, "z": 3}], pa.schema({"x": pa.int8()}), r"Row 10 has the column 'y', 'z', which the schema lacks. Columns: 'x'."),
         ([{"__row__": 1}], None, r"The column name '__row__' is reserved; rename the column."),

@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, equal_chunks
+from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields, equal_chunks
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
@@ -27,6 +27,7 @@ def dataset_source(dataset: Any) -> Source | None:
     if any(getattr(fragment, "filesystem", None) is None for fragment in fragments):
         return None
     check_unique_names(dataset.schema.names, "the dataset")
+    check_fields(dataset.schema, "the dataset")
     return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # no public name exists
 
 

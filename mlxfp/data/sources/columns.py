@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.exact_casts import largest_exact
-from mlxfp.core.chunks import HIDDEN
+from mlxfp.core.chunks import HIDDEN, check_fields
 from mlxfp.support.arrow_types import TEXT_OF_JSON, is_binary, is_large, is_list_like, is_text, schema_code, value_type
 from mlxfp.support.checks import as_strings
 from mlxfp.support.errors import ArgumentTypeError, SchemaError, listed
@@ -69,6 +69,7 @@ def as_types(schema: Any) -> Types:
             raise ArgumentTypeError(
                 f"schema must map column names to Arrow types, for example {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
             )
+    check_fields(pa.schema(list(schema.items())), "schema=")
     return tuple(schema.items())
 
 

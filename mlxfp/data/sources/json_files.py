@@ -40,6 +40,9 @@ from mlxfp.support.file_formats import with_compressions
 Unknown = Literal["raise", "ignore"]
 
 _LOSSY = "a number is too long or too large for floats"
+_WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # start of a file with one array or object over several lines
+# An escaped surrogate without its pair.
+_HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 
 
@@ -134,8 +137,17 @@ class _ReadJsonl(LineSource):
         if levels > DEEPEST:
             return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
+        if not data[:start].strip() and _WHOLE_FILE.match(line + data[end:].decode().lstrip()[:1]):
+            kind, call = ("array", "-c '.[]'") if line.startswith("[") else ("object over several lines", "-c .")
+            return Fault(
+                start,
+                f"The file is a JSON {kind}, instead of one object per line: got {shorten(line)}",
+                f"Convert the file with jq {call} a.json > a.jsonl, or read the file whole: from_examples(json.load(file)).",
+            )
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
         reason = str(error).partition(" in row ")[0]  # row numbers in the block mean nothing to a user
+        if "surrogate pair" in reason and (half := _HALF.search(line)):
+            return Fault(start, f"A text has half of a surrogate pair: got {half[0]!r} in {shorten(line)}", "Write \\ufffd in its place.")
         make_fault = _explain(line, known, reason, more_keys=schema is None)
         return (
             make_fault(start) if make_fault else Fault(start, f"A line cannot be read ({reason}): got {shorten(line)}", "Correct the line.")

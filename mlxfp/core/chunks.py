@@ -33,6 +33,7 @@ HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
 LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
+LARGE = 64 << 20  # bytes up to which chunks are joined; Arrow offsets limit a column of a chunk to 2 GiB
 CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
@@ -104,8 +105,19 @@ def row_keys(chunk: RecordBatch) -> Keys:
 
 
 def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
-    """Concatenate one or more chunks with equal schemas."""
-    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+    """Concatenate one or more chunks with equal schemas. Raises `DataError` for more than 2 GiB in a column."""
+    if len(chunks) == 1:
+        return chunks[0]
+    try:
+        return pa.concat_batches(chunks)
+    except pa.ArrowInvalid as error:
+        if "overflow" not in str(error):
+            raise
+        rows = sum(chunk.num_rows for chunk in chunks)
+        raise DataError(
+            f"Rows are too large for one chunk: {rows:,} rows have {sum(chunk.nbytes for chunk in chunks):,} bytes, and a column holds at "
+            "most 2 GiB. Group fewer rows, or cut long texts with map."
+        ) from error
 
 
 def one_chunk(table: pa.Table) -> RecordBatch:
@@ -158,8 +170,28 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     """Return rows as a chunk, with `schema` or an inferred schema.
 
     `numbers` are the source rows for error messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for
-    a column that the schema lacks.
+    a column that the schema lacks, and `DataError` for more than 2 GiB in a column.
     """
+    columns, fields = _columns(rows, schema, numbers)
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    for name, column in zip(fields.names, columns, strict=True):
+        if isinstance(column, pa.ChunkedArray):
+            raise DataError(
+                f"Rows are too large for one chunk: {len(rows):,} rows have {column.nbytes:,} bytes in the column {name!r}, at most 2 GiB "
+                f"are possible, from row {numbers[0]} on. Cut long texts before this stage."
+            )
+    return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
+    """Return rows of any total size as a table, like `from_rows`."""
+    columns, fields = _columns(rows, schema, range(len(rows)))
+    return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
+
+
+def _columns(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> tuple[list[Any], Schema]:
+    """Return the columns of rows, as chunked arrays above 2 GiB, and their schema."""
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
     if schema is not None:
@@ -173,10 +205,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
             )
     kinds = [None] * len(names) if schema is None else schema.types
     columns = [to_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
+    return columns, schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
 
 
 def check_schema(schema: object) -> None:
@@ -230,29 +259,6 @@ def _check_names(names: Sequence[Any]) -> None:
             raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
         if not _is_utf8(name):
             raise SchemaError(f"A column name is not Unicode text: got {name!r}, with half of a surrogate pair. Rename the column.")
-
-
-def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """Yield lists of `size` items; the last list may be shorter. Reads no item early."""
-    part: list[Any] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of `size` rows. The last chunk may be shorter."""
-    remaining: list[RecordBatch] = []
-    for chunk in chunks:
-        rows = concat_chunks([*remaining, chunk])
-        whole = rows.num_rows // size * size
-        yield from (rows.slice(first, size) for first in range(0, whole, size))
-        remaining = [rows.slice(whole)] if whole < rows.num_rows else []
-    yield from remaining
 
 
 def _values(column: pa.Array) -> list[Any]:

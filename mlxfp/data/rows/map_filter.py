@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from toolz import identity
 
+from mlxfp.core.arrow.gathering import equal_chunks
 from mlxfp.core.chunks import (
     KEY,
     ROW,
@@ -20,7 +21,6 @@ from mlxfp.core.chunks import (
     Schema,
     check_fields,
     check_schema,
-    equal_chunks,
     from_rows,
     no_rows,
     row_keys,

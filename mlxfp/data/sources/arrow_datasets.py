@@ -8,8 +8,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.arrow.exact_casts import cast_exactly
-from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields, equal_chunks
+from mlxfp.core.arrow.gathering import equal_chunks, takeable
+from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
+from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, table_from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.nodes import brief
@@ -44,7 +44,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     if not isinstance(examples, Iterable):
         raise ArgumentTypeError(f"from_examples takes a list of mappings, got {type(examples).__name__}: {examples!r:.60}.")
     rows = [check_example(row, index) for index, row in enumerate(examples)]
-    return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
+    return Dataset(_FromExamples(table_from_rows(rows, schema)))
 
 
 @explain_call

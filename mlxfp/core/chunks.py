@@ -5,6 +5,7 @@ the row. User functions never see hidden columns.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
+from mlxfp.core.arrow.exact_casts import array_of, largest_exact
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.support.arrow_types import is_tensor, type_code
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
@@ -30,8 +32,9 @@ KEY = "__key__"
 HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # in joined datasets, the lowest 44 bits of `__row__` are the row index, the other bits the index of the leaf source
-CHUNK_ROWS = 4096  # default number of rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
+LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
+LARGE = 64 << 20  # bytes up to which chunks are joined; Arrow offsets limit a column of a chunk to 2 GiB
+CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
 _WIDEST = 8  # maximum number of bytes of a number
@@ -102,8 +105,19 @@ def row_keys(chunk: RecordBatch) -> Keys:
 
 
 def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
-    """Concatenate one or more chunks with equal schemas."""
-    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+    """Concatenate one or more chunks with equal schemas. Raises `DataError` for more than 2 GiB in a column."""
+    if len(chunks) == 1:
+        return chunks[0]
+    try:
+        return pa.concat_batches(chunks)
+    except pa.ArrowInvalid as error:
+        if "overflow" not in str(error):
+            raise
+        rows = sum(chunk.num_rows for chunk in chunks)
+        raise DataError(
+            f"Rows are too large for one chunk: {rows:,} rows have {sum(chunk.nbytes for chunk in chunks):,} bytes, and a column holds at "
+            "most 2 GiB. Group fewer rows, or cut long texts with map."
+        ) from error
 
 
 def one_chunk(table: pa.Table) -> RecordBatch:
@@ -155,9 +169,29 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
 def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
     """Return rows as a chunk, with `schema` or an inferred schema.
 
-    `numbers` are the source row numbers for error messages. Missing columns are null. Raises `SchemaError` if a value does not fit the
-    schema, or if a row has a column that the schema lacks.
+    `numbers` are the source rows for error messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for
+    a column that the schema lacks, and `DataError` for more than 2 GiB in a column.
     """
+    columns, fields = _columns(rows, schema, numbers)
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    for name, column in zip(fields.names, columns, strict=True):
+        if isinstance(column, pa.ChunkedArray):
+            raise DataError(
+                f"Rows are too large for one chunk: {len(rows):,} rows have {column.nbytes:,} bytes in the column {name!r}, at most 2 GiB "
+                f"are possible, from row {numbers[0]} on. Cut long texts before this stage."
+            )
+    return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
+    """Return rows of any total size as a table, like `from_rows`."""
+    columns, fields = _columns(rows, schema, range(len(rows)))
+    return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
+
+
+def _columns(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> tuple[list[Any], Schema]:
+    """Return the columns of rows, as chunked arrays above 2 GiB, and their schema."""
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
     if schema is not None:
@@ -171,10 +205,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
             )
     kinds = [None] * len(names) if schema is None else schema.types
     columns = [to_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
+    return columns, schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
 
 
 def check_schema(schema: object) -> None:
@@ -183,6 +214,35 @@ def check_schema(schema: object) -> None:
         raise ArgumentTypeError(
             f"schema must be a pyarrow schema, as in pa.schema({{'x': pa.int64()}}), got {type(schema).__name__}: {schema!r:.60}."
         )
+    check_fields(schema or (), "schema=")
+
+
+def check_fields(fields: Iterable[pa.Field], where: str) -> None:
+    """Raise `SchemaError` for columns, or fields of a struct, with one name. Values are selected by name.
+
+    >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
+    Traceback (most recent call last):
+    mlxfp.support.errors.SchemaError: Several columns have one name: got 'x' more than once, in the table. Rename the columns.
+    """
+    for names, kind, inside in _names_by_level(fields):
+        doubled = sorted(name for name, count in Counter(names).items() if count > 1)
+        if doubled:
+            raise SchemaError(
+                f"Several {kind} have one name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. Rename the {kind}."
+            )
+
+
+def _names_by_level(fields: Iterable[pa.Field]) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the names in a schema and in its structs. Not recursive, because a type may have thousands of levels."""
+    columns = list(fields)
+    yield [column.name for column in columns], "columns", ""
+    pending = [(column.type, column.name) for column in columns if column.type.num_fields]
+    while pending:
+        kind, name = pending.pop()
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            yield [member.name for member in inner], "fields", f"the column {name!r} of "
+        pending += [(member.type, name) for member in inner if member.type.num_fields]
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
@@ -197,29 +257,8 @@ def _check_names(names: Sequence[Any]) -> None:
             raise SchemaError(f"Column names are strings, got {name!r} among {', '.join(map(repr, names)):.80}.")
         if name in HIDDEN:
             raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
-
-
-def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """Yield lists of `size` items; the last list may be shorter. Reads no item early."""
-    part: list[Any] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of `size` rows. The last chunk may be shorter."""
-    remaining: list[RecordBatch] = []
-    for chunk in chunks:
-        rows = concat_chunks([*remaining, chunk])
-        whole = rows.num_rows // size * size
-        yield from (rows.slice(first, size) for first in range(0, whole, size))
-        remaining = [rows.slice(whole)] if whole < rows.num_rows else []
-    yield from remaining
+        if not _is_utf8(name):
+            raise SchemaError(f"A column name is not Unicode text: got {name!r}, with half of a surrogate pair. Rename the column.")
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -246,7 +285,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         values = [unboxed(value) for value in values]
     failed = None
     try:
-        column = pa.array(values, kind)
+        column = array_of(values, kind)
         if not (pa.types.is_nested(column.type) and holds_masked(values, column.type)):
             return column
     except MISFITS as error:
@@ -254,13 +293,23 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     # Search lists and mappings for arrays only after a failure: a visit of every value is slow.
     plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
     if not _fails(plain, kind):
-        return pa.array(plain, kind)
+        return array_of(plain, kind)
     index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
     row, value, problem = numbers[index], values[index], _misfit(plain, index, kind)
     raise SchemaError(f"Column {name!r} of row {row}: {value!r:.80} {problem}") from failed
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:
+    if isinstance(values[index], str) and not _is_utf8(values[index]):
+        return "is not Unicode text: it has half of a surrogate pair. Replace the half: text.encode(errors='replace').decode()."
     if kind is None and not index:
         return (
             "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "
@@ -279,7 +328,7 @@ def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any
 
 def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
     try:
-        pa.array(values, kind)
+        array_of(values, kind)
     except MISFITS:
         return True
     return False
@@ -310,6 +359,14 @@ def _lists_of_tensors(values: list[Any]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, mask=np.array([*(value is None for value in values), False])), column)
 
 
+def _rounds(value: Any, given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Return True for an array of 64-bit integers that floats of 64 bits would round."""
+    if wanted.kind != "f" or given.kind not in "iu" or given.itemsize < _WIDEST:
+        return False
+    integers, limit = np.asarray(value), largest_exact(pa.float64())
+    return bool(((integers > limit) | (integers < -limit)).any())
+
+
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
@@ -328,7 +385,7 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
             problem = "is null" if value is None else "has masked values"
             raise DataError(f"Column {name!r} of row {number} {problem}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
         actual = _measured(value)
-        if actual[0] != shape or not np.can_cast(actual[1], dtype):
+        if actual[0] != shape or not np.can_cast(actual[1], dtype) or _rounds(value, actual[1], dtype):
             raise SchemaError(
                 f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
                 f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."

@@ -16,7 +16,7 @@ from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
-from mlxfp.support.checks import check_positive, check_types
+from mlxfp.support.checks import check_positive, check_types, check_utf8
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
@@ -84,6 +84,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     ['config.json', 'model.safetensors']
     """
     check_types(nn.Module, model=model)
+    check_utf8(folder, "folder")
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_positive(shard_size=shard_size)
     if is_table_model(model):

@@ -1,12 +1,17 @@
 """Atomic file writes: a file gets its final name after all content is on the disk."""
 
+import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from shutil import disk_usage
+from typing import TextIO
 
 PARTIAL = ".partial"  # part of the names of unfinished files; leftover files belong to killed processes
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # full disk, quota of the user, limit of a file
+_LEAST = 1 << 16  # free bytes of a disk that is not full
 
 
 @contextmanager
@@ -15,8 +20,8 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
 
     The temporary file is in the folder of `path`, or in `within`, which must be on the same disk. The file and its folder are synced.
     After a crash or a power cut, `path` is either the old file or the complete new file. If the block raises, the temporary file is
-    removed and `path` does not change. The folder must exist. The temporary name ends in `suffix` (default: the suffix of `path`),
-    for writers that choose a format by suffix.
+    removed and `path` does not change. Errors of a full disk name `path` and the remedy. The folder must exist. The temporary name ends
+    in `suffix` (default: the suffix of `path`), for writers that choose a format by suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -27,10 +32,11 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
     """
     temporary = (within or path.parent) / f".{path.name}.{token_hex(8)}{PARTIAL}{path.suffix if suffix is None else suffix}"
     try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)  # the sync of the folder writes the new file name to the disk
+        with naming_full_disk(path):
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)  # write the new name to the disk as well
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -39,6 +45,30 @@ def write_whole(path: Path, content: bytes, *, within: Path | None = None) -> No
     """Write bytes to a file atomically, with `written_whole`."""
     with written_whole(path, within=within) as file:
         file.write_bytes(content)
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Replace errors of a full disk by an `OSError` with the path and the remedy. MLX raises `RuntimeError` for a full disk."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        number = error.errno if isinstance(error, OSError) else errno.ENOSPC
+        if number not in _FULL or (isinstance(error, RuntimeError) and disk_usage(path.parent).free > _LEAST):
+            raise
+        raise OSError(number, f"{os.strerror(number)}. Make room for the file, then run again", str(path)) from error
+
+
+def append(file: TextIO, text: str) -> None:
+    """Append text to an open file, for readers of the unfinished file. Errors of a full disk name the file and the remedy."""
+    with naming_full_disk(Path(file.name)):
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            with suppress(OSError):
+                file.close()  # otherwise closing raises the error again
+            raise
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checks of arguments when a stage is built, so that mistakes raise before the first row."""
 
 import dis
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -238,3 +239,13 @@ def _usage(function: Callable[..., Any]) -> str:
     list_note = f", where {lists[0]} is a list" if lists else ""
     optional_note = f"; optional arguments: {', '.join(others)}" if others else ""
     return f"Call it as {function.__name__}({', '.join(written)}){list_note}{optional_note}."
+
+
+def check_utf8(path: str | os.PathLike[str], what: str) -> None:
+    """Raise `ArgumentError` for a path that is not UTF-8. Arrow and JSON cannot hold such a name."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = repr(os.fsencode(text))[1:]
+        raise ArgumentError(f"The name of a {what} is not UTF-8: got {shown}. Rename the {what}: mv ${shown} NEW_NAME.") from None

@@ -4,12 +4,15 @@ Each class derives from `MlxfpError` and from the matching built-in error, so `e
 the problem, the value received, the location, the remedy.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
 _LISTED = 40  # maximum number of names in a message
+_USER = re.compile(r"(?<=://)[^\s/?#]*@")  # user and password of an address
+_QUERY = re.compile(r"(://[^\s?#'\"]*[?#])(\S*?)(?=[\])'\".,;:]*(?:\s|$))")  # without the punctuation after an address
 
 
 class MlxfpError(Exception):
@@ -22,6 +25,10 @@ class MlxfpError(Exception):
     ...     print(error)
     size must be at least 1, got size=0.
     """
+
+    def __init__(self, *args: object) -> None:
+        """Store the message without passwords and signatures of addresses."""
+        super().__init__(*(without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ArgumentError(MlxfpError, ValueError):
@@ -194,6 +201,20 @@ class MissingExtraError(MlxfpError, ModuleNotFoundError):
     >>> issubclass(MissingExtraError, ModuleNotFoundError)
     True
     """
+
+
+def without_secrets(text: str) -> str:
+    """Replace user, password and the values of the query in all addresses of a text.
+
+    >>> without_secrets("read_csv('https://me:secret@host/a.csv?sig=secret&v=1')")
+    "read_csv('https://***@host/a.csv?sig=***&v=***')"
+    """
+    return _QUERY.sub(_shown, _USER.sub("***@", text)) if "://" in text else text
+
+
+def _shown(query: re.Match[str]) -> str:
+    pairs = [part.partition("=") for part in re.split("[&#]", query[2])]
+    return query[1] + "&".join(f"{name}=***" if equals else "***" for name, equals, _ in pairs)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from toolz import identity
 
+from mlxfp.core.arrow.gathering import equal_chunks
 from mlxfp.core.chunks import (
     KEY,
     ROW,
@@ -18,8 +19,8 @@ from mlxfp.core.chunks import (
     Indices,
     RecordBatch,
     Schema,
+    check_fields,
     check_schema,
-    equal_chunks,
     from_rows,
     no_rows,
     row_keys,
@@ -225,7 +226,9 @@ class _MapChunks(_UserFunction, RowWise):
                 f"{brief(self.function)} returned {result.num_rows} rows for a chunk of {chunk.num_rows} rows, in {self!r}. "
                 "Use filter or flat_map to change the number of rows."
             )
-        if self._schema is not None and not result.schema.equals(self._schema):
+        if self._schema is None:
+            check_fields(result.schema, f"the result of {brief(self.function)} in {self!r}")
+        elif not result.schema.equals(self._schema):
             raise SchemaError(
                 f"{brief(self.function)} returned {columns_text(result.schema)} instead of {columns_text(self._schema)} (declared or "
                 f"inferred from the first rows), in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them "

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import rows_in
-from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, concat_chunks, row_keys
+from mlxfp.core.chunks import CHUNK_ROWS, KEY, LARGE, Indices, RecordBatch, concat_chunks, row_keys
 from mlxfp.core.stages import Stage, Traits
+from mlxfp.data.rows.row_views import rows_at_once
 from mlxfp.support.randomness import fold_into_rows
 
 
@@ -47,9 +47,9 @@ class ShuffleBuffer(Stage):
         pool, slots = state
         if not len(slots):
             return ()
-        remaining = _gather(pool, slots)
-        order = np.argsort(fold_into_rows(row_keys(remaining), "shuffle", self.seed, "finish"), kind="stable")
-        return (remaining.take(pa.array(order)),)
+        keys = row_keys(_gather(tuple(part.select([KEY]) for part in pool), slots))
+        order = np.argsort(fold_into_rows(keys, "shuffle", self.seed, "finish"), kind="stable")
+        return _gather_parts(pool, slots[order])
 
     @property
     def traits(self) -> Traits:
@@ -86,16 +86,20 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
     A chunk is merged only with chunks that are at most as large, so each row is copied only a few times.
     """
-    while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
+    while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows and pool[-1].nbytes + chunk.nbytes <= LARGE:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]
     return (*pool, chunk)
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows to one chunk if more than half of the pool's rows have left the buffer.
-
-    Each row is copied only a few times.
-    """
+    """Copy the buffered rows if more than half of the pool has been emitted. Each row is copied a bounded number of times."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
-    return (_gather(pool, slots),), np.arange(len(slots))
+    return _gather_parts(pool, slots), np.arange(len(slots))
+
+
+def _gather_parts(pool: tuple[RecordBatch, ...], rows: Indices) -> tuple[RecordBatch, ...]:
+    """Copy rows to one chunk, or to several chunks if the rows are large."""
+    content = 8 * sum(part.nbytes for part in pool)
+    size = rows_at_once(content, sum(part.num_rows for part in pool), len(rows))
+    return tuple(_gather(pool, rows[first : first + size]) for first in range(0, len(rows), size)) or (_gather(pool, rows),)

@@ -7,13 +7,13 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows
+from mlxfp.core.chunks import Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.rows.row_views import View, rows_at_once
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 from mlxfp.support.checks import check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
@@ -72,8 +72,9 @@ class _Shuffle(View):
             batches = list(large_chunks(chunks)) or [no_rows(self.schema())]
         gathered = rows_in(batches[0].schema, batches)
         count = int(gathered.starts[-1])
-        for first in range(position or 0, count, CHUNK_ROWS):
-            stop = min(first + CHUNK_ROWS, count)
+        size = rows_at_once(8 * sum(batch.nbytes for batch in batches), count)
+        for first in range(position or 0, count, size):
+            stop = min(first + size, count)
             yield gathered.take(self._order(np.arange(first, stop), count, epoch)), stop
 
     def notes(self) -> tuple[str, ...]:

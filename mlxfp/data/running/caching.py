@@ -44,7 +44,7 @@ from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order
 from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.data.sources.row_chunks import chunk_end
-from mlxfp.support.checks import explain_call
+from mlxfp.support.checks import check_utf8, explain_call
 from mlxfp.support.errors import PipelineError
 from mlxfp.support.randomness import fold_into_rows
 
@@ -104,6 +104,7 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Item]], Dataset[Ite
 
     See also: `write`, for files that are handed on.
     """
+    check_utf8(path, "folder")
     return Combinator(_cache, {"path": os.fspath(path)})
 
 

@@ -25,17 +25,18 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-# Number of rows that may always fail. Two failures in the first hundred rows say little about the rate in a million rows.
-FORGIVEN = 10
+FORGIVEN = 10  # Failed rows before the rate counts: two failures in the first hundred rows say little about a million rows.
+_USUAL_RATE = 0.001
 
 
 @explain_call
-def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Example]], Dataset[Example]]:
+def on_error(policy: Policy, *, max_rate: float | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Skip rows on which an earlier stage fails (`"skip"`), or stop at the first failed row (`"raise"`).
 
-    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception in a user function or in a stage of mlxfp makes a row
-    fail. A failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
-    `max_rate` of the rows so far, and more than 10 rows, were skipped.
+    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception counts, in user functions and in stages of mlxfp. A
+    failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
+    `max_rate` of the rows so far, and more than 10 rows, were skipped, and at the end of an epoch for more than `max_rate` of its rows.
+    Without `max_rate`, 10 rows or 0.1 % of the rows of an epoch may fail, whichever is more.
 
     Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the
     remaining part of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
@@ -50,9 +51,10 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
     [{'x': 1}, {'x': 3}]
     """
     check_choice(("raise", "skip"), policy=policy)
-    check_types((int, float), max_rate=max_rate)
-    if not 0 < max_rate <= 1:
-        raise ArgumentError(f'max_rate must be above 0 and at most 1, got {max_rate}. To allow no error, use on_error("raise").')
+    if max_rate is not None:
+        check_types((int, float), max_rate=max_rate)
+        if not 0 < max_rate <= 1:
+            raise ArgumentError(f'max_rate must be above 0 and at most 1, got {max_rate}. To allow no error, use on_error("raise").')
     return _Skipping(policy, max_rate)
 
 
@@ -119,7 +121,7 @@ class _Skipping:
     """Combinator that `on_error` returns."""
 
     policy: Policy
-    max_rate: float
+    max_rate: float | None
 
     def __call__(self, dataset: Dataset[Example]) -> Dataset[Example]:
         check_level(dataset, self, frozenset({"examples"}))
@@ -137,7 +139,7 @@ class _Skipping:
         return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:
-        return f"on_error({self.policy!r}, max_rate={self.max_rate})"
+        return f"on_error({self.policy!r}{'' if self.max_rate is None else f', max_rate={self.max_rate}'})"
 
 
 def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
@@ -154,7 +156,7 @@ class OnError(Stage):
     """
 
     policy: Policy
-    max_rate: float = 0.001
+    max_rate: float | None = None  # None: the usual rate, not checked for the whole epoch
 
     def start(self, epoch: int) -> State:
         return 0, ()
@@ -170,12 +172,22 @@ class OnError(Stage):
             self._check(seen + positions + 1, entries)
         return (seen + chunk.num_rows, entries), (valid,)
 
+    def finish(self, state: State) -> Iterable[RecordBatch]:
+        """Raise `DataError` if too many rows of the epoch have failed."""
+        seen, entries = state
+        if self.max_rate is not None and len(entries) > self.max_rate * seen:
+            raise self._too_many(len(entries), seen, entries)
+        return ()
+
     @property
     def traits(self) -> Traits:
-        """Traits of the stage, with a note for `explain` about skipped rows."""
-        return Traits(
-            longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.max_rate:.2%} of the rows",)
-        )
+        """Traits with a note on skipped rows."""
+        return Traits(longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.rate:.2%} of the rows",))
+
+    @property
+    def rate(self) -> float:
+        """Maximum share of failed rows."""
+        return _USUAL_RATE if self.max_rate is None else self.max_rate
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
         """Raise `DataError` if more than `max_rate` of the rows, and more than 10 rows, had failed at any time.
@@ -183,15 +195,17 @@ class OnError(Stage):
         The argument `entries` lists all failed rows. The argument `seen` holds the number of rows read up to each new failure.
         """
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
-        beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.max_rate * seen))
+        beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.rate * seen))
         if len(beyond):
-            count, rows = int(counts[beyond[0]]), int(seen[beyond[0]])
-            causes = [(stage, reason) for _, stage, reason in entries[:count]]
-            summary = "; ".join(
-                f"{times:,} times {cause[1]} in {cause[0]}, first for source row {row_name(entries[causes.index(cause)][0])}"
-                for cause, times in Counter(causes).most_common(3)
-            )
-            raise DataError(
-                f"Too many rows fail: {count:,} of the first {rows:,} ({count / rows:.2%}), above max_rate={self.max_rate} of on_error. "
-                f"Most often: {summary}. Fix the data or the stage, or increase max_rate."
-            )
+            raise self._too_many(int(counts[beyond[0]]), int(seen[beyond[0]]), entries)
+
+    def _too_many(self, count: int, rows: int, entries: tuple[Any, ...]) -> DataError:
+        causes = [(stage, reason) for _, stage, reason in entries[:count]]
+        summary = "; ".join(
+            f"{times:,} times {cause[1]} in {cause[0]}, first for source row {row_name(entries[causes.index(cause)][0])}"
+            for cause, times in Counter(causes).most_common(3)
+        )
+        return DataError(
+            f"Too many rows fail: {count:,} of the first {rows:,} ({count / rows:.2%}), above max_rate={self.rate} of on_error. "
+            f"Most often: {summary}. Fix the data or the stage, or increase max_rate."
+        )

@@ -232,11 +232,17 @@ _RUNNING = "running-"
 
 
 def _make_folder() -> Path:
-    """Create the temporary folder of a run, and delete the folders of killed processes."""
-    parent = Path(tempfile.gettempdir())
+    """Create the folder of a run, and delete folders of killed processes."""
+    parent = None
     with suppress(OSError):
         if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
             parent = _IN_MEMORY
+    try:
+        parent = parent or Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise WorkerError(
+            f"Workers have no folder for their results: {error.strerror}. Set a writable folder: export TMPDIR=FOLDER."
+        ) from error
     for folder in parent.glob(f"{_PREFIX}*-*"):
         number = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if number.isdecimal() and not _is_running(int(number)):

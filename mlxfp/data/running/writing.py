@@ -36,7 +36,7 @@ from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
-from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.support.checks import check_choice, check_positive, check_types, check_utf8, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 
@@ -86,6 +86,7 @@ def write(
     """
     check_dataset(dataset, write)
     check_types((str, os.PathLike), folder=folder)
+    check_utf8(folder, "folder")
     if Path(folder).suffix[1:] in FORMATS:
         raise ArgumentError(
             f"write makes a folder, got a file name: {os.fspath(folder)!r}. Write write(rows, {str(Path(folder).with_suffix(''))!r}, "

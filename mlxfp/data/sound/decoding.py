@@ -4,7 +4,7 @@ import re
 import threading
 import wave
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -16,12 +16,15 @@ from mlxfp.support.optional import optional
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
 MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
-_MOST_SAMPLES = 1 << 28  # maximum number of samples over all channels: 1 GiB of floats, or 4 hours at 16 kHz
-_HEADER, _BYTES = 44, 2  # number of bytes in the minimal WAV header, and in one sample
-_MOST_CHANNELS = 2  # maximum number of channels of a minimal WAV file; for more channels, libsndfile reads further header fields
-_BLOCK_SAMPLES = 1 << 20  # Number of samples per read. Files are read in blocks, because a damaged header may declare far too many samples.
-_UNKNOWN_LENGTH = (1 << 63) - 1  # number of samples that libsndfile reports for a FLAC file without a length
-_UNKNOWN_SIZE = 0xFFFFFFFF  # size that a WAV file written to a pipe declares; the samples then fill the file up to its end
+_MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
+_HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
+_MOST_CHANNELS = 2  # libsndfile reads further header fields for more channels
+_BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
+_UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
+# Sizes of samples in WAV and AIFF files from this one on are placeholders of programs that write to a pipe: samples fill the rest of the
+# file. ffmpeg writes 0xFFFFFFFF, arecord 0x80000000 and sox 0x7FFFF000. No file of `_MOST_SAMPLES` is so large.
+_UNKNOWN_SIZE = 0x7FFF0000
+_CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
 )  # pattern of the declared and the actual number of bytes in libsndfile's log
@@ -43,6 +46,7 @@ def decode(data: bytes, path: str) -> tuple[Floats, int]:
     Raises `DataError` for a damaged file.
     """
     soundfile = optional("soundfile", extra="audio", needed_by="read_audio")
+    data = _with_size(data)
     plain = _plain_wav(data)
     if plain is not None:
         return _mono(plain[0]), plain[1]
@@ -65,6 +69,36 @@ def decode(data: bytes, path: str) -> tuple[Floats, int]:
     if not np.isfinite(samples).all():
         raise DataError(f"A file has samples that are not finite: got nan or inf, in {path!r}. Correct the file, or delete it.")
     return _mono(samples), rate
+
+
+def _with_size(data: bytes) -> bytes:
+    """Return a WAV or AIFF file with the actual size of the samples if the header declares none, as after an interrupted recording."""
+    if data[:4] not in (b"RIFF", b"FORM"):
+        return data
+    order, name, fields = _layout(data)
+    offset = 12
+    while data[offset : offset + 4] != name and offset < len(data):
+        size = int.from_bytes(data[offset + 4 : offset + _CHUNK_HEADER], order)
+        offset += _CHUNK_HEADER + size + size % 2
+    start = offset + _CHUNK_HEADER
+    if start + fields >= len(data) or int.from_bytes(data[offset + 4 : start], order) > fields or _are_chunks(data, start + fields, order):
+        return data
+    return data[: offset + 4] + min(len(data) - start, _UNKNOWN_SIZE).to_bytes(4, order) + data[start:]
+
+
+def _layout(data: bytes) -> tuple[Literal["little", "big"], bytes, int]:
+    """Return the byte order of a WAV or AIFF file, the name of the chunk with samples, and the bytes of the chunk before the samples."""
+    return ("little", b"data", 0) if data[:1] == b"R" else ("big", b"SSND", 8)
+
+
+def _are_chunks(data: bytes, offset: int, order: Literal["little", "big"]) -> bool:
+    """Return True if the rest of a file consists of chunks, so that a file without samples is complete."""
+    while offset < len(data):
+        if not data[offset : offset + 4].rstrip().isalnum():  # names of chunks are ASCII letters and digits, filled with spaces
+            return False
+        size = int.from_bytes(data[offset + 4 : offset + _CHUNK_HEADER], order)
+        offset += _CHUNK_HEADER + size + size % 2
+    return offset in (len(data), len(data) + 1)
 
 
 def _mono(samples: Floats) -> Floats:
@@ -197,12 +231,12 @@ def _missing_of_chunks(file: Any, data: bytes) -> str | None:
 
     The log of libsndfile is read only if the sizes differ, because producing the log takes as long as decoding.
     """
-    order, name = ("little", b"data") if data[:1] == b"R" else ("big", b"SSND")
+    order, name, _ = _layout(data)
     offsets = [4, data.find(name, 12) + 4]
-    sizes = [int.from_bytes(data[offset : offset + 4], order) for offset in offsets]  # type: ignore[arg-type]  # one of two words
+    sizes = [int.from_bytes(data[offset : offset + 4], order) for offset in offsets]
     if all(offset + 4 + size <= len(data) for offset, size in zip(offsets, sizes, strict=True)):
         return None
     match = _SIZE_OF_SAMPLES.search(file.extra_info)
-    if match is None or int(match[1]) == _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
+    if match is None or int(match[1]) >= _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
         return None
     return f"got {int(match[2]):,} bytes of sound but the header declares {int(match[1]):,}"

@@ -7,8 +7,9 @@ import attrs
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, equal_chunks
+from mlxfp.core.arrow.exact_casts import cast_exactly
+from mlxfp.core.arrow.gathering import equal_chunks, takeable
+from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
@@ -29,6 +30,7 @@ def dataset_source(dataset: Any) -> Source | None:
     if any(getattr(fragment, "filesystem", None) is None for fragment in fragments):
         return None
     check_unique_names(dataset.schema.names, "the dataset")
+    check_fields(dataset.schema, "the dataset")
     return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # no public name exists
 
 
@@ -71,14 +73,16 @@ class _FromDataset(Source):
             group = 0
 
     def _chunks(self, part: Any, schema: Schema) -> Iterator[tuple[RecordBatch, int]]:
+        physical = {column.name: column.type for column in part.physical_schema}
+        kinds = [(c.name, physical.get(c.name, c.type) if pa.types.is_floating(c.type) else c.type) for c in self.stated]
         batches = part.to_batches(
-            schema=self.stated, columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
+            schema=pa.schema(kinds), columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
         )
         end = 0
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
             columns = [
-                values if values.type == column.type else values.cast(column.type)
+                values if values.type == column.type else cast_exactly(values, column.type)
                 for values, column in zip(chunk.columns, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema), end

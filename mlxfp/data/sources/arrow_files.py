@@ -156,7 +156,7 @@ class _Mapped:
 def _open(path: str, schema: Schema | None = None) -> _Mapped:
     """Map an Arrow IPC file into memory. If `schema` is given, only the columns of `schema` are decompressed."""
     with reading("Arrow IPC", path):
-        data = (open_remote(path) if is_remote(path) else pa.memory_map(path)).read_buffer()
+        data = (open_remote(path, jumps=True) if is_remote(path) else pa.memory_map(path)).read_buffer()
         if data[:6].to_pybytes() != b"ARROW1":
             return _Mapped(data, pa.ipc.open_stream(data), is_stream=True)
         reader = pa.ipc.open_file(data)

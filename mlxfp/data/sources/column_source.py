@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
+from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
 from mlxfp.data.sources.files import FileSource, check_unchanged, find_place, place
@@ -179,6 +179,7 @@ def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
     """Return the column types of a file, cached for each file."""
     schema, _ = source.header_of(file)
     check_unique_names(schema.names, file.path)
+    check_fields(schema, file.path)
     return {column.name: takeable(column.type) for column in schema}
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.core.chunks import HIDDEN
+from mlxfp.core.arrow.exact_casts import largest_exact
+from mlxfp.core.chunks import HIDDEN, check_fields
 from mlxfp.support.arrow_types import TEXT_OF_JSON, is_binary, is_large, is_list_like, is_text, schema_code, value_type
 from mlxfp.support.checks import as_strings
 from mlxfp.support.errors import ArgumentTypeError, SchemaError, listed
@@ -68,6 +69,7 @@ def as_types(schema: Any) -> Types:
             raise ArgumentTypeError(
                 f"schema must map column names to Arrow types, for example {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
             )
+    check_fields(pa.schema(list(schema.items())), "schema=")
     return tuple(schema.items())
 
 
@@ -99,26 +101,20 @@ def shown(schema: pa.Schema) -> pa.Schema:
     return pa.schema([column.with_type(pa.string()) if column.type == TEXT_OF_JSON else column for column in schema])
 
 
-def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
-    """Return the inferred float64 columns with a value of at least 2**53, which may be a rounded integer."""
-    names = {name for name, _ in declared}
-    floats = [(index, column.name) for index, column in enumerate(chunk.schema) if column.name not in names and _holds_floats(column.type)]
-    return [name for index, name in floats if _may_round(chunk.column(index))]
-
-
-def _holds_floats(kind: pa.DataType) -> bool:
-    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(index).type) for index in range(kind.num_fields))
+def rounding_columns(chunk: pa.RecordBatch) -> dict[str, pa.DataType]:
+    """Return the columns with a float so large that the value may be a rounded integer or an infinity from a finite number."""
+    return {column.name: column.type for column, values in zip(chunk.schema, chunk.columns, strict=True) if _may_round(values)}
 
 
 def _may_round(column: pa.Array) -> bool:
     kind = column.type
-    if pa.types.is_float64(kind):
-        values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
-        if values.min(initial=0) > -LONGEST_EXACT and values.max(initial=0) < LONGEST_EXACT:
-            return False  # This is the usual case. A column with NaN continues below, because comparisons with NaN are False.
-        large = values[np.abs(values) >= LONGEST_EXACT]  # A null may store an arbitrary number, which counts as well.
-        return bool(np.isfinite(large).any())
-    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
+    if pa.types.is_floating(kind):
+        dtype, limit = np.dtype(f"f{kind.bit_width // 8}"), largest_exact(kind)
+        values = np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
+        if values.min(initial=0) > -limit and values.max(initial=0) < limit:
+            return False  # usual case; False for data with NaN
+        return bool((np.abs(values) >= limit).any())  # values at nulls are arbitrary
+    if is_list_like(kind) and (pa.types.is_nested(kind.value_type) or pa.types.is_floating(kind.value_type)):
         return _may_round(column.values)
     return pa.types.is_struct(kind) and any(_may_round(column.field(index)) for index in range(kind.num_fields))
 

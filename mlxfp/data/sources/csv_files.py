@@ -9,11 +9,11 @@ from itertools import pairwise
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import rounds_texts
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
@@ -28,6 +28,7 @@ from mlxfp.support.checks import as_strings, check_text, check_types, explain_ca
 from mlxfp.support.errors import ArgumentError, DataError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
+_LOSSY = "a number is too long or too large for floats"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _HEAD = 32  # number of header bytes that are checked for NUL characters
@@ -127,10 +128,11 @@ class _ReadCsv(LineSource):
         kinds = dict(self.types) if schema is None else dict(zip(schema.names, schema.types, strict=True))
         try:
             chunk = self._table(data, opening.names, kinds, () if schema is None else schema.names)
-            if schema is None and (long := self._long(chunk, data, opening.names)):
+            long = self._long(chunk, data, opening.names)
+            if not kinds.keys().isdisjoint(long):
+                return self._fault(data, opening.names, kinds)
+            if long:
                 return self._table(data, opening.names, kinds | dict.fromkeys(long, pa.string()))
-            if schema is not None:
-                self._check_long(chunk, data, opening.names)
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
         return chunk
@@ -258,17 +260,15 @@ class _ReadCsv(LineSource):
         return None
 
     def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
-        self._check_long(self._table(data, names, kinds, wanted), data, names)
-
-    def _check_long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> None:
-        if self._long(chunk, data, names):
-            raise pa.ArrowInvalid("an integer is too long for float64")
+        """Raise `ArrowInvalid` for a value that does not fit a type in `kinds`."""
+        if not kinds.keys().isdisjoint(self._long(self._table(data, names, kinds, wanted), data, names)):
+            raise pa.ArrowInvalid(_LOSSY)
 
     def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns whose inferred type float64 would round long integers. Such integers are usually identifiers."""
-        rounded = rounding_columns(chunk, self.types)
-        texts = self._table(data, names, dict.fromkeys(rounded, pa.string()), rounded) if rounded else chunk
-        return [name for name in rounded if any(abs(int(text)) > LONGEST_EXACT for text in _long_integers(texts.column(name)))]
+        """Return the columns with numbers that floats of their type would lose. Such integers are usually identifiers."""
+        rounding = rounding_columns(chunk)
+        texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk
+        return [name for name in rounding if rounds_texts(texts.column(name), chunk.column(name))]
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
         """Parse records with the columns `names`. Return the columns `wanted`, or all columns if `wanted` is empty."""
@@ -309,15 +309,10 @@ def _as_encoding(encoding: str) -> str:
     return name
 
 
-def _long_integers(texts: pa.Array) -> list[str]:
-    integers: list[str] = texts.filter(pc.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$")).to_pylist()
-    return integers
-
-
 def _wider(text: str) -> pa.DataType:
     """Return the type that an error message suggests for a value that does not fit its column: float64 or string."""
     try:
-        rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
+        number = abs(float(text))
     except ValueError:
         return pa.string()
-    return pa.string() if rounds else pa.float64()
+    return pa.string() if number == np.inf or (number >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()) else pa.float64()

@@ -8,9 +8,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from glob import glob, has_magic
+from glob import has_magic
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,8 +23,19 @@ from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.manifests import is_written, listed_files, listed_hashes
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
+from mlxfp.support.checks import check_utf8
+from mlxfp.support.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CursorError,
+    DataError,
+    MissingFileError,
+    listed,
+    suggest,
+    without_secrets,
+)
 from mlxfp.support.file_formats import COMPRESSIONS
+from mlxfp.support.file_search import is_data, match_pattern, missing
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -47,6 +57,8 @@ def as_paths(path: Any) -> tuple[str, ...]:
         if not isinstance(item, str | os.PathLike) or not isinstance(os.fspath(item), str):
             raise ArgumentTypeError(f"Every path must be a string or a Path, got {type(item).__name__}: {item!r:.60}.")
     paths = tuple(os.fspath(item) for item in several)
+    for name in paths:
+        check_utf8(name, "file")
     if not paths or not all(paths):
         raise ArgumentError(f"path must name at least one file, got {path!r}.")
     return paths
@@ -55,6 +67,7 @@ def as_paths(path: Any) -> tuple[str, ...]:
 def show_call(call: str, paths: tuple[str, ...]) -> str:
     """Return the text of a reader call with the paths as first argument, such as `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
+    paths = tuple(map(without_secrets, paths))
     text = repr(paths[0]) if len(paths) == 1 else repr(list(paths))
     shown = text if len(text) <= 120 else f"{text[:90]}...{text[-27:]}"
     return f"{head}({shown}{'' if rest == ')' else ', '}{rest}"
@@ -63,7 +76,8 @@ def show_call(call: str, paths: tuple[str, ...]) -> str:
 def packing(path: str) -> str | None:
     """Return the compression of a file according to its suffix, or None. A compressed file can only be decompressed from the start."""
     within = ".zip/" in path.lower() and not is_remote(path) and archive_of(Path(path)) is not None
-    return "zip" if within else COMPRESSIONS.get(Path(path).suffix.lower())
+    name = path.partition("?")[0] if is_remote(path) else path
+    return "zip" if within else COMPRESSIONS.get(Path(name).suffix.lower())
 
 
 def archive_of(path: Path) -> Path | None:
@@ -105,8 +119,8 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         if written is not None:
             return written
         below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
-        entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and entry.is_file()]
-        matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
+        entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and not entry.is_dir()]
+        matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes) and is_data(entry))
         if not matches and (caches := sorted(filter(is_written, path.iterdir()))):
             if len(caches) == 1:
                 return _expand(caches[0], suffixes)
@@ -121,12 +135,8 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
             )
         return matches
     if not has_magic(str(path)):
-        near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [], n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise MissingFileError(
-            f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path. A relative path starts at the working folder."
-        )
-    matches = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob rejects absolute patterns
+        raise missing(path)
+    matches = match_pattern(path)
     if not matches:
         raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern. ** matches any depth.")
     return matches
@@ -144,10 +154,8 @@ def _expand_within(archive: Path, name: str) -> list[Path]:
 
 
 def look_up(path: Path) -> FileStamp:
-    """Return the size and modification time of a local file as a `FileStamp`.
-
-    A file in a zip archive has the size and time of the archive.
-    """
+    """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
+    check_utf8(path, "file")
     status = (archive_of(path) or path).stat()
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
@@ -190,7 +198,7 @@ class FileSource(Source):
         """Return the path of the file at a position, or None for a single file."""
         files = self.files()
         number, _, _ = find_place(files, position)
-        return files[number].path if len(files) > 1 and number < len(files) else None
+        return without_secrets(files[number].path) if len(files) > 1 and number < len(files) else None
 
     def version(self) -> tuple[tuple[str, int, int], ...]:
         return tuple(file.version for file in self.files())
@@ -265,7 +273,7 @@ def _open_zip(path: str, opened: Any) -> ZipFile:
 def _open_member(path: str) -> Any:
     """Open a file in a zip archive. `path` is `data.zip/train.csv`, or `data.zip` for an archive with a single file."""
     archive = None if is_remote(path) else archive_of(Path(path))
-    opened = _open_zip(path, open_remote(path) if is_remote(path) else archive or path)
+    opened = _open_zip(path, open_remote(path, jumps=True) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
     if len(members) != 1:
         raise ArgumentError(
@@ -331,8 +339,9 @@ def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
 def _enter(stream: Any, offset: int, path: str) -> None:
     """Move to an offset in the decompressed content of a file."""
     if stream.seekable():
-        stream.seek(offset)
-        return
+        with suppress(ValueError):  # a remote file of unknown size can be read in order only
+            stream.seek(offset)
+            return
     while offset and (dropped := read_bytes(stream, min(offset, BLOCK), path)):
         offset -= len(dropped)
 

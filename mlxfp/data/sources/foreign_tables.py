@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
 from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
+from mlxfp.core.chunks import MISFITS, RecordBatch, check_fields, to_column
 from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
@@ -24,6 +24,7 @@ def as_table(table: Any) -> pa.Table:
     """Return a table of another library as an Arrow table. Raise `ArgumentTypeError` for other objects."""
     arrow_table = _as_arrow(table)
     check_unique_names(arrow_table.schema.names, "the table")
+    check_fields(arrow_table.schema, "the table")
     movable = pa.schema([field.with_type(takeable(field.type)) for field in arrow_table.schema], arrow_table.schema.metadata)
     return arrow_table if movable.equals(arrow_table.schema) else arrow_table.cast(movable)
 

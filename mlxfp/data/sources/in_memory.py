@@ -12,9 +12,10 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
+from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, table_from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable, fingerprint
+from mlxfp.core.nodes import brief
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.data.sources.arrow_datasets import dataset_source
 from mlxfp.data.sources.foreign_tables import as_table
@@ -41,8 +42,10 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     check_schema(schema)
     if isinstance(examples, Mapping):
         raise ArgumentTypeError(f"from_examples takes rows, got columns: {listed(map(repr, examples))}. Write fp.from_table(columns).")
+    if not isinstance(examples, Iterable):
+        raise ArgumentTypeError(f"from_examples takes a list of mappings, got {type(examples).__name__}: {examples!r:.60}.")
     rows = [check_example(row, index) for index, row in enumerate(examples)]
-    return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
+    return Dataset(_FromExamples(table_from_rows(rows, schema)))
 
 
 @explain_call
@@ -161,4 +164,9 @@ class FromIterable(Source):
 
     def _examples(self) -> Iterator[Example]:
         examples = self.examples() if callable(self.examples) else self.examples
+        if not isinstance(examples, Iterable):
+            raise ArgumentTypeError(
+                f"The function of from_iterable must return an iterable of mappings, got {type(examples).__name__}: {examples!r:.60}, "
+                f"from {brief(self.examples)}. Did you forget return?"
+            )
         return (check_example(row, index) for index, row in enumerate(examples))

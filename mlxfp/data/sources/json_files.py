@@ -14,6 +14,7 @@ import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import loses
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.columns import SCAN, Declared, as_types, joined_type, rounding_columns, settled, shown
@@ -26,7 +27,7 @@ from mlxfp.data.sources.records.json_lines import (
     depth,
     holds_long,
     levels_of,
-    long_keys,
+    lossy_keys,
     object_ends,
     with_texts,
 )
@@ -38,7 +39,10 @@ from mlxfp.support.file_formats import with_compressions
 
 Unknown = Literal["raise", "ignore"]
 
-_TOO_LONG = "an integer is too long for float64"
+_LOSSY = "a number is too long or too large for floats"
+_WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # start of a file with one array or object over several lines
+# An escaped surrogate without its pair.
+_HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 
 
@@ -120,10 +124,10 @@ class _ReadJsonl(LineSource):
         chunk = _parse_json(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
             raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
-        rounded = rounding_columns(chunk, self.types)
-        if rounded and (long := long_keys(data, rounded)):
-            if not infers or any(pa.types.is_nested(chunk.schema.field(name).type) for name in long):
-                raise pa.ArrowInvalid(_TOO_LONG)
+        rounding = rounding_columns(chunk)
+        if rounding and (long := lossy_keys(data, rounding)):
+            if not long.isdisjoint(kinds.names) or any(pa.types.is_nested(rounding[name]) for name in long):
+                raise pa.ArrowInvalid(_LOSSY)
             as_text = attrs.evolve(self, types=(*self.types, *((name, TEXT_OF_JSON) for name in sorted(long))))
             return as_text._parse_lines(data, None)  # noqa: SLF001  # private method of this class
         return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
@@ -139,9 +143,17 @@ class _ReadJsonl(LineSource):
         if levels > DEEPEST:
             return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
+        if not data[:start].strip() and _WHOLE_FILE.match(line + data[end:].decode().lstrip()[:1]):
+            kind, call = ("array", "-c '.[]'") if line.startswith("[") else ("object over several lines", "-c .")
+            return Fault(
+                start,
+                f"The file is a JSON {kind}, instead of one object per line: got {shorten(line)}",
+                f"Convert the file with jq {call} a.json > a.jsonl, or read the file whole: from_examples(json.load(file)).",
+            )
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        # Arrow's row number is cut off, because this number counts from the start of the block instead of the file.
-        reason = str(error).partition(" in row ")[0]
+        reason = str(error).partition(" in row ")[0]  # row numbers in the block mean nothing to a user
+        if "surrogate pair" in reason and (half := _HALF.search(line)):
+            return Fault(start, f"A text has half of a surrogate pair: got {half[0]!r} in {shorten(line)}", "Write \\ufffd in its place.")
         make_fault = _explain(line, known, reason, more_keys=schema is None)
         return (
             make_fault(start) if make_fault else Fault(start, f"A line cannot be read ({reason}): got {shorten(line)}", "Correct the line.")
@@ -189,7 +201,8 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
         kind, expected = _infer_type(key, value), types.get(key)
         if expected == TEXT_OF_JSON:
             continue
-        if reason == _TOO_LONG and holds_long(value) and (expected is None or not pa.types.is_int64(expected)):
+        lossy = reason == _LOSSY and (expected is None or loses(value, expected))
+        if lossy and holds_long(value):
             problem = f"An integer is too long for float64: got {shorten(value)} in the column {key!r}"
             return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
         if kind is None and "changed from" in reason:
@@ -203,7 +216,7 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
                 f"Declare the column with {schema_code([(key, kind)])}",
             )
             return partial(Fault, problem=problem, remedy=f'{remedy}, or drop unknown keys with unknown="ignore".')
-        if not _fits(key, value, expected):
+        if lossy or not _fits(key, value, expected):
             problem = f"A value does not fit the column {key!r} of {expected}: got {shorten(value)}"
             return partial(Fault, problem=problem, remedy=_remedy(key, value, expected, kind), column=key, kinds=(expected, kind))
     return None

@@ -32,7 +32,7 @@ from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, 
 from mlxfp.data.sources.records.parsing import Lines, data_error, fault_text, parse, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
-from mlxfp.support.errors import MlxfpError, SchemaError
+from mlxfp.support.errors import MlxfpError, SchemaError, without_secrets
 from mlxfp.support.progress import Progress
 
 _WIDE = 500  # Maximum number of columns for blocks of the usual size. The number assumes 1 KB of data per column and block.
@@ -218,8 +218,8 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
     if not sample.num_rows and not set(schema.names) <= {name for name, _ in source.types}:
         many = f"{len(files)} files without records" if len(files) > 1 else "a file without records"
         warnings.warn(
-            f"There is no row to read: got {many}, starting with {files[0].path}. Column types are unknown. Check the path, or declare the "
-            "types with schema=.",
+            f"There is no row to read: got {many}, starting with {without_secrets(files[0].path)}. Column types are unknown. Check the "
+            "path, or declare the types with schema=.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -20,8 +20,9 @@ from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, deco
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
-from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.checks import check_positive, check_utf8, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.support.file_search import is_data
 
 _FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 
@@ -130,10 +131,12 @@ class _MediaSource(Source):
         if not root.is_dir():
             reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
-        below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and path.is_file())
+        below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and is_data(path))
         shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
         if not shown:
             raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(self.suffixes)}. Check the path.")
+        for name in shown:
+            check_utf8(name, "file")
         return shown
 
     @cached_property

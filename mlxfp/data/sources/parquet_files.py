@@ -150,5 +150,5 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
 
 def _open_parquet(path: str) -> pq.ParquetFile:
     if is_remote(path):
-        return pq.ParquetFile(open_remote(path, exactly=True), buffer_size=_REMOTE_BUFFER, **_OPTIONS)
+        return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **_OPTIONS)
     return pq.ParquetFile(path, buffer_size=_BUFFER, **_OPTIONS)

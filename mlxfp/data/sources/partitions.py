@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.data.sources.columns import Types, check_unique_names
 from mlxfp.support.arrow_types import decoded, value_type
@@ -72,8 +73,8 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     Raises `SchemaError` for a value that does not fit the column type.
     """
     try:
-        return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # The value is invalid, or Arrow cannot convert text to the type.
+        return cast_exactly(pa.array([text], pa.string()), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or no conversion from text
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."
@@ -100,7 +101,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, texts: dict[str, str | None], 
         return _repeated(texts.get(column.name), column.type, chunk.num_rows, column.name, path)
     values = chunk.column(index)
     try:
-        values = values if values.type == column.type else values.cast(column.type)
+        values = values if values.type == column.type else cast_exactly(values, column.type)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. "

@@ -12,7 +12,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.data.sources.partitions import Partition, is_partition, partition_of
-from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError, without_secrets
 from mlxfp.support.optional import optional
 
 # Number of bytes read ahead from a remote file. The defaults of fsspec, up to 50 MB, waste transfers whenever reading starts or stops.
@@ -21,7 +21,8 @@ _AHEAD = 1 << 22
 
 _ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the second request; each further wait is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
-_PASSING = (408, 429)  # HTTP status codes that are retried like server errors: request timeout, too many requests
+_PASSING = (408, 429)  # HTTP codes worth a retry besides server errors: timeout, too many requests
+_ABSENT = (404, 410)  # HTTP codes of a missing file
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
 
@@ -89,17 +90,19 @@ def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     return read
 
 
-def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
-    """Open a remote file with random access. Only the parts that are read are fetched, if the file system supports this.
+def open_remote(address: str, *, exactly: bool = False, jumps: bool = False) -> pa.NativeFile:
+    """Open a file. Only the parts read are fetched, if the file system can do so.
 
-    `exactly=True` disables read-ahead, for a reader that requests large parts in any order.
+    `exactly=True` disables read-ahead, for a reader that requests large parts. A file of unknown size, such as an answer that the server
+    compresses, is read in order, or fetched whole with `jumps=True`.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
-    sized = getattr(opened, "size", None) is not None  # The size is unknown if the server does not report the size.
-    return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
+    sized = getattr(opened, "size", None) is not None  # a server may omit the size, or compress the answer
+    file = _Retried(opened, opens, address) if sized else _Unsized(opened, address)
+    return pa.PythonFile(file, mode="r") if sized or not jumps else pa.BufferReader(file.read())
 
 
 class _Retried(RawIOBase):
@@ -161,7 +164,9 @@ class _Unsized:
         try:
             return self.file.read(size)
         except Exception as error:
-            raise (_unreadable(error, 1, self.address) if _may_pass(error) else error) from error
+            if not _may_pass(error):
+                raise
+            raise _unreadable(error, 1, self.address) from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
@@ -180,10 +185,18 @@ def _retried(call: Callable[[], A], location: str) -> A:
     try:
         result: A = attempts(call)
     except Exception as raised:
-        error = _reason(raised)
-        if not _may_pass(error):
+        error, cause = _reason(raised), None if without_secrets(location) != location else raised  # no secret in the traceback
+        if _may_pass(error):
+            raise _unreadable(error, _ATTEMPTS, location) from cause
+        status = getattr(raised.__cause__, "status", None)
+        if isinstance(raised, FileNotFoundError) and status not in (None, *_ABSENT):
+            raise _refused(raised.__cause__, status, location) from cause
+        if cause is not None:
             raise
-        raise _unreadable(error, _ATTEMPTS, location) from raised
+        absent = isinstance(error, FileNotFoundError)
+        raise (
+            MissingFileError(f"There is no file at {location}. Check the address.") if absent else _unreadable(error, 1, location)
+        ) from None
     return result
 
 
@@ -207,14 +220,26 @@ def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
     )
 
 
+def _refused(error: Any, status: int, location: str) -> DataError:
+    """Return the error for an answer that fsspec reports as a missing file."""
+    loops = status < 400  # HTTP code of a redirect, or 0
+    reason = "the server redirects in a loop" if loops else f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
+    remedy = (
+        "Open the address in a browser, and use the final address." if loops else "Check the address and your permission to read the file."
+    )
+    return DataError(f"A remote file cannot be read: {reason}, from {location}. {remedy}")
+
+
 def _split(address: str) -> tuple[Any, str]:
     filesystems = optional("fsspec.core", extra="remote", needed_by=f"Reading {address}")
     try:
         system, path = filesystems.url_to_fs(address, **_http_options(address))
     except ImportError as error:
         raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
-    except ValueError as error:
-        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme known to fsspec, such as 's3://'.") from error
+    except (ValueError, TypeError) as error:  # TypeError: the scheme needs arguments
+        raise ArgumentError(
+            f"The address {address!r} cannot be read: {error}. Use a scheme that fsspec opens by address alone, such as 's3://'."
+        ) from error
     return system, path
 
 

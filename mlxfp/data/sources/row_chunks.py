@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows
+from mlxfp.core.chunks import CHUNK_ROWS, LARGE, Example, RecordBatch, Schema, from_rows
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source, Tasks, take_task
 from mlxfp.support.errors import ArgumentTypeError
@@ -36,10 +36,23 @@ def infer_schema(rows: Iterable[Example]) -> Schema:
 
 
 def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks. `first` is the number of the first row, used in error messages."""
-    for batch in chunked(rows, ROWS_PULLED):
+    """Yield chunks of rows: at most 256 rows, and few rows of long texts. `first` is the number of the first row, for messages."""
+    for batch in _pulled(rows):
         yield from_rows(batch, schema, range(first, first + len(batch)))
         first += len(batch)
+
+
+def _pulled(rows: Iterable[Example]) -> Iterator[list[Example]]:
+    """Yield lists of at most 256 rows, and of about `LARGE` bytes of text. Reads no row early."""
+    part, size = list[Example](), 0
+    for row in rows:
+        part.append(row)
+        size += sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+        if len(part) == ROWS_PULLED or size >= LARGE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.identity import fingerprint
 from mlxfp.distributed import Ranks
-from mlxfp.support.checks import check_types
+from mlxfp.support.checks import check_types, check_utf8
 from mlxfp.support.errors import CheckpointError
 from mlxfp.support.trees import flatten, unflatten
 from mlxfp.training.loop.checkpoint_files import (
@@ -101,6 +101,7 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     True
     """
     check_types(TrainState, state=state)
+    check_utf8(path, "file")
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
     trees = trees_of(state)

@@ -17,7 +17,7 @@ import mlx.core as mx
 from attrs import fields, frozen
 
 from mlxfp.distributed import Ranks
-from mlxfp.support.atomic_files import write_whole
+from mlxfp.support.atomic_files import append, write_whole
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
@@ -125,8 +125,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 began = monotonic() - _begin(path, kind, event)
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
-                file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # the flush writes the lines now, so that a killed run leaves a complete log
+                append(file, kind.write(_record(event, monotonic() - began)))
             yield event
 
 

@@ -327,6 +327,24 @@ def test_the_rate_is_that_of_the_rows_so_far():
     assert len(values(pipe(numbers(100), map(partial(strict, range(100)), schema=NUMBERS), on_error("skip", max_rate=1)))) == 0
 
 
+@pytest.mark.parametrize(("failures", "rows", "rate"), [(10, 500, 0.001), (1, 500, 0.001), (1, 3, 0.3), (11, 100, 0.1)])
+def test_case_a19_the_rate_counts_at_the_end_of_the_epoch(failures: int, rows: int, rate: float):
+    """A given rate is that of the whole epoch. The ten free failures only bridge the first rows."""
+    failing = pipe(numbers(rows), map(partial(strict, range(rows - failures, rows))))
+    with pytest.raises(DataError, match=rf"^Too many rows fail: {failures} of the first {rows} .*above max_rate={rate} of on_error"):
+        list(pipe(failing, on_error("skip", max_rate=rate)))
+    with pytest.raises(DataError, match=r"^Too many rows fail"):
+        list(pipe(failing, on_error("skip", max_rate=rate), repeat(2), prefetch(2, workers=2)))
+    assert len(values(pipe(failing, on_error("skip", max_rate=failures / rows)))) == rows - failures
+
+
+def test_a_resumed_epoch_counts_the_failures_before_the_cursor():
+    dataset = pipe(numbers(500), map(partial(strict, {3})), on_error("skip", max_rate=0.001))
+    cursor = next(iterate(pipe(dataset)))[1]
+    with pytest.raises(DataError, match="1 of the first 500"):
+        list(iterate(dataset, Cursor.from_bytes(cursor.to_bytes())))
+
+
 def test_what_was_skipped_is_known_after_too_many_failed():
     dataset = pipe(from_chunks([pa.record_batch({"x": [x]}) for x in range(100)]), map(partial(strict, range(3, 90))), on_error("skip"))
     cursors = []
@@ -475,7 +493,8 @@ def test_it_is_a_value_that_prints_as_it_was_written():
     dataset = pipe(numbers(3), map(dict), on_error("skip", max_rate=0.5), batch(2))
     assert repr(dataset) == "pipe(from_table(3 rows), map(function=dict), on_error(policy='skip', max_rate=0.5), batch(size=2))"
     assert "skips rows on which earlier stages fail, up to 50.00% of the rows" in explain(dataset)
-    assert repr(on_error("skip")) == "on_error('skip', max_rate=0.001)"
+    assert repr(on_error("skip")) == "on_error('skip')"
+    assert repr(on_error("skip", max_rate=0.001)) == "on_error('skip', max_rate=0.001)"
     assert_value(dataset)
     assert pickle.loads(pickle.dumps(dataset)) == dataset
     assert_told_apart(dataset, pipe(numbers(3), map(dict), batch(2)))

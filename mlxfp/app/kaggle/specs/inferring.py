@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
+from shlex import quote
+from zipfile import ZipFile, is_zipfile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,7 @@ from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling, have_fractions
 from mlxfp.support.checks import check_text, check_types
-from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, unknown_name
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
 from mlxfp.support.progress import Progress
 
@@ -142,10 +144,25 @@ def is_train_file(path: Path) -> bool:
     return path.name.lower() in {f"train{suffix}" for suffix in SUFFIXES}
 
 
+def _check_archive(path: Path) -> None:
+    """Raise `DataError` for an archive with several files, such as the download of a competition."""
+    if not is_zipfile(path) or path.suffix.lower() != ".zip":
+        return
+    with ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) > 1:
+        folder = str(path.with_suffix(""))
+        raise DataError(
+            f"An archive has several files: got {listed(map(repr, names))}, in {str(path)!r}. Unpack the archive: unzip {quote(str(path))} "
+            f"-d {quote(folder)}, then give the folder {folder!r}."
+        )
+
+
 def find_files(path: str | Path) -> Files:
     """Return the paths of the train, test and sample files. Raise `MissingFileError` without a train file."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
+        _check_archive(Path(path))
         return Path(path), None, None
     if not Path(path).is_dir():
         raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a file.")
@@ -154,6 +171,8 @@ def find_files(path: str | Path) -> Files:
     train = next(filter(is_train_file, files), None)
     if train is None:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
+        if archive := next((file for file in every if is_zipfile(file)), None):
+            _check_archive(archive)
         present = ", ".join(shown if files else ["no CSV, Parquet or JSON lines file", *shown])
         raise MissingFileError(
             f"There is no train.csv in {str(path)!r}. The folder contains {present}. Give the unpacked folder with "

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import loses
 from mlxfp.data.sources.columns import LONGEST_EXACT
 from mlxfp.data.sources.records.line_blocks import newlines
 
@@ -19,7 +20,7 @@ _SAFE = 4096
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # bit mask that maps [ and ] to { and }
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
-_LONG = re.compile(rb"\d{16}")
+_LARGE = re.compile(rb"\d{8}|\d[eE]")  # in numbers from 2**24 on, the range in which float32 rounds integers
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 
@@ -97,12 +98,12 @@ def _with_texts(line: str, names: Collection[str]) -> str:
     return "".join((*parts, line[done:]))
 
 
-def long_keys(data: bytes, names: Collection[str]) -> set[str]:
-    """Return the keys in `names` that have an integer too long for float64 in some line."""
+def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
+    """Return the keys with a number that floats of the column type would round to another integer or turn infinite."""
     keys: set[str] = set()
-    for line in _lines_with(_LONG, data):
+    for line in _lines_with(_LARGE, data):
         values = as_object(line)
-        keys.update(name for name in names if holds_long(values.get(name)))
+        keys.update(name for name, kind in kinds.items() if loses(values.get(name), kind))
     return keys
 
 

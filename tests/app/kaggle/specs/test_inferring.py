@@ -1,9 +1,11 @@
 """What can be inferred from files is inferred, and nothing else."""
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -308,3 +310,22 @@ def test_lines_of_cells_with_newlines_are_counted(tmp_path):
         csv.writer(file, lineterminator="\n").writerows(rows)
     with pytest.raises(DataError, match="'bad', in line 14 of"):
         infer_spec(tmp_path, target="y")
+
+
+def test_case_a3_an_archive_of_all_files_says_how_to_unpack_it_and_the_advice_works(tmp_path: Path):
+    """The download of a competition holds several files. The unpacked folder is accepted."""
+    archive = tmp_path / "all files.zip"
+    with ZipFile(archive, "w") as opened:
+        opened.writestr("train.csv", "id,x,target\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(40)))
+        opened.writestr("test.csv", "id,x\n" + "".join(f"{i},{i % 7}\n" for i in range(40, 50)))
+        opened.writestr("sample_submission.csv", "id,target\n" + "".join(f"{i},0\n" for i in range(40, 50)))
+    for path in (archive, tmp_path):
+        with pytest.raises(
+            DataError, match=r"An archive has several files: got 'train\.csv', .* Unpack the archive: unzip '.*' -d '.*'"
+        ) as caught:
+            infer_spec(path)
+    folder = re.search(r"then give the folder '(.*)'\.$", str(caught.value))
+    assert folder is not None
+    with ZipFile(archive) as opened:
+        opened.extractall(folder[1])
+    assert infer_spec(folder[1]).target == ("target",)

@@ -1,0 +1,102 @@
+"""Search for local files by patterns, and errors for paths that are no files."""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatch
+from glob import glob
+from itertools import takewhile
+from pathlib import Path
+from shlex import quote
+from stat import S_ISFIFO
+
+from mlxfp.support.errors import DataError, MissingFileError
+
+
+def is_data(path: Path) -> bool:
+    """Return True for a file. Raise `MissingFileError` for a link without a target, because the rows of its file would be missing."""
+    if path.is_file():
+        return True
+    if path.is_symlink():
+        _check_target(path)
+    return False
+
+
+def match_pattern(pattern: Path) -> list[Path]:
+    """Return the files that match a pattern, in order. `**` matches folders at any depth.
+
+    `**` follows links to folders, but reads each folder once, and leaves out links to a folder above the search.
+    """
+    head = Path(*takewhile(lambda part: part != "**", pattern.parts))
+    rest = pattern.parts[len(head.parts) :]
+    if not rest:
+        return sorted(match for match in map(Path, glob(str(pattern))) if is_data(match))  # noqa: PTH207  # Path.glob rejects absolute patterns
+    roots = [Path(root) for root in sorted(glob(str(head)))] if head.parts else [Path()]  # noqa: PTH207
+    hidden = any(part.startswith(".") for part in rest)
+    matches = {file for root in roots if root.is_dir() for file in _walk(root, hidden=hidden) if _fits(file.relative_to(root).parts, rest)}
+    return sorted(filter(is_data, matches))
+
+
+def missing(path: Path) -> Exception:
+    """Return the error for a path that is neither a file nor a folder."""
+    if path.is_symlink():
+        _check_target(path)
+    if path.exists():
+        kind = "pipe" if S_ISFIFO(path.stat().st_mode) else "device"
+        return DataError(
+            f"A path is a {kind} instead of a file, in {str(path)!r}. A dataset reads its files several times. Save the data first: "
+            f"cat {quote(str(path))} > FILE."
+        )
+    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return MissingFileError(
+        f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path. A relative path starts at the working folder."
+    )
+
+
+def _check_target(link: Path) -> None:
+    """Raise `MissingFileError` for a link without a target."""
+    try:
+        link.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        problem = "leads to itself" if error.errno == errno.ELOOP else "has no target"
+        raise MissingFileError(
+            f"A link {problem}: {str(link)!r} leads to {str(link.readlink())!r}. Restore the target, or remove the link: "
+            f"rm {quote(str(link))}."
+        ) from None
+
+
+def _walk(root: Path, *, hidden: bool) -> Iterator[Path]:
+    """Yield the entries in a folder at any depth, except folders. Links to folders are read last."""
+    start = Path(os.path.realpath(root))
+    read = set[str]()  # real paths of folders
+    folders, links = [str(root)], list[str]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop(0)
+        real = os.path.realpath(folder)
+        if real in read:
+            continue
+        read.add(real)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") and not hidden:
+                    continue
+                if not entry.is_dir():
+                    yield Path(entry.path)
+                elif not entry.is_symlink():
+                    folders.append(entry.path)
+                elif not start.is_relative_to(os.path.realpath(entry.path)):
+                    links = sorted([*links, entry.path])
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return True if the names on a path match a pattern. `*` and `**` match no hidden name."""
+    if not pattern or not names:
+        return not names and all(part == "**" for part in pattern)
+    shown = not names[0].startswith(".")
+    if pattern[0] == "**":
+        return _fits(names, pattern[1:]) or (shown and _fits(names[1:], pattern))
+    return (shown or pattern[0].startswith(".")) and fnmatch(names[0], pattern[0]) and _fits(names[1:], pattern[1:])

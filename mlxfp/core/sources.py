@@ -138,6 +138,9 @@ class SourceTraits:
     marking: Callable[[], Any] | None = None  # returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # returns the file of the chunk at a position, for messages
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # inner datasets with cursors
+    # Function from a chunk of examples and the position after the chunk to the position before the chunk, or None if unknown. The earlier
+    # position, after the previous chunk, may hold cursors that precede the previous chunk.
+    before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if these are not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
     share: Share | None = None  # description of the dependence on the number of ranks; None: independent

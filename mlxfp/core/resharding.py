@@ -13,13 +13,14 @@ from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.identity import Division, difference
 from mlxfp.core.nodes import Pipeline, Share, children
 from mlxfp.core.stages import is_empty, starts_empty
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
     """Return the cursor after the same global batches for the same pipeline on another rank.
 
-    A cursor of any other pipeline is returned unchanged. Raises `ArgumentError` if the global batches would change.
+    A cursor of any other pipeline is returned unchanged. Raises `ArgumentError` if global batches would have another number of rows, and
+    `CursorMismatchError` if global batches depend on the number of ranks.
     """
     before, now = cursor.division, dataset.division
     if before is None or before.fingerprint != now.fingerprint or not now.shards or difference(cursor.identity, dataset.identity) is None:
@@ -88,8 +89,8 @@ def _share(stage: Any) -> Share | None:
     return share
 
 
-def _refused(part: Any, before: Division) -> ArgumentError:
-    return ArgumentError(
+def _refused(part: Any, before: Division) -> CursorMismatchError:
+    return CursorMismatchError(
         f"The cursor of a run with {_ranks(before)} cannot continue on another number of ranks: {part!r} follows shard, so the global "
         f"batches depend on the number of ranks. Put {part!r} before shard, or start {_ranks(before)}."
     )
@@ -97,7 +98,7 @@ def _refused(part: Any, before: Division) -> ArgumentError:
 
 def _check_batch_rows(before: Division, now: Division) -> None:
     if not before.batch_rows:
-        raise ArgumentError(
+        raise CursorMismatchError(
             f"The run began with {_ranks(before)} and cannot continue with {_ranks(now)}: the pipeline has no batch(size) after shard, so "
             f"the global batches depend on the number of ranks. Put pack or bucket_by_length before shard and batch(size) after shard, "
             f"or start {_ranks(before)}."

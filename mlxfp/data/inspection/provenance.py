@@ -169,7 +169,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    if chunks:
+    if chunks and repr(source) != repr(datasets[index].parts[-1]):  # a packed source runs as a stage
         yield Passed(repr(source), _items(chunks))
     return chunks
 

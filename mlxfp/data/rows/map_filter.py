@@ -36,8 +36,8 @@ from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
+from mlxfp.data.row_views import ByPosition
 from mlxfp.data.rows.calling import call, generators
-from mlxfp.data.rows.row_views import ByPosition
 from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, check_returns, explain_call
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows

@@ -115,15 +115,11 @@ class _Joined(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        return evolve(super().traits, level=self.datasets[0].level, head=self.head, children_at=self.children_at, before=self.before)
+        return evolve(super().traits, level=self.datasets[0].level, head=self.head, children_at=self.children_at)
 
     @abstractmethod
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         """Return the started datasets and their cursors."""
-
-    @abstractmethod
-    def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the position before a chunk of examples."""
 
     def schema(self) -> Schema:
         schemas = [dataset.plan.schema for dataset in self.datasets]
@@ -159,7 +155,7 @@ class _Joined(Source):
 class _Concat(_Joined):
     @property
     def traits(self) -> SourceTraits:
-        return evolve(super().traits, costly=self.costly, task=self.task, exact_length=self.exact_length)
+        return evolve(super().traits, costly=self.costly, task=self.task, exact_length=self.exact_length, before=self.before)
 
     @property
     def indexable(self) -> bool:
@@ -241,7 +237,7 @@ class Mix(_Joined):
     def traits(self) -> SourceTraits:
         """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
         endless = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
-        return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
+        return evolve(super().traits, before=self.before, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
     def schema(self) -> Schema:
         """Return the common schema of the datasets."""

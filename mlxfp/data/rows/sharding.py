@@ -16,7 +16,7 @@ from mlxfp.core.execution import row_count, start
 from mlxfp.core.nodes import Share
 from mlxfp.core.sources import Position, SourceTraits, Task
 from mlxfp.core.stages import Stage
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.row_views import View
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 

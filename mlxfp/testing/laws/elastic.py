@@ -17,7 +17,7 @@ from mlxfp.core.resharding import resharded
 from mlxfp.core.running.steps import Hooks, SourceCalls
 from mlxfp.core.sources import Source, Tasks
 from mlxfp.data.inspection.provenance import uncollated
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.row_views import View
 from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.testing.comparing import assert_same
 

@@ -27,7 +27,7 @@ from mlxfp.data.running.writing import write
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import CursorMismatchError
 from mlxfp.testing.laws import assert_elastic
 from mlxfp.testing.probing import from_chunks
 
@@ -174,5 +174,5 @@ REFUSED = {
 @pytest.mark.parametrize(("after", "message"), REFUSED.values(), ids=REFUSED)
 def test_batches_that_depend_on_the_ranks_are_refused(rows, after, message):
     _, cursor = next(iterate(pipe(rows, shard(0, 2), compose(*after(2)))))
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises(CursorMismatchError, match=message):
         iterate(pipe(rows, shard(0, 4), compose(*after(4))), cursor)

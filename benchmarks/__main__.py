@@ -38,6 +38,7 @@ WORKS = {  # benchmark name: function that returns rows of the table
     "pack": "packing.rows",
     "padding": "padding.rows",
     "cursor": "resuming.rows",
+    "elastic": "resuming.ranks",
     "memory": "memory.rows",
     "step": "steps.rows",
     "attention": "attention.rows",

@@ -2,15 +2,20 @@
 
 import tempfile
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 from attrs import frozen
 
 import mlxfp as fp
 from benchmarks.inputs import SENTENCE, passengers
-from benchmarks.measuring import Row
+from benchmarks.measuring import Row, medians
+
+_GLOBAL = 256  # rows of all ranks in a batch
 
 
 @frozen(repr=False)
@@ -53,6 +58,28 @@ def rows(*, small: bool) -> list[Row]:
     work = f"continue at {len(repeated)} places of {table.num_rows:,} CSV rows"
     most = max(repeated)
     return [Row("cursor", work, f"at most {most:,} rows again", f"a source chunk: {chunk:,} rows", most / chunk, 1, "at most")]
+
+
+def ranks(*, small: bool) -> list[Row]:
+    """Change from 2 to 4 ranks at 90 % of an epoch of written, shuffled rows, and compare the first batches."""
+    count = 20_000 if small else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        fp.write(fp.from_table(pa.table({"x": np.arange(count), "y": np.random.default_rng(0).random(count)})), folder)
+        rows = fp.pipe(fp.read_arrow(folder), fp.shuffle(seed=0))
+
+        def batches(ranks: int) -> Any:
+            return fp.pipe(rows, fp.shard(ranks - 1, ranks), fp.batch(_GLOBAL // ranks))
+
+        stop = count * 9 // 10 // _GLOBAL
+        _, cursor = next(islice(fp.iterate(batches(2)), stop, None))
+        expected = next(islice(batches(4), stop + 1, None))
+        changed, first = batches(4), batches(4)
+        assert next(fp.iterate(changed, cursor))[0].column("x") == expected.column("x")
+        continued, begun = medians([lambda: next(fp.iterate(changed, cursor)), lambda: next(fp.iterate(first))], repeats=101)
+    work = f"first batch on 4 ranks after 2, at 90 % of {count:,} shuffled rows"
+    return [
+        Row("elastic", work, f"{continued * 1e6:.0f} us", f"first of an epoch: {begun * 1e6:.0f} us", continued / begun, 1.3, "at most")
+    ]
 
 
 def _grown(row: Any) -> bool:

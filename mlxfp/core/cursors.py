@@ -7,7 +7,7 @@ from attrs import field, frozen
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.identity import Division, Identity, comparable
 from mlxfp.core.nodes import Pipeline
-from mlxfp.support.errors import ArgumentError, CursorError
+from mlxfp.support.errors import CursorError
 from mlxfp.support.html import clip, fragment, table
 
 
@@ -108,49 +108,3 @@ class Cursor:
 
 
 _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
-
-
-def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cursor:
-    """Convert a cursor to another number of ranks. The new cursor continues after the same global batch of the same pipeline.
-
-    `batches` is the number of batches done by the run of the cursor in the current epoch. A cursor of another pipeline is returned
-    unchanged. Raises `ArgumentError` if global batches would have another number of rows. The next run reads the epoch again up to the
-    cursor.
-    """
-    before, now = cursor.division, dataset.division
-    if before is None or before.fingerprint != now.fingerprint or before.shards == now.shards or not before.batch_rows:
-        return cursor
-    _check_batch_rows(before, now)
-    if batches is None:
-        raise ArgumentError(
-            f"The cursor belongs to a run with {_ranks(before)}, but this run has {_ranks(now)}, and the number of batches done in the "
-            "epoch is unknown. Pass running=checkpoint.running to fit. "
-            "Continue a checkpoint of an older mlxfp with the original number of ranks."
-        )
-    return Cursor(Snapshot(cursor.epoch), batches, dataset)
-
-
-def _check_batch_rows(before: Division, now: Division) -> None:
-    rows, rows_now = before.shards * before.batch_rows, now.shards * now.batch_rows
-    if rows == rows_now:
-        return
-    share, rest = divmod(rows, now.shards)
-    remedy = (
-        f"Make batches of {share} rows on each: batch({share})."
-        if not rest
-        else f"{rows} rows are not divisible by {now.shards}: start {_divisors(rows)} ranks with equal shares."
-    )
-    raise ArgumentError(
-        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each rank, {rows} rows together, but would "
-        f"continue with {_ranks(now)} and batches of {now.batch_rows}, {rows_now} rows together, so the global batches would change. "
-        f"{remedy}"
-    )
-
-
-def _ranks(division: Division) -> str:
-    return "1 rank" if division.shards == 1 else f"{division.shards} ranks"
-
-
-def _divisors(rows: int) -> str:
-    some = [str(count) for count in range(1, min(rows, 64) + 1) if rows % count == 0]
-    return f"{', '.join(some[:-1])} or {some[-1]}" if len(some) > 1 else some[0]

@@ -247,6 +247,7 @@ class Wrapper(Source):
             head=self.head,
             restricted=self.restricted,
             children_at=self.children_at,
+            before=self.before,
             notes=self.notes,
             advice="",
         )
@@ -292,6 +293,10 @@ class Wrapper(Source):
         """Return a pair (inner dataset, cursor) for each cursor in `position`."""
         positions = position if isinstance(position, tuple) else (position,)
         return tuple((self.dataset, cursor) for cursor in positions if isinstance(cursor, Cursor))
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position | None:
+        """Return the position before a chunk of examples, or None if unknown. See `SourceTraits.before`."""
+        return None
 
 
 def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -22,6 +22,7 @@ from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
+from mlxfp.core.resharding import resharded
 from mlxfp.core.running.runners import RUNNER, Jobs, Runner
 from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
@@ -40,8 +41,11 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     """Yield every item with the cursor after the item. With a cursor, continue exactly at the cursor.
 
     Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` selects order and
-    randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline. Warns if the
-    set of rows differs between epochs, because `take`, `skip` or `select` follows a `shuffle`.
+    randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline.
+
+    A cursor of the same pipeline with another number of ranks (`shard`) continues with the same global batches. Raises `ArgumentError` if
+    the global batches would have another number of rows. Warns if the set of rows differs between epochs, because `take`, `skip` or
+    `select` follows a `shuffle`.
 
     >>> import mlxfp as fp
     >>> numbers = fp.from_examples([{"x": i} for i in range(4)])
@@ -58,7 +62,7 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
         warn_redrawn(dataset, stacklevel=2)
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
-    _check_cursor(dataset, cursor)
+    cursor = _continued(dataset, cursor)
     return _items(dataset, Cursor(cursor.base, cursor.done, dataset))
 
 
@@ -123,7 +127,9 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     calls = [(step, hooks.step(step)) for step in steps]
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
-            if whole and not done:  # the cursor holds only the position, because one chunk is one item
+            if fed.before is not None:
+                base = Snapshot(base.epoch, fed.before, base.rows, base.states)
+            if whole and not done:  # one chunk is one item, so the cursor holds only the position
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
@@ -161,6 +167,7 @@ class _Fed(NamedTuple):
     calls: Calls
     rows: int
     after: Position  # position after the source rows
+    before: Position | None = None  # position before the source rows; None: the position after the earlier rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -171,11 +178,12 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
     if runner is not None and arrow and costly:
         yield from _read_ahead(run, base, runner)
         return
-    epoch, rows = base.epoch, base.rows
+    epoch, rows, before = base.epoch, base.rows, source.traits.before
+    by_row = source.traits.level == "examples"
     for chunk, after in run.hooks.source(source).read(epoch, base.position):
         count = chunk.num_rows if arrow else 0
         fed = number_rows(chunk, epoch, rows) if arrow else chunk
-        yield _Fed((fed,), run.calls, count, after)
+        yield _Fed((fed,), run.calls, count, after, before(chunk, after) if by_row and after is not None else None)
         rows += count
 
 
@@ -348,14 +356,16 @@ def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor
                     yield row, Cursor(after.base, done + count, cursor.owner)
 
 
-def _check_cursor(dataset: Pipeline[Any], cursor: Cursor) -> None:
+def _continued(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
+    """Return the cursor for this rank. Raises an error for the cursor of another pipeline."""
     if not isinstance(cursor, Cursor):
         raise ArgumentTypeError(
             f"The argument cursor must be a cursor from iterate, got {type(cursor).__name__}: {cursor!r:.60}. "
             "Convert bytes with Cursor.from_bytes(data). Pass an epoch by name, as in epoch=1."
         )
     if cursor.owner is dataset:
-        return
+        return cursor
+    cursor = resharded(dataset, cursor)
     mismatch = difference(cursor.identity, dataset.identity)
     if mismatch is not None:
         raise CursorMismatchError(
@@ -365,3 +375,4 @@ def _check_cursor(dataset: Pipeline[Any], cursor: Cursor) -> None:
     states = cursor.base.states
     if states is not None and len(states) != len(dataset.stages):
         raise CursorError(f"The cursor holds the states of {len(states)} stages, and the pipeline has {len(dataset.stages)}: {dataset!r}.")
+    return cursor

@@ -3,7 +3,7 @@
 import pickle
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -27,6 +27,8 @@ class Share(NamedTuple):
     shards: int  # number of ranks; 0: the part does not divide rows between ranks
     batch_rows: int  # rows per batch; 0: the part makes no batches of a fixed size
     alone: Any
+    # Function from the epoch, an earlier position of any rank and a number of rows of this rank to the position after these rows.
+    position_after: Callable[[int, Any, int], Any] | None = None
 
 
 class Part:

@@ -138,8 +138,13 @@ class SourceTraits:
     marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # returns inner datasets with their cursors
+    # Function from a chunk of examples and the position after the chunk to the position before the chunk, or None if unknown. The earlier
+    # position, after the previous chunk, may hold cursors that precede the previous chunk.
+    before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
+    # Function from the maximum token count of the inner rows to the maximum of the rows; None: unchanged.
+    longest_row: Callable[[int | None], int | None] | None = None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time

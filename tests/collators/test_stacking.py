@@ -18,8 +18,8 @@ from mlxfp.collators.plain import default
 from mlxfp.core.datasets import unoptimized
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
+from mlxfp.data import row_views
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows import row_views
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import map, skip, take

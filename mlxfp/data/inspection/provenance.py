@@ -45,8 +45,8 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_dataset(dataset, row_origins)
     check_not_negative(step=step)
     if cursor is not None:
-        iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
-    grouped = with_hooks(dataset, _uncollated)
+        iterate(dataset, cursor)  # Raises an error if cursor and pipeline do not match.
+    grouped = with_hooks(dataset, uncollated)
     with closing(run(grouped, start(epoch, cursor))) as items:
         chunks = (chunk for chunk, _ in items)
         if grouped.level == "examples":
@@ -73,7 +73,8 @@ class _Uncollated(Hooks):
         return (lambda state, chunk: (state, (chunk,))) if step.index in self.passed else super().step(step)
 
 
-def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
+def uncollated(dataset: Dataset[Any]) -> Hooks:
+    """Return the hooks of a dataset that yields groups instead of batches."""
     levels = [attrs.evolve(dataset, stages=dataset.stages[: index + 1]).level for index in range(len(dataset.stages))]
     return _Uncollated(dataset.hooks, passed=frozenset(index for index, level in enumerate(levels) if level == "batches"))
 
@@ -173,7 +174,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    if chunks:
+    if chunks and repr(source) != repr(datasets[index].parts[-1]):  # a packed source runs as a stage
         yield Passed(repr(source), _items(chunks))
     return chunks
 

@@ -2,17 +2,19 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Rows, rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import Stage, Traits
+from mlxfp.data.lengths.packing_plans import PackedRows, PackingPlan, has_lengths
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
@@ -59,6 +61,10 @@ def pack(
     `"best_fit"` and `"first_fit"` are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
     than First", Algorithmica 31 (2001).
 
+    If the lengths of all documents are known (tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`), the rows follow from
+    the lengths alone. Packed rows then have a length and random access: put `shuffle` and `shard` after `pack`. The rows are the same as on
+    a stream.
+
     Raises `SchemaError` unless the columns contain lists. Raises `DataError` for a row with a missing list or lists of different lengths.
 
     >>> import mlxfp as fp
@@ -95,6 +101,42 @@ class _Pack(Stage):
     open_rows: int = OPEN_ROWS
     column: str = "input_ids"
     aligned: tuple[str, ...] = ()
+
+    def __call__(self, dataset: Any) -> Any:
+        """Pack by index if the lengths of all documents are known, else append the stage."""
+        if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
+            return Dataset(PackedRows(dataset, self, columns=(self.column, *self.aligned)))
+        return super().__call__(dataset)
+
+    def plan(self, lengths: Indices) -> PackingPlan:
+        """Return the rows for documents of these lengths: int64[N]."""
+        if self.method == "split":
+            ends = ends_of(lengths)
+            bounds = np.unique(np.concatenate([ends, np.arange(0, ends[-1], self._length)]))
+            documents = np.searchsorted(ends, bounds[:-1], side="right") - 1
+            firsts, sizes, rows = bounds[:-1] - ends[documents], np.diff(bounds), bounds[:-1] // self._length
+        else:
+            counts = -(-lengths // self._length)
+            documents, firsts = np.repeat(np.arange(len(lengths)), counts), places_within(counts) * self._length
+            sizes = np.minimum(lengths[documents] - firsts, self._length)
+            placed, closed = self._assign(sizes, np.empty(0, np.int64))
+            order, rows = _order(placed, closed)
+            documents, firsts, sizes = documents[order], firsts[order], sizes[order]
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        small = np.int32 if len(lengths) < 2**31 else np.int64
+        return PackingPlan(documents.astype(small), firsts.astype(np.int32), sizes.astype(np.int32), np.append(starts, len(rows)))
+
+    def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
+        """Return the rows of a plan. `documents` has one row for each piece."""
+        tokens, ends = read_tokens(documents, self.column, "pack")
+        values = [tokens, *(read_aligned(documents, name, (self.column, ends), "pack") for name in self.aligned)]
+        bounds = ends_of(plan.sizes.astype(np.int64))
+        if bounds[-1] != ends[-1]:  # some documents are cut
+            kept = np.repeat(ends[:-1] + plan.firsts - bounds[:-1], plan.sizes) + np.arange(bounds[-1])
+            values = [column[kept] if isinstance(column, np.ndarray) else column.take(pa.array(kept)) for column in values]
+        keys = fold_in_rows(fold_into_rows(row_keys(documents), "pack"), plan.firsts.astype(np.int64))
+        pieces = self._as_pieces(values, bounds, source_rows(documents), keys)
+        return self._rows(pieces, np.repeat(np.arange(len(plan.ends) - 1), np.diff(plan.ends)))
 
     def start(self, epoch: int) -> Packing:
         return None, np.empty(0, np.int64)
@@ -148,10 +190,11 @@ class _Pack(Stage):
         documents = np.searchsorted(ends, bounds[:-1], side="right") - 1
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "pack")[documents], bounds[:-1] - ends[documents])
         values = [tokens, *(read_aligned(chunk, name, (self.column, ends), "pack") for name in self.aligned)]
+        return self._as_pieces(values, bounds, source_rows(chunk)[documents], keys)
+
+    def _as_pieces(self, values: Sequence[Any], bounds: Indices, rows: Indices, keys: NDArray[np.uint64]) -> RecordBatch:
         names = [self.column, *self.aligned, ROW, KEY]
-        return pa.record_batch(
-            [*(to_lists(column, bounds) for column in values), pa.array(source_rows(chunk)[documents]), pa.array(keys)], names
-        )
+        return pa.record_batch([*(to_lists(column, bounds) for column in values), pa.array(rows), pa.array(keys)], names)
 
     def _assign(self, sizes: Indices, used: Indices) -> Placed:
         if self.method == "split":
@@ -173,11 +216,17 @@ class _Pack(Stage):
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort pieces by row: closed rows in the order of closing, then open rows. Return the sorted pieces and their new row indices."""
+    """Sort pieces by row: closed rows in the order of closing, then open rows. Return the pieces and their new row indices."""
+    order, rows = _order(rows, closed)
+    return pieces.take(order), rows
+
+
+def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
+    """Return the order of the pieces, and the new row index of each piece in this order."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")
-    return pieces.take(order), turns[rows][order]
+    return order, turns[rows][order]
 
 
 def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:

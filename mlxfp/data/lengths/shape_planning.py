@@ -119,6 +119,8 @@ def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
     """Return the shapes declared by stages: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
     datasets = children(dataset.source)
     facts = tuple(fact for child in datasets for fact in _facts(child)) if datasets else (Groups(),)
+    packed = dataset.source.traits.longest_row
+    facts = facts if packed is None else tuple(Groups(groups.sizes, 0, packed(groups.most)) for groups in facts)
     for index, stage in enumerate(dataset.stages):
         before, after = (evolve(dataset, stages=dataset.stages[:stop]) for stop in (index, index + 1))
         if before.level == "batches":

@@ -66,6 +66,10 @@ class Shuffle(Wrapper):
         """Return the dataset `stream` with its cursor, as the only child."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        """Return the cursor of `stream` before a chunk."""
+        return after.back(chunk.num_rows)
+
     def notes(self) -> tuple[str, ...]:
         return (f"mixes the rows of {self.files:,} open files in turn", *self.stream.stages[0].traits.notes())
 
@@ -119,6 +123,11 @@ class _FilesInTurn(Wrapper):
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         """Return the dataset and the cursor of each open file."""
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        """Return the position with the same open files and earlier cursors."""
+        begun, count, slots = after
+        return begun, count, tuple((number, cursor.back(chunk.num_rows // len(slots))) for number, cursor in slots)
 
     def _filled(self, opened: list["_Open"], order: list[int], begun: int, epoch: int, stack: ExitStack) -> tuple[list["_Open"], int]:
         """Return the open files, each with at least one buffered row. A file without further rows is replaced by the next unopened file."""

@@ -29,6 +29,7 @@ from mlxfp.core.chunks import (
     visible,
     with_hidden_of,
 )
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
@@ -36,8 +37,8 @@ from mlxfp.core.nodes import brief
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
+from mlxfp.data.row_views import ByPosition
 from mlxfp.data.rows.calling import call, generators
-from mlxfp.data.rows.row_views import ByPosition
 from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, check_returns, explain_call
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
@@ -283,11 +284,17 @@ class _Take(ByPosition):
             return
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
-                kept = chunk.slice(0, remaining) if self.dataset.level == "examples" else chunk
-                remaining -= kept.num_rows if self.dataset.level == "examples" else 1
-                yield kept, (cursor, remaining)
+                if self.dataset.level == "examples":
+                    size = min(remaining, chunk.num_rows)
+                    chunk, cursor = chunk.slice(0, size), cursor.back(chunk.num_rows - size)  # noqa: PLW2901
+                remaining -= chunk.num_rows if self.dataset.level == "examples" else 1
+                yield chunk, (cursor, remaining)
                 if not remaining:
                     return
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position | None:
+        cursor, remaining = after
+        return (cursor.back(chunk.num_rows), remaining + chunk.num_rows) if isinstance(cursor, Cursor) else None
 
     def size(self, count: int) -> int:
         return min(self.count, count)
@@ -308,6 +315,10 @@ class _Skip(ByPosition):
                 if size > remaining:
                     yield chunk.slice(remaining) if remaining else chunk, (cursor, 0)
                 remaining = max(0, remaining - size)
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position | None:
+        cursor, _ = after
+        return (cursor.back(chunk.num_rows), 0) if isinstance(cursor, Cursor) else None
 
     def size(self, count: int) -> int:
         return max(0, count - self.count)

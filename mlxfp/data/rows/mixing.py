@@ -160,7 +160,7 @@ class _Joined(Source):
 class _Concat(_Joined):
     @property
     def traits(self) -> SourceTraits:
-        return evolve(super().traits, costly=self.costly, task=self.task, exact_length=self.exact_length)
+        return evolve(super().traits, costly=self.costly, task=self.task, exact_length=self.exact_length, before=self.before)
 
     @property
     def indexable(self) -> bool:
@@ -193,6 +193,10 @@ class _Concat(_Joined):
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         return () if position is None or position[1] is None else ((self.datasets[position[0]], position[1]),)
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        index, cursor = after
+        return index, cursor.back(chunk.num_rows)
 
     def length(self) -> int | None:
         return _sum(known_length(dataset) for dataset in self.datasets)
@@ -238,7 +242,7 @@ class Mix(_Joined):
     def traits(self) -> SourceTraits:
         """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
         endless = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
-        return evolve(super().traits, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
+        return evolve(super().traits, before=self.before, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
     def schema(self) -> Schema:
         """Return the common schema of the datasets."""
@@ -283,6 +287,13 @@ class Mix(_Joined):
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        """Return the totals and cursors before the items of a chunk."""
+        given, items, passes, cursors = after
+        costs, counts = self.given_in(chunk)
+        back = tuple(cursor.back(count) if count else cursor for cursor, count in zip(cursors, counts.tolist(), strict=True))
+        return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
+
     def given_at(self, position: Position) -> NDArray[np.int64]:
         """Return how much each dataset has given before a position, int64[2, N].
 
@@ -299,8 +310,8 @@ class Mix(_Joined):
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Return the amount of each item of a chunk, int64[N]: its number of tokens with `by="tokens"`, otherwise 1."""
-        if self.traits.level != "examples":
+        """Return the cost of each item in a chunk: the number of tokens with `by="tokens"`, else 1: int64[N]."""
+        if self.datasets[0].level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
@@ -321,7 +332,7 @@ class Mix(_Joined):
         }
         if not any(counts.values()):
             return None
-        if self.traits.level != "examples":
+        if self.datasets[0].level != "examples":
             index = min((index for index in readers if counts[index]), key=lambda index: (readers[index].times[0], index))
             return readers[index].take(1)
         times = np.concatenate([readers[index].times[:count] for index, count in counts.items()])
@@ -370,7 +381,7 @@ class _Reader:
 
     def take(self, count: int) -> Any:
         """Remove and return the first `count` buffered items."""
-        if self._mixture.traits.level != "examples":
+        if self._mixture.datasets[0].level != "examples":
             items, rest = self._chunk, None
         else:
             items = self._chunk.slice(0, count)
@@ -388,8 +399,8 @@ class _Reader:
         if chunk is None:
             self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._index]])
             return
-        if after is not None and self._mixture.traits.level == "examples":
-            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip the rows that are still in the buffer.
+        if after is not None and self._mixture.datasets[0].level == "examples":
+            self.cursor = after.back(chunk.num_rows)  # The cursor must not skip rows still in the buffer.
         costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._index]
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import attrs
 from attrs import frozen
 
+from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.running.steps import NO_HOOKS
@@ -61,6 +62,10 @@ class _Repeat(Wrapper):
             if empty and not resumed and self.epochs is None:
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        done, cursor = after
+        return done, cursor.back(chunk.num_rows)
 
     def _in_table(self) -> InTable | None:
         plan = self.dataset.plan

@@ -16,8 +16,8 @@ from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
+from mlxfp.data.row_views import ByPosition, View
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.row_views import ByPosition, View
 from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator

@@ -10,12 +10,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.execution import row_count
+from mlxfp.core.execution import row_count, start
 from mlxfp.core.nodes import Share
-from mlxfp.core.sources import SourceTraits, Task
+from mlxfp.core.sources import Position, SourceTraits, Task
 from mlxfp.core.stages import Stage
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.row_views import View
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -93,9 +94,8 @@ class _Shard(View):
 
     @property
     def traits(self) -> SourceTraits:
-        share = Share(self.count, 0, attrs.evolve(self, index=0, count=1))
-        # On a stream, a resume position contains buffered rows of the stream.
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)
+        share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # On a stream, the position contains buffered rows.
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -116,6 +116,17 @@ class _Shard(View):
         if self.ends == "uneven":
             return (count - self.index + self.count - 1) // self.count
         return count // self.count if self.ends == "drop" else -(-count // self.count)
+
+    def position_after(self, epoch: int, position: Position, rows: int) -> Position:
+        """Return the position after `rows` rows of this rank. `position` is an earlier position of any rank."""
+        if self.indexable:
+            return rows, self.first_rows if position is None else position[1]
+        base = start(epoch, position).base
+        if base.states is None:
+            return Cursor(base, rows)
+        *states, (seen, _, last) = base.states
+        done = (seen - self.index + self.count - 1) // self.count  # rows of this rank before the snapshot
+        return Cursor(attrs.evolve(base, states=(*states, (seen, None, last))), rows - done)
 
     def streamed(self) -> Stage:
         return _EveryNth(self.index, self.count, self.ends)
@@ -165,8 +176,8 @@ class _EveryNth(Stage):
         if self.ends == "pad":
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
-        pending = seen % self.count > self.index  # This rank has a row of the last round, but the round may stay incomplete.
-        whole = rows.num_rows - pending
+        pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
+        whole = max(0, rows.num_rows - pending)  # 0 rows: the row of the round belongs to a batch before an elastic cursor.
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 
     def finish(self, state: Any) -> Iterable[RecordBatch]:

@@ -10,7 +10,7 @@ from toolz import identity
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.chunks import CHUNK_ROWS, KEY, LARGE, Indices, RecordBatch, concat_chunks, row_keys
 from mlxfp.core.stages import Stage, Traits
-from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.row_views import rows_at_once
 from mlxfp.support.randomness import fold_into_rows
 
 

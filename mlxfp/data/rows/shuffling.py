@@ -11,9 +11,9 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.sources import Position, SourceTraits
+from mlxfp.data.row_views import View, rows_at_once
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
-from mlxfp.data.rows.row_views import View, rows_at_once
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 from mlxfp.support.checks import check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError

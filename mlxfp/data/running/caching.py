@@ -37,7 +37,7 @@ from mlxfp.core.nodes import inner_parts, known_length
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
 from mlxfp.core.stages import Batch
 from mlxfp.data.manifests import Manifest, is_written, read_manifest
-from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.row_views import rows_at_once
 from mlxfp.data.running.cached_files import CachedItems, check_hash, open_files, reading_cache
 from mlxfp.data.running.part_files import FORMATS, ITEMS
 from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order

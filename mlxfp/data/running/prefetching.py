@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from attrs import evolve, field, frozen
 
+from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
@@ -121,6 +122,10 @@ class Prefetch(Wrapper):
                     stop()
                 elif pool is not None:
                     threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
+
+    def before(self, chunk: RecordBatch, after: Position) -> Position:
+        """Return the cursor before a chunk of examples."""
+        return after.back(chunk.num_rows)
 
     def _pool(self) -> Pool | None:
         """Return a pool of workers, or None if a single thread is enough."""

@@ -38,6 +38,7 @@ from mlxfp.testing.laws.datasets import assert_same_value as assert_same_value
 from mlxfp.testing.laws.datasets import assert_told_apart as assert_told_apart
 from mlxfp.testing.laws.datasets import assert_value as assert_value
 from mlxfp.testing.laws.datasets import collect as collect
+from mlxfp.testing.laws.elastic import assert_elastic as assert_elastic
 from mlxfp.testing.laws.families import Subject as Subject
 from mlxfp.testing.laws.losses import assert_adds_up as assert_adds_up
 from mlxfp.testing.laws.losses import assert_ignores as assert_ignores

@@ -205,6 +205,5 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in metadata["running"]["totals"].items()},
             tuple({name: float(value) for name, value in metrics.items()} for metrics in metadata["running"]["unread"]),
-            metadata["running"].get("batches"),  # older checkpoints have no number of batches
         ),
     }

@@ -115,7 +115,7 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
         "version": FORMAT[1],
         "step": state.step,
         "seed": state.seed,
-        "running": {"totals": running.totals, "unread": read_numbers(running.unread), "batches": running.batches},
+        "running": {"totals": running.totals, "unread": read_numbers(running.unread)},
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
         "history": [(evaluation.step, dict(evaluation.metrics)) for evaluation in history],
         "config": dict(config or {}),

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from mlxfp.core.cursors import Cursor, resharded
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
+from mlxfp.core.resharding import resharded
 from mlxfp.evaluation.metrics.totals import Totals, compute, merge
 from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow
@@ -92,9 +93,9 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
         )
     epochs = 1 if epochs is None and steps is None else epochs
     if running is None or cursor is None:
-        running = RunningMetrics(batches=0 if cursor is None else None)
+        running = RunningMetrics()
     if cursor is not None:
-        cursor = resharded(batches, cursor, running.batches)  # type: ignore[arg-type]  # checked above: a dataset
+        cursor = resharded(batches, cursor)  # type: ignore[arg-type]  # checked above: a dataset
     run = _Run(step, batches, epochs, steps, log_every, control or Control(), control is not None)
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
@@ -310,7 +311,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     totals = _unread_totals(run, progress)
     # Metrics read between two regular readings stay unread in the checkpoint, so a continued run reads metrics at the same steps.
     if progress.state.step % run.log_every == 0:
-        running = RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches)
+        running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())
     return progress, compute(totals)
 

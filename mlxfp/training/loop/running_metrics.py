@@ -17,13 +17,12 @@ _ONCE = ("weight", "skipped")  # metrics averaged over steps without weighting b
 class RunningMetrics:
     """Metrics of the current epoch: `totals` over the steps read from the device, and `unread` metrics of each later step.
 
-    The metrics of the last step may still be on the device. `batches` is the number of batches in this epoch, or None if unknown. Totals
-    and unread metrics are separate, because each addition to the totals rounds the sums.
+    The metrics of the last step may still be on the device. Totals and unread metrics are separate, because each addition to the totals
+    rounds the sums.
     """
 
     totals: Totals = field(factory=dict)
     unread: tuple[Mapping[str, Any], ...] = ()
-    batches: int | None = 0
 
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
         """Return the running metrics with the metrics of a step added.
@@ -32,7 +31,7 @@ class RunningMetrics:
         step ahead of the device.
         """
         known = (*self.unread[:-1], *read_numbers(self.unread[-1:]))
-        return RunningMetrics(self.totals, (*known, metrics), None if self.batches is None else self.batches + 1)
+        return RunningMetrics(self.totals, (*known, metrics))
 
 
 def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

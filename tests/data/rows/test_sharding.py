@@ -87,11 +87,16 @@ def test_impossible_shards_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize(("index", "count"), [(0, 1), (1, 2), (0, 4)])
-def test_a_cursor_is_refused_by_another_shard_with_both_numbers(index, count):
+@pytest.mark.parametrize(
+    ("index", "count", "message"),
+    [
+        (1, 2, r"the cursor has shard\(index=0, count=2\), the pipeline shard\(index=1, count=2\)"),
+        (0, 1, r"began with 2 ranks and cannot continue with 1 rank: the pipeline has no batch\(size\) after shard"),
+        (0, 4, r"began with 2 ranks and cannot continue with 4 ranks: the pipeline has no batch\(size\) after shard"),
+    ],
+)
+def test_a_cursor_without_batches_is_refused_by_another_shard_with_both_numbers(index, count, message):
     _, cursor = next(iterate(pipe(from_examples([{"x": i} for i in range(8)]), shard(0, 2))))
     other = pipe(from_examples([{"x": i} for i in range(8)]), shard(index, count))
-    with pytest.raises(
-        CursorMismatchError, match=rf"the cursor has shard\(index=0, count=2\), the pipeline shard\(index={index}, count={count}\)"
-    ):
+    with pytest.raises(CursorMismatchError, match=message):
         iterate(other, cursor)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from mlxfp.core.cursors import Cursor, resharded
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.resharding import resharded
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.support.errors import ArgumentError, CursorMismatchError
@@ -19,12 +20,12 @@ def cursor_after(count, dataset):
 def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
     before = cursor_after(3, shared(World(1, 2), 4))
     now = [shared(World(rank, 4), 2) for rank in range(4)]
-    rest = [[item for item, _ in iterate(each, resharded(each, before, 3))] for each in now]
+    rest = [[item for item, _ in iterate(each, resharded(each, before))] for each in now]
     rows = [sorted(number for part in parts for number in part["number"].tolist()) for parts in zip(*rest, strict=True)]
     expected = [sorted(item["number"].tolist()) for item in shared(World(0, 1), 8)][3:]
     assert rows == expected
     same = cursor_after(3, shared(World(1, 2), 4))
-    assert resharded(shared(World(1, 2), 4), same, 3) is same
+    assert resharded(shared(World(1, 2), 4), same) is same
 
 
 def test_global_batches_of_another_size_are_refused():
@@ -34,11 +35,9 @@ def test_global_batches_of_another_size_are_refused():
         r"Make batches of 2 rows on each"
     )
     with pytest.raises(ArgumentError, match=said):
-        resharded(shared(World(0, 4), 4), before, 3)
+        resharded(shared(World(0, 4), 4), before)
     with pytest.raises(ArgumentError, match=r"8 rows are not divisible by 3: start 1, 2, 4 or 8 ranks"):
-        resharded(shared(World(0, 3), 3), before, 3)
-    with pytest.raises(ArgumentError, match=r"the number of batches done in the epoch is unknown\. Pass running="):
-        resharded(shared(World(0, 4), 2), before, None)
+        resharded(shared(World(0, 3), 3), before)
 
 
 def test_a_cursor_says_how_its_pipeline_divides_rows():
@@ -54,6 +53,6 @@ def test_a_cursor_says_how_its_pipeline_divides_rows():
 def test_a_cursor_of_another_pipeline_stays_one():
     before = cursor_after(3, pipe(ROWS, shard(0, 2), batch(4)))
     for other in (pipe(ROWS, shard(0, 4), batch(2, drop_last=True)), pipe(ROWS, shard(0, 2), batch(5)), pipe(ROWS, batch(4))):
-        assert resharded(other, before, 3) is before
+        assert resharded(other, before) is before
         with pytest.raises(CursorMismatchError):
-            iterate(other, resharded(other, before, 3))
+            iterate(other, resharded(other, before))

@@ -106,14 +106,24 @@ def shared(world, size):
     return pipe(ROWS, shuffle(seed=0), shard(world.copy, world.copies), batch(size, drop_last=True), collate(default()))
 
 
-def train(ranks, folder, *, steps):
+def filtered(row):
+    return row["x"][0] != 3
+
+
+def streamed(world, size):
+    """Return the batches of a rank from a stream, which has no random access."""
+    rows = pipe(ROWS, filter(filtered), shuffle(seed=0, buffer=20), shard(world.copy, world.copies, ends="drop"))
+    return pipe(rows, batch(size, drop_last=True), collate(default()))
+
+
+def train(ranks, folder, *, steps, batches=shared, observer=iter):
     """Train up to a step, from the last checkpoint; return where it began and ended, and the parameters."""
     (model, start), optimizer = state_of(), optimizers.SGD(0.01, momentum=0.9)
-    own = shared(ranks.world, GLOBAL // ranks.world.copies)
+    own = batches(ranks.world, GLOBAL // ranks.world.copies)
     step = train_step(model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizer, ranks=ranks)
     begin = load_latest(folder, start, ranks=ranks)
     stream = fit(step, begin.state, own, epochs=3, steps=steps, cursor=begin.cursor, running=begin.running, log_every=4)
-    end = last(pipe(stream, checkpoint(folder, ranks=ranks)))
+    end = last(pipe(stream, checkpoint(folder, steps=1, ranks=ranks), observer))
     return begin.state.step, end.step, [np.array(leaf).tolist() for leaf in flatten(end.state.params)[1]]
 
 
@@ -150,4 +160,20 @@ def write_and_end(how):
     return lambda ranks, folder: write(breaking(how), folder, rows_per_file=20, on=runners.ranks(limit=30))
 
 
-CASES = {"together": work_together, "killed": write_and_end("killed"), "raises": write_and_end("raises")}
+def train_and_end(step):
+    """Train on a stream, and end the last rank without warning after a step."""
+
+    def program(ranks, folder):
+        def killed(events):
+            for event in events:
+                if event.step == step and ranks.world.rank == ranks.world.size - 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield event
+
+        train(ranks, folder, steps=40, batches=streamed, observer=killed)
+
+    return program
+
+
+CASES = {"killed at 7": train_and_end(7), "killed at 19": train_and_end(19)}
+CASES |= {"together": work_together, "killed": write_and_end("killed"), "raises": write_and_end("raises")}

@@ -21,7 +21,7 @@ from mlxfp.runners import ranks as on_ranks
 from mlxfp.support.blas import THREAD_VARIABLES, free_cores
 from mlxfp.support.errors import ArgumentError
 from tests.compiling import nothing_compiled
-from tests.properties.ranks.rank_programs import WRITTEN, breaking, measured, train
+from tests.properties.ranks.rank_programs import WRITTEN, breaking, measured, streamed, train
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -103,6 +103,19 @@ def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
         assert files_in(tmp_path / name) == files_in(tmp_path / f"{name}, alone")
     begun, ended, params = train(connect(), tmp_path / "trained", steps=30)
     assert (begun, ended) == (20, 30)
+    assert all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for ours, theirs in zip(params, whole, strict=True))
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_training_on_a_stream_continues_on_other_ranks_after_a_kill(tmp_path):
+    folder = tmp_path / "trained"
+    for size, case in ((2, "killed at 7"), (4, "killed at 19")):
+        outputs = started(size, folder, "-c", PROGRAM, case, str(folder))
+        assert outputs[-1][1] == -signal.SIGKILL, outputs
+    begun, ended, params = train(connect(), folder, steps=30, batches=streamed)
+    assert 7 < begun < 19
+    _, _, whole = train(connect(), tmp_path / "whole", steps=30, batches=streamed)
+    assert ended == 30
     assert all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for ours, theirs in zip(params, whole, strict=True))
 
 

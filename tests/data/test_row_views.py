@@ -14,8 +14,8 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Source
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.row_views import rows_at_once
 from mlxfp.data.rows.map_filter import map_chunks, take
-from mlxfp.data.rows.row_views import rows_at_once
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.sources.in_memory import from_examples, from_table

@@ -71,6 +71,10 @@ class View(Wrapper):
         """Return the dataset read as a stream, with its cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
+    def before(self, chunk: RecordBatch, after: Position) -> Position | None:
+        """Return the cursor before a chunk of the stream, or None for a position by row index."""
+        return after.back(chunk.num_rows) if isinstance(after, Cursor) else None
+
     @property
     def indexable(self) -> bool:
         """True if the wrapped dataset has random access."""

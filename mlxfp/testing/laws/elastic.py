@@ -1,0 +1,170 @@
+"""Law of elastic cursors: a run continues on another number of ranks, with the same global batches and few rows read again."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice, product
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from mlxfp.core.chunks import row_keys
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset, with_hooks
+from mlxfp.core.describing import length
+from mlxfp.core.execution import beginning, iterate, run, start
+from mlxfp.core.nodes import children
+from mlxfp.core.resharding import resharded
+from mlxfp.core.running.steps import Hooks, SourceCalls
+from mlxfp.core.sources import Source, Tasks
+from mlxfp.data.inspection.provenance import uncollated
+from mlxfp.data.row_views import View
+from mlxfp.data.running.prefetching import Prefetch
+from mlxfp.testing.comparing import assert_same
+
+__tracebackhide__ = True
+
+MakePipeline = Callable[[int, int], Dataset[Any]]
+
+
+def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Sequence[int]) -> None:
+    """Law: a run stopped after any of `stops` global batches continues on any number of ranks with the same global batches.
+
+    `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks: the rows before `shard(index, count)` and the rows
+    of a global batch must not depend on either number. A run with each of the numbers in `ranks` continues with each number, and a last run
+    changes the number at every stop. Only the last, incomplete global batch may depend on the number of ranks, because `shard` or `batch`
+    may drop rows.
+
+    The law counts the rows that the sources read. A continued run reads at most one chunk of each source and one global batch again,
+    compared with a run that reads no row before its batch needs the row.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": i} for i in range(20)])
+    >>> assert_elastic(lambda index, count: fp.pipe(rows, fp.shard(index, count), fp.batch(4 // count)), stops=[1, 3], ranks=[1, 2, 4])
+    """
+    runs = {count: [_run(make_pipeline(index, count)) for index in range(count)] for count in ranks}
+    batches = {count: _global_batches(of_count) for count, of_count in runs.items()}
+    largest = max(map(len, batches[ranks[0]]), default=0)
+    for count in ranks[1:]:
+        _assert_same_batches(batches[ranks[0]], batches[count], largest, f"{count} ranks read the global batches of {ranks[0]} ranks")
+    for before, after, stop in product(ranks, ranks, stops):
+        stopped = runs[before][stop % before]
+        if stop > len(stopped.cursors):
+            continue
+        cursor, claim = stopped.cursors[stop - 1], f"continues on {after} ranks after batch {stop} of {before} ranks"
+        for continued in runs[after]:
+            _assert_continues(continued, stopped.counted_cursors[stop - 1], stop, largest, claim)
+        whole = runs[after][stop % after]
+        assert_same([item for item, _ in iterate(whole.dataset, cursor)], whole.items[stop:], f"{whole.dataset!r} {claim}")
+    latest, done = None, 0
+    for stop, count in zip(sorted(stops), cycle(ranks), strict=False):
+        whole = runs[count][stop % count]
+        pairs = list(islice(iterate(whole.dataset, latest), stop - done))
+        assert_same(
+            [item for item, _ in pairs], whole.items[done:stop], f"{whole.dataset!r} gives batch {stop} if ranks change at each stop"
+        )
+        if not pairs:
+            return
+        latest, done = _copied(pairs[-1][1]), stop
+
+
+@frozen(eq=False)
+class _Run:
+    """A run of a rank, the same run with counted rows, and the same run with sources that give one row at a time."""
+
+    dataset: Dataset[Any]
+    items: list[Any]
+    cursors: list[Cursor]
+    keys: list[list[int]]  # row keys of each batch
+    counted: "_Counted"
+    counted_cursors: list[Cursor]  # chunks of counted rows may be smaller, because the plan is less optimized
+    reads: list[int]  # source rows before the end of each batch, one row at a time
+    total: int
+
+
+def _run(dataset: Dataset[Any]) -> _Run:
+    pairs, with_rows, counted = list(iterate(dataset)), _Counted(dataset, one_row=True), _Counted(dataset)
+    reads = [sum(with_rows.log) for _ in run(with_rows.dataset, start(0, None))]
+    groups = list(run(counted.dataset, beginning(counted.dataset)))
+    keys, cursors = [row_keys(group).tolist() for group, _ in groups], [_copied(cursor) for _, cursor in groups]
+    items, plain = [item for item, _ in pairs], [_copied(cursor) for _, cursor in pairs]
+    return _Run(dataset, items, plain, keys, counted, cursors, reads, sum(with_rows.log))
+
+
+def _global_batches(runs: Sequence[_Run]) -> list[set[int]]:
+    """Return the keys of the rows of each global batch."""
+    count = max(len(of_rank.keys) for of_rank in runs)
+    return [{key for of_rank in runs for keys in of_rank.keys[index : index + 1] for key in keys} for index in range(count)]
+
+
+def _assert_same_batches(expected: list[set[int]], actual: list[set[int]], largest: int, claim: str) -> None:
+    for index, (rows, others) in enumerate(zip(expected, actual, strict=False)):
+        whole = len(rows) == len(others) == largest
+        assert rows == others if whole else index >= min(len(expected), len(actual)) - 1 and (rows <= others or others <= rows), (
+            f"law broken: {claim}, but batch {index} has other rows: {len(rows - others)} are missing, and {len(others - rows)} are new"
+        )
+    assert abs(len(expected) - len(actual)) <= 1, f"law broken: {claim}, but there are {len(actual)} instead of {len(expected)}"
+
+
+def _assert_continues(whole: _Run, cursor: Cursor, stop: int, largest: int, claim: str) -> None:
+    counted = whole.counted
+    counted.log.clear()
+    keys = [row_keys(group).tolist() for group, _ in run(counted.dataset, resharded(counted.dataset, cursor))]
+    assert_same(keys, whole.keys[stop:], f"{whole.dataset!r} {claim} with the rows of the remaining batches")
+    read_again = sum(counted.log) - (whole.total - whole.reads[stop - 1] if stop <= len(whole.reads) else 0)
+    allowed = sum(counted.largest.values()) + largest
+    assert read_again <= allowed, (
+        f"law broken: {whole.dataset!r} {claim} and reads at most {allowed} rows again, one chunk of each source and one global batch, but "
+        f"it read {read_again}"
+    )
+
+
+class _Counted:
+    """Copy of a dataset that yields groups instead of batches, and logs the rows read. Mutable, never part of a dataset.
+
+    With `one_row`, sources give one row at a time, and nothing reads ahead.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:
+        self.one_row = one_row
+        self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
+        self.log: list[int] = []  # number of rows of each read
+        self.largest: dict[int, int] = {}  # rows of the largest chunk of each source
+        length(self.dataset)  # fills `load`, once in a process
+        self.log.clear()
+        self.largest.clear()
+
+    def note(self, source: Source, rows: int) -> None:
+        """Log rows of a source."""
+        self.log.append(rows)
+        self.largest[id(source)] = max(rows, self.largest.get(id(source), 0))
+
+
+@frozen(eq=False)
+class _CountRows(Hooks):
+    """Hooks that log the rows read by sources."""
+
+    counted: _Counted = field(kw_only=True)
+
+    def source(self, source: Source) -> SourceCalls:
+        calls, one_row, note = super().source(source), self.counted.one_row, self.counted.note
+        if one_row and isinstance(source, Prefetch):
+            return attrs.evolve(calls, read=lambda epoch, position: run(source.dataset, start(epoch, position)))
+        if children(source) and not (isinstance(source, View) and source.indexable):
+            return calls
+
+        def read(epoch: int, position: Any) -> Iterator[tuple[Any, Any]]:
+            for chunk, after in calls.read(epoch, position):
+                for part in (chunk.slice(row, 1) for row in range(chunk.num_rows)) if one_row else (chunk,):
+                    note(source, part.num_rows)
+                    yield part, after
+
+        def tasks(epoch: int, position: Any) -> Tasks:
+            for task, after in calls.tasks(epoch, position):
+                note(source, task.rows)
+                yield task, after
+
+        return attrs.evolve(calls, read=read, tasks=tasks)
+
+
+def _copied(cursor: Cursor) -> Cursor:
+    return Cursor.from_bytes(cursor.to_bytes())

@@ -40,6 +40,7 @@ WORKS = {  # benchmark name: function that returns rows of the table
     "cursor": "resuming.rows",
     "memory": "memory.rows",
     "step": "steps.rows",
+    "eager": "eager.rows",
     "attention": "attention.rows",
     "lora": "adapters.rows",
     "stall": "stalls.rows",

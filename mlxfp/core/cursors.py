@@ -93,18 +93,35 @@ class Cursor:
     def from_bytes(data: bytes) -> "Cursor":
         """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, _KINDS):
-            case (
-                tuple() as parts,
-                division,
-                Cursor(base=Snapshot(epoch=int(), rows=int(), states=None | tuple()) as base, done=int(done)),
-            ):
-                if all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts):
-                    match division:
-                        case None:
-                            return Cursor(base, done)
-                        case Division(shards=int(), batch_rows=int(), fingerprint=str()):
-                            return Cursor(base, done, Recorded(parts, division))
+            case (parts, division, Cursor(base=Snapshot() as base, done=done)):
+                _check_fields(parts, division, base, done)
+                return Cursor(base, done, None if division is None else Recorded(parts, division))
         raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
+
+
+def _check_fields(parts: Any, division: Any, base: Snapshot, done: Any) -> None:
+    """Raise `CursorError` with the name of the first field of another type or sign."""
+    texts = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
+    match division:
+        case None | Division(shards=int(), batch_rows=int(), fingerprint=str()):
+            divided = True
+        case _:
+            divided = False
+    fields = {
+        "pipeline": (parts, texts),
+        "division": (division, divided),
+        "epoch": (base.epoch, _is_count(base.epoch)),
+        "number of source rows": (base.rows, _is_count(base.rows)),
+        "states": (base.states, base.states is None or isinstance(base.states, tuple)),
+        "number of items": (done, _is_count(done)),
+    }
+    for name, (value, fits) in fields.items():
+        if not fits:
+            raise CursorError(f"The cursor cannot be read: the {name} is {value!r:.60}. Pass the bytes returned by Cursor.to_bytes().")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 _KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}

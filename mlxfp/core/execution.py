@@ -18,10 +18,11 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
-from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.cursors import Cursor, Recorded, Snapshot
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
+from mlxfp.core.running.forged import resumed
 from mlxfp.core.running.runners import RUNNER, Jobs, Runner
 from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
@@ -59,7 +60,8 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
     _check_cursor(dataset, cursor)
-    return _items(dataset, Cursor(cursor.base, cursor.done, dataset))
+    items = _items(dataset, Cursor(cursor.base, cursor.done, dataset))
+    return resumed(items, dataset) if isinstance(cursor.owner, Recorded) else items
 
 
 def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
@@ -332,7 +334,7 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
     return done
 
 
-def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:
+def _items(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
     __tracebackhide__ = True
     if dataset.level == "batches":
         yield from run(dataset, cursor)

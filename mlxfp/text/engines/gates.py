@@ -18,12 +18,17 @@ from mlxfp.text.tokenizers.configuration import Part
 _ASCII = 128
 _GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than a general pattern.
 _PIECE = 1 << 21  # Bytes processed together. Larger results would allocate new memory each time.
+# tokie cuts texts of 64 KB or more at spaces for its threads, and cuts a word without spaces nearby into two.
+_LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
+_SPACE = 0x20
 _LEAD = 0xC0  # least first byte of a multi-byte character
 
 
 @frozen(eq=False)
 class Gate:
     """Condition for the texts of an engine: cleared characters only, bool[0x110000], and no match of the `refused` patterns (RE2).
+
+    Long texts with a very long word are rejected, too.
 
     `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
     searched.
@@ -57,6 +62,9 @@ class Gate:
         bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
             rejected[_rows_of(ends, positions[letters >= _LEAD][bad])] = True
+        for row in np.flatnonzero(np.diff(ends) >= _LONG_TEXT):
+            spaces = np.flatnonzero(data[ends[row] : ends[row + 1]] <= _SPACE)
+            rejected[row] |= np.diff(spaces, prepend=-1, append=ends[row + 1] - ends[row]).max() > _LONG_WORD
         return np.flatnonzero(rejected)
 
 

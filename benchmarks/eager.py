@@ -10,7 +10,7 @@ from mlx.optimizers import AdamW
 import mlxfp as fp
 from benchmarks.measuring import Row, medians
 
-_WIDTH, _LAYERS, _ROWS = 1120, 4, 64  # 5 million parameters
+_WIDTH, _LAYERS, _ROWS = 1120, 4, 256  # 5 million parameters
 
 
 def rows(*, small: bool) -> list[Row]:

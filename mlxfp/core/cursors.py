@@ -80,7 +80,7 @@ class Cursor:
 
         Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
-        return pack((self.identity, self.division, self), _KINDS)
+        return pack((self.identity, self.division, self), KINDS)
 
     def _repr_html_(self) -> str:
         """Return HTML with the position and the pipeline, for notebooks."""
@@ -92,7 +92,7 @@ class Cursor:
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
         """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
-        match unpack(data, _KINDS):
+        match unpack(data, KINDS):
             case (parts, division, Cursor(base=Snapshot() as base, done=done)):
                 _check_fields(parts, division, base, done)
                 return Cursor(base, done, None if division is None else Recorded(parts, division))
@@ -124,7 +124,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-_KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
+KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor, batches: int | None) -> Cursor:

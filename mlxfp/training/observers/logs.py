@@ -167,8 +167,8 @@ def _csv_lines(record: Mapping[str, Any]) -> str:
 
 def _parse_json(line: str) -> tuple[str, int, float]:
     record = json.loads(line)
-    event, step, epoch, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "epoch", "seconds", "metrics"))
-    counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, epoch))
+    event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
+    counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
     if not (isinstance(event, str) and counts and _is_number(seconds) and record.get(_NEEDS.get(event, "event")) is not None):
         raise ValueError("a field is missing or has another type")
     words = [record.get(name) for name in ("message", "reason")]

@@ -41,6 +41,7 @@ WORKS = {  # benchmark name: function that returns rows of the table
     "elastic": "resuming.ranks",
     "memory": "memory.rows",
     "step": "steps.rows",
+    "eager": "eager.rows",
     "attention": "attention.rows",
     "lora": "adapters.rows",
     "stall": "stalls.rows",

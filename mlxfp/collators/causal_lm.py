@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting
@@ -13,8 +14,9 @@ from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_value
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
-from mlxfp.support.errors import DataError
+from mlxfp.data.lengths.tokens import prompt_masks
+from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.errors import DataError, SchemaError
 
 
 @explain_call
@@ -42,7 +44,8 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     L is `length` if given, else the smallest sufficient length in `lengths`, else the largest number of predictions, rounded up to
     `pad_multiple`. Rows may have up to `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly. Raises
-    `DataError` for a longer row, an id outside `vocab_size`, and columns with lists of different lengths.
+    `DataError` for a longer row, an id outside `vocab_size`, columns with lists of different lengths, and a mask of `chat` without
+    `prompt_mask`. Raises `SchemaError` for rows of `pack` without `packed=True`.
 
     >>> collator = causal(pad_id=0, prompt_mask="prompt")
     >>> batch = collator([{"input_ids": [5, 6, 7, 8], "prompt": [1, 1, 0, 0]}, {"input_ids": [5, 9], "prompt": [0, 0]}])
@@ -58,6 +61,11 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 
 
+_NAME = "collators.causal"
+_PROMPT = "prompt"  # mask of `chat`
+_OF_PACK = "segment_ids", "positions"
+
+
 @frozen(repr=False)
 class _Causal(Padded):
     pad_id: int
@@ -70,26 +78,48 @@ class _Causal(Padded):
     side: Side = "right"
     carry: tuple[str, ...] = ()
     spare = 1
+    optional_columns = (_PROMPT,)
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", *(["segment_ids", "positions"] if self.packed else []), *names_of(self.prompt_mask), *self.carry
+        return "input_ids", *(_OF_PACK if self.packed else []), *names_of(self.prompt_mask or _PROMPT), *self.carry
+
+    def check(self, schema: Schema) -> None:
+        if self.prompt_mask is not None:
+            check_columns([self.prompt_mask], schema.names, _NAME)
+        super().check(schema)
+        if not self.packed and set(schema.names).issuperset(_OF_PACK) and not set(self.carry).intersection(_OF_PACK):
+            raise SchemaError(
+                f"{_NAME} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. Write "
+                "causal(..., packed=True), or remove the columns with drop_columns(['segment_ids', 'positions']) before batch."
+            )
 
     def read(self, examples: Examples) -> Columns:
+        self._check_unused_mask(examples)
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         labels = np.roll(ids, -1)  # The label of each token is the next token. The meaningless last label of a row is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
         if self.packed:
-            segments, positions = (aligned_values(examples, name, ends, _NAME) for name in ("segment_ids", "positions"))
+            segments, positions = (aligned_values(examples, name, ends, _NAME) for name in _OF_PACK)
             np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
             ragged |= {"segment_ids": (segments, 0), "positions": (positions, 0)}
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
 
+    def _check_unused_mask(self, examples: Examples) -> None:
+        """Raise `DataError` for a prompt in the mask of `chat`, if no argument names the mask."""
+        if self.prompt_mask is not None or _PROMPT in self.carry or not prompt_masks(examples.chunk.schema):
+            return
+        if pc.any(pc.list_flatten(examples.column(_PROMPT))).as_py():
+            raise DataError(
+                f"{_NAME} would ignore the mask {_PROMPT!r} (lists of true and false), so a model would also be trained on prompts. Write "
+                f"causal(..., prompt_mask={_PROMPT!r}), or remove the column with drop_columns([{_PROMPT!r}]) before batch."
+            )
+
     def arrays(self, schema: Schema) -> Arrays | None:
-        alone = not (self.packed or self.prompt_mask or self.carry)
+        alone = not (self.packed or self.prompt_mask or self.carry or prompt_masks(schema))
         if not alone or not integer_lists(schema.field("input_ids").type):
             return None
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
@@ -120,9 +150,6 @@ class _Causal(Padded):
             f"more than the padded length of {self.lengths[-1]}. "
             f"Cut rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
         )
-
-
-_NAME = "collators.causal"
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Cursor:
 
         Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
-        return pack((self.identity, self.division, self), _KINDS)
+        return pack((self.identity, self.division, self), KINDS)
 
     def _repr_html_(self) -> str:
         """Return HTML with the position and the pipeline, for notebooks."""
@@ -92,19 +92,36 @@ class Cursor:
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
         """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
-        match unpack(data, _KINDS):
-            case (
-                tuple() as parts,
-                division,
-                Cursor(base=Snapshot(epoch=int(), rows=int(), states=None | tuple()) as base, done=int(done)),
-            ):
-                if all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts):
-                    match division:
-                        case None:
-                            return Cursor(base, done)
-                        case Division(shards=int(), batch_rows=int(), fingerprint=str()):
-                            return Cursor(base, done, Recorded(parts, division))
-        raise CursorError("The cursor cannot be read: the bytes contain another value. Pass the bytes returned by Cursor.to_bytes().")
+        match unpack(data, KINDS):
+            case (parts, division, Cursor(base=Snapshot() as base, done=done)):
+                _check_fields(parts, division, base, done)
+                return Cursor(base, done, None if division is None else Recorded(parts, division))
+        raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
 
 
-_KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}
+def _check_fields(parts: Any, division: Any, base: Snapshot, done: Any) -> None:
+    """Raise `CursorError` with the name of the first field of another type or sign."""
+    texts = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
+    match division:
+        case None | Division(shards=int(), batch_rows=int(), fingerprint=str()):
+            divided = True
+        case _:
+            divided = False
+    fields = {
+        "pipeline": (parts, texts),
+        "division": (division, divided),
+        "epoch": (base.epoch, _is_count(base.epoch)),
+        "number of source rows": (base.rows, _is_count(base.rows)),
+        "states": (base.states, base.states is None or isinstance(base.states, tuple)),
+        "number of items": (done, _is_count(done)),
+    }
+    for name, (value, fits) in fields.items():
+        if not fits:
+            raise CursorError(f"The cursor cannot be read: the {name} is {value!r:.60}. Pass the bytes returned by Cursor.to_bytes().")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+KINDS: dict[str, type] = {"cursor": Cursor, "snapshot": Snapshot, "division": Division}

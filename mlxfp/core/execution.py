@@ -18,11 +18,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
-from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.cursors import Cursor, Recorded, Snapshot
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
 from mlxfp.core.resharding import resharded
+from mlxfp.core.running.forged import resumed
 from mlxfp.core.running.runners import RUNNER, Jobs, Runner
 from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
@@ -62,8 +63,10 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
         warn_redrawn(dataset, stacklevel=2)
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
+    was_read = isinstance(getattr(cursor, "owner", None), Recorded)
     cursor = _continued(dataset, cursor)
-    return _items(dataset, Cursor(cursor.base, cursor.done, dataset))
+    items = _items(dataset, Cursor(cursor.base, cursor.done, dataset))
+    return resumed(items, dataset) if was_read else items
 
 
 def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
@@ -340,7 +343,7 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
     return done
 
 
-def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:
+def _items(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
     __tracebackhide__ = True
     if dataset.level == "batches":
         yield from run(dataset, cursor)

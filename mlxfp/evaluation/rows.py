@@ -5,6 +5,8 @@ import mlx.core as mx
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
+_BLOCK = 4096
+
 
 def class_labels(  # noqa: PLR0913  # common arguments of classification losses
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None, *, classes: int | None = None
@@ -14,9 +16,11 @@ def class_labels(  # noqa: PLR0913  # common arguments of classification losses
     Raises `BoundError` if a label with a nonzero weight is not a class. The number of classes is `classes`, or the last axis of the logits.
     """
     if logits.shape[:-1] != labels.shape:
+        one_hot = " For one-hot labels, pass labels.argmax(axis=-1)." if labels.shape == logits.shape else ""
+        remedy = " The logits come first, and then the labels." if labels.shape[:-1] == logits.shape else one_hot
         raise ArgumentError(
             f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
-            "Logits need one axis more than labels: the last axis for classes."
+            f"Logits need one axis more than labels: the last axis for classes.{remedy}"
         )
     if mx.issubdtype(labels.dtype, mx.inexact):
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
@@ -55,7 +59,17 @@ def broadcast_weights(function: str, example_weights: mx.array | None, shape: tu
 
 def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
     """Return the weighted sum and the sum of the weights. A value with weight 0 does not count, even NaN."""
-    return mx.where(weights == 0, 0, values * weights).sum(), weights.sum()
+    return sum_of(mx.where(weights == 0, 0, values * weights)), sum_of(weights)
+
+
+def sum_of(values: mx.array) -> mx.array:
+    """Return the sum of all values. Blocks are summed first, because one float32 sum on the CPU adds no 1 to 2^24."""
+    values = values.reshape(-1)
+    while values.size > _BLOCK:
+        whole = values.size - values.size % _BLOCK
+        sums = values[:whole].reshape(-1, _BLOCK).sum(axis=-1)
+        values = sums if whole == values.size else mx.concatenate([sums, values[whole:].sum(keepdims=True)])
+    return values.sum()
 
 
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:

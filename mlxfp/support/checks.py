@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # module path of a type, outside the text of a Literal
 _LIMIT = 2**63
+_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")  # stage, observer or collator
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # Origins of well-known columns that are not in the user's files.
@@ -34,7 +35,17 @@ def check_integer(**values: object) -> None:
     """Raise `ArgumentTypeError` unless every value is an int (True and False are not)."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ArgumentTypeError(f"{name} must be an int, got {name}={value!r}.")
+            raise ArgumentTypeError(f"{name} must be an int, got {name}={value!r:.200}.{_integer_hint(name, value)}")
+
+
+def _integer_hint(name: str, value: object) -> str:
+    if _is_dataset(value):
+        return f" Pass the dataset to pipe, and call the stage with its settings: fp.pipe(dataset, fp.batch({name}))."
+    if name.endswith("_id") and type(value).__name__ == "Tokenizer":
+        return f" Pass tokenizer.{name}."
+    if name == "warmup" and isinstance(value, float):
+        return f" Pass the number of updates: warmup=round({value!r} * steps)."
+    return ""
 
 
 def check_positive(**values: object) -> None:
@@ -68,7 +79,27 @@ def check_callable(**values: object) -> None:
     """Raise `ArgumentTypeError` unless every value is callable."""
     for name, value in values.items():
         if not callable(value):
-            raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r}.")
+            raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r:.200}.{_function_hint(value)}")
+        # A factory without a call, such as fp.pipe(rows, fp.batch).
+        original = getattr(value, "__wrapped__", None)
+        if original is not None and _MAKES_PART.match(str(_shown(signature(original).return_annotation))):
+            raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, without its settings. {_usage(original)}")
+
+
+def _function_hint(value: object) -> str:
+    if _is_dataset(value):
+        return " The dataset comes first: fp.pipe(dataset, fp.batch(32))."
+    if isinstance(value, list | tuple) and value and all(map(callable, value)):
+        return " Pass the functions one by one, with a star before the list: fp.pipe(value, *functions)."
+    if isinstance(value, str):
+        return f' Write a function of a row: lambda row: row["x"] > 1, or compare a column with fp.filter_by. The text is {value!r:.60}.'
+    if type(value).__name__ == "TrainState":
+        return " The state comes after the step: fp.fit(step, state, batches)."
+    return ""
+
+
+def _is_dataset(value: object) -> bool:
+    return hasattr(value, "source") and hasattr(value, "stages")
 
 
 def check_returns(**values: Callable[..., Any]) -> None:
@@ -226,7 +257,7 @@ def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str
 def _data_hint(function: Callable[..., Any], arguments: Sequence[object]) -> Iterator[str]:
     """Return a hint with `pipe` if a dataset was passed to a stage factory."""
     makes_stage = _MAKES_STAGE.match(str(_shown(signature(function).return_annotation)))
-    if makes_stage and any(hasattr(argument, "source") and hasattr(argument, "stages") for argument in arguments):
+    if makes_stage and any(map(_is_dataset, arguments)):
         yield f"Call the function with settings only, and pass the dataset to pipe: fp.pipe(dataset, fp.{function.__name__}(...))."
 
 

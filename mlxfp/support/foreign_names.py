@@ -108,6 +108,7 @@ _NAMES: Mapping[str, str] = {
         "from_pandas from_polars from_arrow from_dict from_numpy from_duckdb from_tensor_slices from_tensors TensorDataset DataFrame"
     ),
     "fp.from_iterable(function)": "from_generator IterableDataset",
+    "fp.from_table(pandas.read_excel(path))": "read_excel",
     "fp.from_examples(rows)": "from_list from_records from_dicts buffer_from_vector",
     "fp.read_csv(path)": "scan_csv from_csv read_table stream_csv_reader",
     "fp.read_jsonl(path)": "read_json from_json read_ndjson scan_ndjson",

@@ -20,7 +20,8 @@ Place = tuple[str | int, ...]  # path of a value in a tree: names and list indic
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # limits of file size in bytes and of nesting; a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
+_MOST_BITS = 1024  # of an integer, as the largest float; Python does not print integers with thousands of digits
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -187,6 +188,12 @@ def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = 
                 lines[(*path, name)] = position[0] + 1
             values[name] = _plain_value(inner, where, lines, (*path, name), lines.get((*path, name), line))
         return {str(name): inner for name, inner in values.items()} if isinstance(value, Mapping) else [*values.values()]
+    return _scalar(value, location)
+
+
+def _scalar(value: Any, location: str) -> Any:
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ConfigError(f"{location} has an integer of {value.bit_length():,} bits. Write at most {_MOST_BITS:,} bits.")
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

@@ -34,19 +34,19 @@ def groups(draw: st.DrawFn) -> list[dict[str, Any]]:
         rows.append(
             {
                 "input_ids": draw(st.lists(st.integers(0, 99), min_size=size, max_size=size)),
-                "prompt": draw(st.lists(st.booleans(), min_size=size, max_size=size)),
+                "masked": draw(st.lists(st.booleans(), min_size=size, max_size=size)),
                 "segment_ids": segments,
                 "positions": [segments[:place].count(number) for place, number in enumerate(segments)],
             }
         )
     if not any(row["input_ids"] for row in rows):  # a list of rows without any token has no types
-        rows[0] = {"input_ids": [1], "prompt": [False], "segment_ids": [1], "positions": [0]}
+        rows[0] = {"input_ids": [1], "masked": [False], "segment_ids": [1], "positions": [0]}
     return rows
 
 
 settings = st.fixed_dictionaries(
     {"pad_id": st.just(PAD), "ignore_index": st.just(IGNORED)},
-    optional={"prompt_mask": st.just("prompt"), "packed": st.just(True), "side": st.sampled_from(["left", "right"])},
+    optional={"prompt_mask": st.just("masked"), "packed": st.just(True), "side": st.sampled_from(["left", "right"])},
 )
 lengths = st.fixed_dictionaries({"pad_multiple": st.integers(1, 4)}) | st.sampled_from([{"length": 6}, {"lengths": [1, 4, 9]}, {}])
 
@@ -59,7 +59,7 @@ def expected(rows: list[dict[str, Any]], length: int, asked: dict[str, Any]) -> 
         labels = []
         for place in range(1, len(ids)):
             across = asked.get("packed") and row["segment_ids"][place] != row["segment_ids"][place - 1]
-            prompt = asked.get("prompt_mask") and row["prompt"][place]
+            prompt = asked.get("prompt_mask") and row["masked"][place]
             labels.append(IGNORED if across or prompt else ids[place])
         columns = {"input_ids": (ids[:-1], PAD), "attention_mask": ([1] * count, 0), "labels": (labels, IGNORED)}
         if asked.get("packed"):
@@ -107,15 +107,15 @@ def test_the_length_is_the_one_that_is_stated_for_the_longest_row(rows: list[dic
 
 
 CASE: list[dict[str, Any]] = [
-    {"input_ids": [5, 6, 7, 8], "prompt": [1, 1, 0, 0], "segment_ids": [1, 1, 1, 2], "positions": [0, 1, 2, 0]},
-    {"input_ids": [9, 9], "prompt": [0, 0], "segment_ids": [1, 1], "positions": [0, 1]},
+    {"input_ids": [5, 6, 7, 8], "masked": [1, 1, 0, 0], "segment_ids": [1, 1, 1, 2], "positions": [0, 1, 2, 0]},
+    {"input_ids": [9, 9], "masked": [0, 0], "segment_ids": [1, 1], "positions": [0, 1]},
 ]
-ASKED = {"pad_id": PAD, "ignore_index": IGNORED, "prompt_mask": "prompt", "packed": True}
+ASKED = {"pad_id": PAD, "ignore_index": IGNORED, "prompt_mask": "masked", "packed": True}
 
 
 def _prompt_read_at_the_input(view: Any, name: str, ends: Any, wanted_by: str) -> Any:
     values = aligned_values(view, name, ends, wanted_by)
-    return np.roll(values, 1) if name == "prompt" else values
+    return np.roll(values, 1) if name == "masked" else values
 
 
 def _one_document(view: Any, name: str, ends: Any, wanted_by: str) -> Any:

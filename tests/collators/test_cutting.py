@@ -63,6 +63,11 @@ def rows_of(lengths, *, ids=50, labels=2):
     ]
 
 
+def without_unused(name, rows):
+    """Rename columns of `pack` for the collator that refuses to drop the columns."""
+    return pipe(rows, rename_columns({"positions": "places"})) if name in ("causal", "causal to a length") else rows
+
+
 def one_by_one(dataset):
     """Run every stage as it is written."""
     return unoptimized(dataset)
@@ -94,7 +99,7 @@ def assert_cut_alike(dataset):
 @pytest.mark.parametrize("name", COLLATORS)
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30), size=st.integers(1, 31))
 def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, size):
-    dataset = pipe(from_table(table_of(rows_of(lengths), size)), GROUPINGS[grouping], collate(COLLATORS[name]))
+    dataset = pipe(without_unused(name, from_table(table_of(rows_of(lengths), size))), GROUPINGS[grouping], collate(COLLATORS[name]))
     assert_cut_alike(dataset)
 
 
@@ -102,7 +107,7 @@ def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, siz
 @given(lengths=st.lists(st.integers(0, 40), min_size=20, max_size=40), cells=st.sampled_from([1, 30, 200, 1000]))
 def test_however_many_batches_are_laid_out_at_once(name, lengths, cells):
     with patch.object(cutting, "_CELLS", cells):
-        assert_cut_alike(pipe(from_table(table_of(rows_of(lengths), 40)), batch(3), collate(COLLATORS[name])))
+        assert_cut_alike(pipe(without_unused(name, from_table(table_of(rows_of(lengths), 40))), batch(3), collate(COLLATORS[name])))
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
@@ -156,7 +161,7 @@ def test_a_mistake_is_named_when_its_group_comes(name, mistake, place):
     rows = rows_of([4] * 20)
     column, value = MISTAKES[mistake]
     rows[place][column] = value
-    assert_cut_alike(pipe(from_iterable(rows, schema=schema()), batch(3), collate(COLLATORS[name])))
+    assert_cut_alike(pipe(without_unused(name, from_iterable(rows, schema=schema())), batch(3), collate(COLLATORS[name])))
 
 
 def test_rows_that_only_differ_between_groups_are_no_mistake():

@@ -148,9 +148,9 @@ def test_tokens_are_those_of_the_stages_as_written(kind, name, data):
 
 
 def test_tokens_with_other_columns_are_not_gathered_batch_by_batch():
-    rows = pipe(from_table({"input_ids": [[1, 2], [3, 4]], "prompt": [[True, False]] * 2}), shuffle(seed=0), batch(2))
+    rows = pipe(from_table({"input_ids": [[1, 2], [3, 4]], "other": [[True, False]] * 2}), shuffle(seed=0), batch(2))
     assert late(pipe(rows, collate(causal(pad_id=0))))
-    assert not late(pipe(rows, collate(causal(pad_id=0, prompt_mask="prompt"))))
+    assert not late(pipe(rows, collate(causal(pad_id=0, prompt_mask="other"))))
 
 
 MISTAKES = {

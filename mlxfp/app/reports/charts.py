@@ -133,7 +133,7 @@ class _Axes:
 
 def _apart(low: float, high: float) -> tuple[float, float]:
     """Return the bounds of an axis, widened if equal and clipped to avoid overflow."""
-    low, high = max(float(low), -1e300), min(float(high), 1e300)
+    low, high = (min(max(float(bound), -1e300), 1e300) for bound in (low, high))
     margin = abs(low) * 0.05 if abs(low) > _LEAST else 0.05
     return (low, high) if high - low > max(_LEAST, 1e-12 * max(abs(low), abs(high))) else (low - margin, high + margin)
 

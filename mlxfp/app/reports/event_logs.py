@@ -100,7 +100,7 @@ def _ends(logs: Sequence[Log]) -> Html:
         last = log.lines[-1] if log.lines else {"step": 0, "epoch": 0, "seconds": 0.0}
         reasons = [line["reason"] for line in log.all("Stopped")]
         end = reasons[-1] if reasons and log.lines[-1]["event"] == "Stopped" else "unknown: still running, or killed"
-        rows.append((clip(log.name, _NAME), last["step"], last["epoch"] + 1, last["seconds"], clip(end, _OPTION)))
+        rows.append((clip(log.name, _NAME), last["step"], last.get("epoch", 0) + 1, last["seconds"], clip(end, _OPTION)))
     return section("Runs", table(["run", "steps", "epochs", "seconds", "ended by"], rows))
 
 

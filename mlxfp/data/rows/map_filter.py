@@ -221,7 +221,10 @@ class _MapChunks(_UserFunction, RowWise):
             return with_hidden_of(no_rows(self._schema), chunk)
         result = self.function(visible(chunk))
         if not isinstance(result, pa.RecordBatch):
-            raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(result).__name__}, in {self!r}.")
+            raise ArgumentTypeError(
+                f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(result).__name__}, in {self!r}. "
+                "For a data frame write pa.RecordBatch.from_pandas(frame)."
+            )
         if result.num_rows != chunk.num_rows:
             raise SchemaError(
                 f"{brief(self.function)} returned {result.num_rows} rows for a chunk of {chunk.num_rows} rows, in {self!r}. "
@@ -334,7 +337,10 @@ def _listed(function: Callable[[dict[str, Any]], Iterable[Example]]) -> Callable
 
 def _mapping(row: Any, number: int, stage: Stage) -> Example:
     if not isinstance(row, Mapping):
-        raise ArgumentTypeError(f"The function of {stage!r} must return a mapping, got {type(row).__name__} for source row {number}.")
+        raise ArgumentTypeError(
+            f"The function of {stage!r} must return a mapping, got {type(row).__name__} for source row {number}. Return a dict of columns, "
+            'as in {**row, "x": 1}.'
+        )
     return row
 
 

@@ -1,6 +1,6 @@
 """Stages that select examples by index, or split a dataset into parts, for example for training, validation and test."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -44,7 +44,10 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
     """
     numbers = np.asarray(indices)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ArgumentTypeError(f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.")
+        remedy = " Write select(numpy.flatnonzero(mask))." if numbers.dtype == bool else " Pass a list of row numbers."
+        raise ArgumentTypeError(
+            f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.{remedy}"
+        )
     if not numbers.size:
         raise ArgumentError("select needs at least one index, got none.")
     if numbers.min() < 0:
@@ -76,6 +79,11 @@ def split(
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
     if isinstance(fractions, int | float):
         raise ArgumentTypeError(f"fractions is a list, got {fractions}. Write split([{fractions}, {round(1 - fractions, 6)}], seed=0).")
+    if isinstance(fractions, Mapping):
+        raise ArgumentTypeError(
+            f"fractions is a list, got {dict(fractions)!r:.80}. Write {', '.join(map(str, fractions)):.80} = "
+            f"fp.split({[*fractions.values()]!r:.60}, seed=0)(rows)."
+        )
     check_types((Sequence, np.ndarray), fractions=fractions)
     if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")

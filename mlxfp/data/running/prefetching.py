@@ -1,6 +1,7 @@
 """Stage `prefetch`, which prepares items ahead in a background thread."""
 
 import atexit
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.pools import Pool, Threads
 from mlxfp.data.running.processes import Processes
 from mlxfp.support.checks import check_choice, check_positive, explain_call
-from mlxfp.support.errors import MlxfpError
+from mlxfp.support.errors import MlxfpError, WorkerError
 from mlxfp.support.optional import optional
 
 Item = TypeVar("Item")
@@ -101,6 +102,8 @@ class Prefetch(Wrapper):
 
         def stop() -> None:
             nonlocal stopped
+            if line.is_forked():  # Thread and workers belong to the parent process.
+                return
             line.close()
             if pool is not None:  # The pool is closed before `join`, because the thread may be waiting for the pool.
                 pool.close()
@@ -114,7 +117,7 @@ class Prefetch(Wrapper):
         try:
             yield from line
         finally:
-            if not stopped:  # After `atexit`, globals of this module may already be deleted.
+            if not stopped and not line.is_forked():  # After `atexit`, the globals of this module may already be gone.
                 atexit.unregister(stop)
                 line.close()
                 # The garbage collector may run this code in another thread, even in the prefetch thread, which cannot join itself.
@@ -184,7 +187,7 @@ class _Line:
     def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()
         self._depth, self._max_bytes, self._bytes = depth, max_bytes, 0
-        self._watch = watch
+        self._watch, self._process = watch, os.getpid()
         self._changed = threading.Condition()
         self._ended = self._closed = False
         self._error: BaseException | None = None
@@ -215,6 +218,10 @@ class _Line:
             self._items.clear()
             self._changed.notify()
 
+    def is_forked(self) -> bool:
+        """Return True in a forked child of the process that made the queue. Threads do not survive a fork."""
+        return os.getpid() != self._process
+
     def is_closed(self) -> bool:
         """Return True if the consumer has stopped."""
         return self._closed
@@ -230,6 +237,11 @@ class _Line:
             raise self._error
 
     def _next(self) -> Any:
+        if self.is_forked():
+            raise WorkerError(
+                f"An iterator with prefetch began in process {self._process} and was used in the forked process {os.getpid()}, "
+                "which has no prefetch thread. Begin the iterator after the fork, with iterate(dataset, cursor)."
+            )
         with self._changed:
             if self._watch is not None:
                 self._watch.watch(len(self._items))

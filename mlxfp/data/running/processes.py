@@ -5,9 +5,11 @@ once. Small chunks are sent through the pipe. Large chunks are sent as files in 
 enough room. The receiver maps a file into memory and deletes it.
 
 The pool removes the folder when it closes. If this process is killed, the workers remove the folder. If the workers are killed as well,
-the next pool removes the folder.
+the next pool removes the folder. A running pool has a lock on the open folder. Unlike a process id, the lock is also known to processes in
+other containers that share the memory.
 """
 
+import fcntl
 import gc
 import os
 import pickle
@@ -54,8 +56,9 @@ class Processes(Pool):
         """Create the temporary folder. loky starts the processes at the first job."""
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
-        self._folder = _make_folder()
-        self._shared: dict[int, tuple[Any, str]] = {}  # maps the id of a shared object to the object and its file name
+        self._folder, self._lock_of_folder = _make_folder()
+        self._process = os.getpid()
+        self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
@@ -78,9 +81,12 @@ class Processes(Pool):
         return received
 
     def close(self) -> None:
-        """Kill the processes and delete their files."""
+        """Kill the processes and delete their files. A forked child has no processes."""
+        if os.getpid() != self._process:
+            return
         self._executor.shutdown(wait=True, kill_workers=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock_of_folder)
 
     def _receive(self, sent: "Future[Any]", name: str, received: "Future[Result]") -> None:
         try:
@@ -227,12 +233,12 @@ def _read(source: Any) -> Iterator[pa.RecordBatch]:
 
 # --- temporary folder of the run, in this process
 
-_PREFIX = "mlxfp-"
+_PREFIX = "mlxfp-run-"
 _RUNNING = "running-"
 
 
-def _make_folder() -> Path:
-    """Create the folder of a run, and delete folders of killed processes."""
+def _make_folder() -> tuple[Path, int]:
+    """Create the folder of a run, delete folders of killed processes, and return the folder with the descriptor of the lock."""
     parent = None
     with suppress(OSError):
         if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
@@ -243,21 +249,26 @@ def _make_folder() -> Path:
         raise WorkerError(
             f"Workers have no folder for their results: {error.strerror}. Set a writable folder: export TMPDIR=FOLDER."
         ) from error
-    for folder in parent.glob(f"{_PREFIX}*-*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdecimal() and not _is_running(int(number)):
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # folder of another user, or locked by a running pool
+            lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+            os.close(lock)
+    # A folder without a lock needs another name, or another pool could delete the folder before the lock.
+    new = Path(tempfile.mkdtemp(prefix="mlxfp-new-", dir=parent))
+    lock = _lock(new)
+    return new.rename(parent / new.name.replace("mlxfp-new-", _PREFIX)), lock
 
 
-def _is_running(process: int) -> bool:
+def _lock(folder: Path) -> int:
+    """Lock a folder until the returned descriptor is closed, or the process ends. Raises `OSError` if another process has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # The process belongs to another user.
-        return True
-    return True
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 # --- functions that run in workers

@@ -193,9 +193,8 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
     except (ValueError, RecursionError) as error:
         return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy="Write one JSON object per line.")
     if not isinstance(record, dict):
-        return partial(
-            Fault, problem=f"A line is not a JSON object: {received}", remedy='Write one object per line, for example {"text": ...}.'
-        )
+        form = "a JSON array" if isinstance(record, list) else "not a JSON object"
+        return partial(Fault, problem=f"A line is {form}: {received}", remedy='Write one object per line, for example {"text": ...}.')
     types = {column.name: column.type for column in known}
     for key, value in record.items():
         kind, expected = _infer_type(key, value), types.get(key)

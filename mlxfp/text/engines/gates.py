@@ -19,6 +19,9 @@ _ASCII = 128
 _GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than one general pattern.
 _PIECE = 1 << 21  # Number of bytes processed at once. For more bytes, memory for the results would be allocated again each time.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
+# tokie cuts texts of 64 KB or more at spaces for its threads, and cuts a word without spaces nearby into two.
+_LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
+_SPACE = 0x20
 
 
 @frozen(eq=False)
@@ -29,6 +32,8 @@ class Gate:
     - `refused` lists regular expressions (RE2) that must not match.
     - `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
       searched.
+
+    Long texts with a very long word are rejected as well.
     """
 
     cleared: NDArray[np.bool_]
@@ -59,6 +64,9 @@ class Gate:
         bad = ~self.cleared[np.frombuffer(letters[wide].tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
             rejected[_rows_of(ends, positions[letters >= _LEAD][bad])] = True
+        for row in np.flatnonzero(np.diff(ends) >= _LONG_TEXT):
+            spaces = np.flatnonzero(data[ends[row] : ends[row + 1]] <= _SPACE)
+            rejected[row] |= np.diff(spaces, prepend=-1, append=ends[row + 1] - ends[row]).max() > _LONG_WORD
         return np.flatnonzero(rejected)
 
 

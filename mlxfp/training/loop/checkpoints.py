@@ -12,12 +12,13 @@ from typing import Any
 
 import mlx.core as mx
 from attrs import field, frozen
+from mlx.nn import Module
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.identity import fingerprint
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types, check_utf8
-from mlxfp.support.errors import CheckpointError
+from mlxfp.support.errors import ArgumentTypeError, CheckpointError
 from mlxfp.support.trees import flatten, unflatten
 from mlxfp.training.loop.checkpoint_files import (
     FORMAT,
@@ -100,6 +101,11 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     ...     fp.load_state(f"{folder}/last.safetensors", state).state == state
     True
     """
+    if isinstance(state, Module):
+        raise ArgumentTypeError(
+            f"state must be TrainState, got {type(state).__name__}: {state!r:.80}. Write models.save(model, folder), or "
+            "save_state(path, train_state(model, optimizer))."
+        )
     check_types(TrainState, state=state)
     check_utf8(path, "file")
     check_types((type(None), Cursor), cursor=cursor)

@@ -13,13 +13,17 @@ from mlxfp.core.sources import warn_redrawn
 from mlxfp.data.inspection.provenance import row_origins
 from mlxfp.models.bounds import BoundError
 from mlxfp.support.errors import ArgumentTypeError, PipelineError
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 
 def check_batches(function: str, batches: Iterable[Batch]) -> None:
     """Raise an error unless the argument is a dataset after `collate` or another iterable of batches."""
     if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
-        raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}.")
+        remedy = "Pass a list or a pipeline that ends in fp.collate(collator)."
+        if isinstance(batches, TrainState):
+            remedy = "Pass the batches after the state: check(state, batches)."
+        raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}. {remedy}")
     if isinstance(batches, Dataset) and batches.level != "batches":
         raise PipelineError(
             f"{function} takes batches, got {batches.level} from {batches.parts[-1]!r}. Put collate after batch, at the end."

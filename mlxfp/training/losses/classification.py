@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, sum_of
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
@@ -155,7 +155,7 @@ class _Rules:
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
         """Return the sum of losses and the weight from three numbers per label: logsumexp of the logits, logit of the label, mean logit."""
-        losses, weight = sums - scores, counts.sum()
+        losses, weight = sums - scores, sum_of(counts)
         if self.class_weights is not None:
             label_weights = at_labels(self.class_weights, labels)
             losses, weight = label_weights * losses, add(label_weights, counts)[0]

@@ -90,6 +90,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line, *_ in _lines(path, _KINDS[".jsonl"])]
 
 
+_NEEDS = {"Stepped": "metrics", "Warned": "message", "Stopped": "reason"}  # fields that each event of this kind has
+
+
 def numbers_of(event: Event) -> dict[str, float]:
     """Return the numbers of an event: metrics (for a step also the learning rates), or memory in bytes."""
     match event:
@@ -165,7 +168,21 @@ def _csv_lines(record: Mapping[str, Any]) -> str:
 
 def _parse_json(line: str) -> tuple[str, int, float]:
     record = json.loads(line)
-    return str(record["event"]), int(record["step"]), float(record["seconds"])
+    event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
+    counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
+    if not (isinstance(event, str) and counts and _is_number(seconds) and record.get(_NEEDS.get(event, "event")) is not None):
+        raise ValueError("a field is missing or has another type")
+    words = [record.get(name) for name in ("message", "reason")]
+    if not all(isinstance(word, str | None) for word in words) or not isinstance(metrics, dict):
+        raise ValueError("a text or the metrics have another type")
+    if not all(value is None or _is_number(value) for value in metrics.values()):
+        raise ValueError("a metric is no number")
+    return event, step, float(seconds)
+
+
+def _is_number(value: object) -> bool:
+    """Return True for a JSON number within the range of float64. `_json_line` writes null for other numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _parse_csv(line: str) -> tuple[str, int, float]:
@@ -191,11 +208,15 @@ def _begin(path: Path, kind: _Kind, first: Event) -> float:
 
 
 def _lines(path: Path, kind: _Kind) -> Iterator[tuple[str, str, int, float]]:
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the text after the last newline is empty or an incomplete line
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a log of log_metrics: {error.reason} at byte {error.start}. Use another file.") from error
+    *lines, _ = text.split("\n")  # the text after the last newline is empty or an incomplete line
     for number, line in enumerate(lines, 1):
         if f"{line}\n" == kind.header:
             continue
         try:
             yield f"{line}\n", *kind.read(line)
-        except (ValueError, KeyError, TypeError, StopIteration) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, StopIteration) as error:
             raise DataError(f"{path} is not a log of log_metrics: line {number} is {line!r:.80}. Use another file.") from error

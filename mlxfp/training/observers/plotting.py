@@ -83,7 +83,7 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
 def _curves(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     curves: dict[str, Points] = {}
     for line in lines:
-        for name, value in line["metrics"].items():
+        for name, value in line.get("metrics", {}).items():
             curves.setdefault(name, []).append((line["step"], float("nan") if value is None else value))
     return curves
 

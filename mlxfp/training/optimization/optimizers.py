@@ -359,7 +359,10 @@ def _check_rates(learning_rate: object, weight_decay: object) -> None:
 
 def _check(optimizer: optimizers.Optimizer) -> None:
     if not isinstance(optimizer, optimizers.Optimizer):
-        raise ArgumentTypeError(f"optimizer must be an mlx.optimizers.Optimizer, got {type(optimizer).__name__}: {optimizer!r:.80}.")
+        raise ArgumentTypeError(
+            f"optimizer must be an mlx.optimizers.Optimizer, got {type(optimizer).__name__}: {optimizer!r:.80}. "
+            "Write fp.optimizers.adamw(1e-3)."
+        )
     states = optimizer.state["states"] if isinstance(optimizer, optimizers.MultiOptimizer) else [optimizer.state]
     used = [state for state in states if isinstance(state, Mapping) and int(state["step"]) > 0]
     if used:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from mlxfp.distributed import Ranks
+from mlxfp.evaluation.rows import sum_of
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
@@ -22,7 +23,10 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     if len(numbers) != 2 or not all(isinstance(number, mx.array) and number.size == 1 for number in numbers):
         # The message has no array values: arrays cannot be printed inside a trace.
         types = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
-        raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({types}). See mlxfp.training.losses.")
+        raise ArgumentTypeError(
+            f"A loss or metric returns (sum, weight), two scalars, got ({types}). "
+            "Return a loss of fp.losses as is, or the sum and the count of other values: (values.sum(), mx.array(values.size))."
+        )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
     # For example, mx.compile fails for a loss that multiplies its mean by an integer weight.
@@ -57,7 +61,7 @@ def clip(
     `add_up` adds the squared norms of all arrays. Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
     networks", 2013.
     """
-    squares = [leaf.astype(mx.float32).square().sum() for leaf in flatten(gradients)[1]]
+    squares = [sum_of(leaf.astype(mx.float32).square()) for leaf in flatten(gradients)[1]]
     before = mx.sqrt(add_up(squares)) if squares else mx.array(0.0)
     scale = mx.minimum(norm / mx.maximum(before, 1e-12), 1)
     return tree_map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients), before

@@ -48,6 +48,10 @@ def add_batch_note(error: Exception, function: str, batch: Mapping[str, Any], *,
     rest = ", ".join(str(name) for name in batch if name not in seen)
     omitted = f"; without {rest}, because only MLX arrays are passed" if rest else ""
     action = f"tracing the {function} for compilation (arrays have no values yet)" if compiled else f"running the {function}"
+    if compiled and isinstance(error, ValueError) and "[eval]" in str(error):
+        error.add_note(
+            "float(), .item() and NumPy need values. Write the function with arrays of mlx.core, or pass compile=False to train_step."
+        )
     error.add_note(f"while {action} on a batch of {given}{omitted}")
 
 

@@ -80,7 +80,8 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     key, uint32[2], for `mx.random.normal(shape, key=key)`.
 
     The step is pure: the same state and batch give the same result, including random numbers, and the old state stays unchanged. The
-    step uses only the structure of `model` and `optimizer`; weights and moments are in the state. The returned arrays may still be
+    step copies `model` and `optimizer` without their arrays; weights and moments are in the state. Later changes to the module, such as
+    `freeze` or another layer, have no effect: make a new state and a new step after such changes. The returned arrays may still be
     computing on the device. Raises `ArgumentError` for the state of another model or optimizer, and `DataError` for ids and labels in the
     batch that are out of range. `.variants` is the number of compiled variants, one per batch shape.
 

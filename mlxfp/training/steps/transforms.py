@@ -54,7 +54,9 @@ def functional(model: nn.Module) -> "Functional":
     [3.0, 3.0, 3.0, 3.0]
     """
     if not isinstance(model, nn.Module):
-        advice = " Write it as a module of mlx.nn." if "torch" in type(model).__module__ else ""
+        kind = type(model) if not isinstance(model, type) else model
+        called = f" Create the module: {kind.__name__}(...)." if isinstance(model, type) else ""
+        advice = called or " Write it as a module of mlx.nn." if "torch" in kind.__module__ else called
         raise ArgumentTypeError(f"model must be an mlx.nn.Module, got {type(model).__name__}: {model!r:.60}.{advice}")
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)

@@ -91,7 +91,7 @@ def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.M
 BAD_LINES = [
     ('{"n": }', r"A line is not JSON \(Expecting value: line 1 column 7 \(char 6\)\): got '\{\"n\": \}'"),
     ('{"n": 1} {"n": 2}', r"A line is not JSON \(Extra data: .*\)"),
-    ("[1, 2]", r"A line is not a JSON object: got '\[1, 2\]'"),
+    ("[1, 2]", r"A line is a JSON array: got '\[1, 2\]'"),
     ("null", "A line is not a JSON object: got 'null'"),
     ('"text"', "A line is not a JSON object"),
     ('{"n": 1, "n": 2}', r"A line cannot be read \(.*specified twice.*\): got"),

@@ -167,12 +167,18 @@ CASES: list[Case] = [
     (
         lambda: list(pipe(ROWS, map(len))),  # type: ignore[arg-type]  # the mistake
         ArgumentTypeError,
-        "The function of map(function=len) must return a mapping, got int for source row 0.",
+        (
+            "The function of map(function=len) must return a mapping, got int for source row 0. "
+            'Return a dict of columns, as in {**row, "x": 1}.'
+        ),
     ),
     (
         lambda: list(pipe(ROWS, map_chunks(len))),  # type: ignore[arg-type]  # the mistake
         ArgumentTypeError,
-        "len must return a pyarrow.RecordBatch, got int, in map_chunks(function=len).",
+        (
+            "len must return a pyarrow.RecordBatch, got int, in map_chunks(function=len). "
+            "For a data frame write pa.RecordBatch.from_pandas(frame)."
+        ),
     ),
     # cursors and identity
     (

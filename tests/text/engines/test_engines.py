@@ -212,3 +212,13 @@ class FailsAt:
             raise RuntimeError("no such word")
         self.outcomes.append("encoded")
         return self.own.encode(texts)
+
+
+@pytest.mark.parametrize("text", ["a" * 70_000, "\u00e9" * 50_000, "b " * 20_000 + "a" * 50_000, "a." * 40_000])
+def test_a_word_longer_than_the_pieces_of_tokie_is_one_unknown_token(text: str, tmp_path: Path):
+    """Found by the law of native inputs: tokie cut the word into two unknown tokens."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(fp.train_tokenizer(fp.from_examples([{"text": "a b . \u00e9"}] * 3), kind="wordpiece", vocab_size=100).json)
+    rows = fp.from_examples([{"text": text}, {"text": "a"}])
+    expected, ids = (list(fp.pipe(rows, fp.tokenize(fp.load_tokenizer(path, engine=name)))) for name in ("tokenizers", "tokie"))
+    assert ids == expected

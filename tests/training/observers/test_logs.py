@@ -121,7 +121,8 @@ def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, 
 
 def test_time_goes_on_where_it_was(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text('{"event": "Stepped", "step": 1, "seconds": 100.5}\n{"event": "Stepped", "step": 9, "seconds": 900.5}\n')
+    line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %r, "metrics": {"loss": 0.5}}\n'
+    path.write_text(line % (1, 100.5) + line % (9, 900.5))
     list(log_metrics(path)([RunStarted(state(1), None, 0, None)]))
     (_, kept), (step, seconds) = [(line["step"], line["seconds"]) for line in read_log(path)]
     assert (kept, step) == (100.5, 1)

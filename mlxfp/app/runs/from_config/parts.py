@@ -33,7 +33,7 @@ from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_mod
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.observers import Control, Observer
-from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
 
@@ -79,6 +79,11 @@ def load_config(
 
     See also: `RunConfig`; `PRESETS`; `json_schema` for editors.
     """
+    if isinstance(path, Mapping):
+        raise ArgumentTypeError(
+            f"path is the path of a YAML or JSON file, got {dict(path)!r:.80}. Write single options as load_config(overrides="
+            "['training.epochs=3']), or build a RunConfig."
+        )
     return resolve_config(path, preset=preset, overrides=overrides, choices=choices, defaults=model_defaults)
 
 

@@ -1,0 +1,40 @@
+"""Errors of cursors whose bytes have a valid checksum, but values that a source or a stage never wrote."""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from traceback import walk_tb
+from typing import Any
+
+import pyarrow as pa
+
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import Stage
+from mlxfp.support.errors import CursorError, MlxfpError
+
+_FOREIGN = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, pa.ArrowException)
+_PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib", "functools", "itertools", "concurrent", "threading")
+
+
+def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
+    """Yield the items of a run that starts at a cursor read from bytes. Convert errors before the first item to `CursorError`.
+
+    Errors of other modules, such as user functions, are unchanged. `whole` names the pipeline if no source or stage raised the error.
+    """
+    with closing(items):
+        try:
+            first = next(items, None)
+        except MlxfpError:
+            raise
+        except _FOREIGN as error:
+            frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+            if any(frame.f_globals.get("__name__", "").partition(".")[0] not in _PACKAGES for frame in frames):
+                raise
+            objects = [frame.f_locals.get("self") for frame in frames]
+            part = next((part for part in reversed(objects) if isinstance(part, Source | Stage)), whole)
+            raise CursorError(
+                f"The cursor has values that do not fit a part of the pipeline: {type(error).__name__}: {error}, in {part!r:.300}. "
+                "Pass the bytes returned by Cursor.to_bytes()."
+            ) from error
+        if first is not None:
+            yield first
+            yield from items

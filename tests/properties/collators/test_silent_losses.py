@@ -1,0 +1,42 @@
+"""E12: columns of `pack` and `chat` that a collator would drop are an error with the call to write."""
+
+import mlx.core as mx
+import pytest
+
+import mlxfp as fp
+from mlxfp.collators.causal_lm import causal
+
+ROWS = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [True, False, False]}, {"input_ids": [4, 5], "prompt": [True, False]}])
+WHOLE = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [False, False, False]}])
+OTHER = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": "a text", "positions": [0, 1, 2]}])
+
+
+def _batches(rows, *stages, **options):
+    return list(fp.pipe(rows, *stages, fp.batch(2), fp.collate(causal(pad_id=0, **options))))
+
+
+def test_e12_packed_rows_without_packed_are_an_error():
+    with pytest.raises(fp.errors.SchemaError, match=r"causal\(\.\.\., packed=True\)"):
+        _batches(ROWS, fp.pack(8, aligned=["prompt"]), prompt_mask="prompt")
+
+
+def test_e12_a_mask_forgotten_in_pack_and_in_the_collator_is_an_error():
+    with pytest.raises(fp.errors.SchemaError, match=r"aligned=\['prompt'\]"):
+        _batches(ROWS, fp.pack(8))
+    with pytest.raises(fp.errors.DataError, match=r"prompt_mask='prompt'"):
+        _batches(ROWS, fp.pack(8, aligned=["prompt"]), packed=True)
+    with pytest.raises(fp.errors.DataError, match=r"prompt_mask='prompt'"):
+        _batches(ROWS)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_e12_correct_pipelines_raise_nothing(in_memory):
+    stages = [fp.load()] if in_memory else []
+    assert _batches(WHOLE, *stages)[0]["labels"].tolist() == [[2, 3]]
+    assert _batches(OTHER, *stages)[0]["labels"].tolist() == [[2, 3]]
+    assert _batches(ROWS, *stages, prompt_mask="prompt")[0]["labels"].tolist() == [[2, 3], [5, -100]]
+    assert _batches(ROWS, fp.drop_columns(["prompt"]), *stages)[0]["labels"].tolist() == [[2, 3], [5, -100]]
+    dropped = _batches(ROWS, fp.pack(8, aligned=["prompt"]), fp.drop_columns(["segment_ids", "positions", "prompt"]), *stages)
+    assert dropped[0]["input_ids"].shape == (1, 4)
+    packed = _batches(ROWS, fp.pack(8, aligned=["prompt"]), *stages, packed=True, prompt_mask="prompt")
+    assert isinstance(packed[0]["segment_ids"], mx.array)

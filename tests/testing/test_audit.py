@@ -12,6 +12,7 @@ import pytest
 import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import audit
+from mlxfp.testing.audit.values import numbers_of
 
 ROWS = 24
 
@@ -119,7 +120,7 @@ def test_our_pipelines_break_no_law_whatever_is_in_them():
 
 def test_numbers_are_found_in_whatever_an_item_is():
     for item in (7, np.int64(7), [[7]], {"x": np.array([7])}, ({"x": 7},), pa.scalar(7).as_py()):
-        assert audit._numbers(item) == (7,)
+        assert numbers_of(item) == (7,)
 
 
 def test_impossible_loaders_are_refused():

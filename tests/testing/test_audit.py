@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,7 +27,7 @@ def laws_broken_by(loader: audit.Loader, *, workers: int = 0) -> dict[str, str]:
     return {finding.law: finding.detail for finding in audit.examine(loader, workers=workers)}
 
 
-def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = lambda place: place) -> audit.Loader:
+def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = lambda place: place, **more: Any) -> audit.Loader:
     """A loader whose epoch is `order(seed, epoch, workers)`, resumed at `resume(place)`."""
 
     def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
@@ -34,7 +35,7 @@ def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = l
         for place in range(0 if state is None else resume(state), len(items)):
             yield items[place], place + 1
 
-    return audit.Loader("mine", ROWS, run)
+    return audit.Loader("mine", ROWS, run, **more)
 
 
 def right(seed: int, epoch: int, workers: int) -> list[list[int]]:
@@ -243,6 +244,81 @@ def test_an_order_that_keeps_neighbours_together_is_not_uniform():
     (finding,) = audit.examine(made(in_blocks), workers=0, uniform=True)
     assert re.search(r"^uniform: mine moves rows by \d\d% .* and keeps \d\d% of neighbours together; a uniform shuffle", str(finding))
     assert audit.examine(made(in_blocks), workers=0) == ()
+
+
+def applied(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    for epoch in range(epochs):
+        for row in right(0, epoch, 0):
+            yield [function(number) for number in row]
+
+
+def named_rows(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    for number in range(ROWS):
+        try:
+            yield function(number)
+        except Exception as error:
+            error.add_note(f"row {number}")
+            raise
+
+
+def hidden(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    with suppress(ValueError):
+        yield from applied(function, epochs, workers)
+
+
+def growing(function: Callable[[int], Any], epochs: int, workers: int, kept: list[Any] | None = None) -> Iterator[Any]:
+    kept = []
+    for item in applied(function, epochs, workers):
+        kept.append(item)
+        yield item
+
+
+def divided(ranks: int, states: Any) -> Any:
+    rows = np.random.default_rng(0).permutation(ROWS)[0 if states is None else sum(states) :]
+    return [[([row], index + 1) for index, row in enumerate(rows[rank::ranks])] for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("loader", "law", "detail"),
+    [
+        (made(right, apply=applied), "locations", "with 0 workers raises an error without the number of the row: this row is refused$"),
+        (made(right, apply=hidden), "errors", r"hides a ValueError in row 16: the epoch ends, and loses the rows \[.*16.*\]$"),
+        (made(right, apply=growing), "memory", r"mine grows by \d+ MB while 19 MB of rows pass$"),
+        (made(right, ranks=lambda ranks, states: divided(ranks, states)[:1]), "ranks", r"mine with 2 ranks loses the rows"),
+        (
+            made(right, ranks=lambda ranks, states: divided(ranks, states and [0])),
+            "other ranks",
+            r"with 2 ranks, resumed on 2 after 3 items of each rank, repeats the rows",
+        ),
+        (made(lambda seed, epoch, workers: right(seed, epoch, 0)[: -1 if workers else None]), "other workers", "with 2 workers, then 0,"),
+    ],
+)
+def test_laws_of_errors_memory_and_ranks_catch_broken_loaders(loader: audit.Loader, law: str, detail: str):
+    """Each of these laws needs a broken loader that shows that the law can fail."""
+    found = [finding.detail for finding in audit.examine(loader) if finding.law == law]
+    assert re.search(detail, found[0])
+
+
+def test_a_loader_that_names_rows_and_divides_them_breaks_no_law():
+    """The laws of errors, memory and ranks pass for a loader without a fault."""
+    assert audit.examine(made(right, apply=named_rows, ranks=divided)) == ()
+
+
+def test_a_second_resume_is_checked():
+    """A state of a resumed run that forgets the first part breaks the law of resuming."""
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
+        items = list(right(seed, epoch, workers))
+        start, resumed = state or (0, False)
+        for index in range(start, len(items)):
+            yield items[index], (index + 1 - (start if resumed else 0), True)
+
+    def counted(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
+        for item, (index, _) in run(seed, epoch, workers, state):
+            yield item, (index, True)
+
+    broken = {finding.law: finding.detail for finding in audit.examine(audit.Loader("mine", ROWS, counted), workers=0)}
+    assert "mine with 0 workers, resumed after item 2, then resumed after item 4 of 6, repeats the rows" in broken["resume"]
 
 
 class Sampler:

@@ -302,6 +302,11 @@ LOADERS = {
 }
 LIMITS = {  # documented limits by loader and law
     ("datasets", "resume"): "examples in shuffle buffers are lost when resuming (docstring of `IterableDataset.state_dict`).",
+    ("datasets", "other ranks"): "torchdata distributes state among workers, but not across ranks (documentation of `StatefulDataLoader`).",
+    (
+        "torchdata",
+        "other ranks",
+    ): "torchdata distributes state among workers, but not across ranks (documentation of `StatefulDataLoader`).",
     ("litdata", "ranks"): "`drop_last` drops the rows that do not divide evenly (docstring of `StreamingDataset`).",
     ("lancedb", "permutation"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
     ("lancedb", "ranks"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",

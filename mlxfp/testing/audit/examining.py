@@ -104,7 +104,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
         pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]
         if pairs:
             yield f"{loader.name} has one order for {pairs[0]}"
-            return
+            break
     if workers and items_of(loader, 0, 0, workers) == items_of(loader, 0, 1, workers):
         yield f"{loader.name} with {workers} workers has one order for (seed 0, epoch 0) and (seed 0, epoch 1)"
 

@@ -1,6 +1,7 @@
 """The audit of loaders: mlxfp breaks no law, and a loader with planted faults breaks the laws of the faults."""
 
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 
@@ -42,3 +43,12 @@ def test_a_loader_that_is_not_installed_has_a_reason():
     result = audit_in_a_process("mlxfp", "/no/such/python")
     assert result["reason"].startswith("FileNotFoundError")
     assert table({"mlxfp": result})[2] == f"| mlxfp |{' not run |' * 11}"
+
+
+def test_scripts_of_findings_are_short():
+    """A finding that others cite is a script of at most 20 lines."""
+    lengths = {
+        path.name: len(path.read_text("utf-8").splitlines()) for path in (Path(__file__).parents[3] / "benchmarks/audits").glob("*.py")
+    }
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > 20} == {}

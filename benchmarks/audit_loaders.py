@@ -208,21 +208,25 @@ def _cell(name: str, law: str, result: dict[str, Any]) -> str:
     unseen = {"next epoch": "resume" in broken, "locations": hidden, "ranks": not LOADERS[name].ranked}
     if unseen.get(law):
         return "-"
-    if law not in broken or (name, law) in LIMITS:
-        return "documented" if law in broken else "yes"
-    refused = law.startswith("other") and all(" raises " in detail for other, detail in result["findings"] if other == law)
-    return "refused" if refused else "**no**"
+    details = [detail for other, detail in result["findings"] if other == law]
+    raising = [" raises " in detail for detail in details]
+    if not details:
+        return "yes"
+    if (name, law) in LIMITS and not (law == "resume" and any(raising)):
+        return "documented"
+    return "refused" if law.startswith("other") and all(raising) else "**no**"
 
 
 def _described(name: str, law: str, result: dict[str, Any]) -> Iterator[str]:
     details = [detail for other, detail in result["findings"] if other == law]
     if not details:
         return
-    script = f"{name.replace('-', '_')}_{law.replace(' ', '_')}.py"
-    link = f" [Script](../../benchmarks/audits/{script})." if (_FOLDER / "audits" / script).exists() else ""
+    stem = f"{name.replace('-', '_')}_{law.replace(' ', '_')}"
+    scripts = sorted(path.name for path in (_FOLDER / "audits").glob(f"{stem}*.py"))
+    links = "".join(f" [{script}](../../benchmarks/audits/{script})." for script in scripts)
     limit = f" Documented: {LIMITS[name, law]}" if (name, law) in LIMITS else ""
     shown = "; ".join(_short(detail.removeprefix(_title(name)).strip().splitlines()[0]) for detail in details[:3])
-    yield f"- {_COLUMNS[law]}: {shown}.{limit}{link}"
+    yield f"- {_COLUMNS[law]}: {shown}.{limit}{links}"
 
 
 def _short(text: str) -> str:

@@ -223,7 +223,7 @@ def _described(name: str, law: str, result: dict[str, Any]) -> Iterator[str]:
         return
     stem = f"{name.replace('-', '_')}_{law.replace(' ', '_')}"
     scripts = sorted(path.name for path in (_FOLDER / "audits").glob(f"{stem}*.py"))
-    links = "".join(f" [{script}](../../benchmarks/audits/{script})." for script in scripts)
+    links = f" Scripts: {', '.join(f'`{script}`' for script in scripts)}." if scripts else ""
     limit = f" Documented: {LIMITS[name, law]}" if (name, law) in LIMITS else ""
     shown = "; ".join(_short(detail.removeprefix(_title(name)).strip().splitlines()[0]) for detail in details[:3])
     yield f"- {_COLUMNS[law]}: {shown}.{limit}{links}"

@@ -62,9 +62,14 @@ def main() -> None:
         options.json.write_text(json.dumps(results, indent=1), "utf-8")
         print("\n".join(line for line in table({name: results[name]}) if not line.startswith("| ---")), flush=True)
     if options.write:
-        before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
-        text = "\n".join(table({name: results[name] for name in LOADERS if name in results}))
-        _PAGE.write_text(f"{before}{_BEGIN}\n\n{text}\n\n{_END}{rest.partition(_END)[2]}", "utf-8")
+        write(results)
+
+
+def write(results: dict[str, dict[str, Any]]) -> None:
+    """Put the table of the results into the page."""
+    before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
+    text = "\n".join(table({name: results[name] for name in LOADERS if name in results}))
+    _PAGE.write_text(f"{before}{_BEGIN}\n\n{text}\n\n{_END}{rest.partition(_END)[2]}", "utf-8")
 
 
 def audit_in_a_process(name: str, python: str) -> dict[str, Any]:
@@ -189,8 +194,9 @@ def table(results: dict[str, dict[str, Any]]) -> list[str]:
     lines = [f"| loader | {' | '.join(_COLUMNS.values())} |", f"| --- |{' --- |' * len(_COLUMNS)}"]
     lines += [f"| {_title(name)} | {' | '.join(_cell(name, law, result) for law in _COLUMNS)} |" for name, result in results.items()]
     for name, result in results.items():
-        lines += ["", f"**{_title(name)}** ({', '.join(result['versions']) or result['reason']})", ""]
-        lines += list(chain.from_iterable(_described(name, law, result) for law in _COLUMNS)) or ["- no finding"]
+        described = list(chain.from_iterable(_described(name, law, result) for law in _COLUMNS)) or ["- no finding"]
+        lines += ["", f"**{_title(name)}** ({', '.join(result['versions']) or 'not run'})", ""]
+        lines += [f"- {result['reason']}"] if "reason" in result else described
     return lines
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import audit
+from mlxfp.testing.audit.values import numbers_of
 
 ROWS = 24
 
@@ -25,7 +27,7 @@ def laws_broken_by(loader: audit.Loader, *, workers: int = 0) -> dict[str, str]:
     return {finding.law: finding.detail for finding in audit.examine(loader, workers=workers)}
 
 
-def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = lambda place: place) -> audit.Loader:
+def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = lambda place: place, **more: Any) -> audit.Loader:
     """A loader whose epoch is `order(seed, epoch, workers)`, resumed at `resume(place)`."""
 
     def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
@@ -33,7 +35,7 @@ def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = l
         for place in range(0 if state is None else resume(state), len(items)):
             yield items[place], place + 1
 
-    return audit.Loader("mine", ROWS, run)
+    return audit.Loader("mine", ROWS, run, **more)
 
 
 def right(seed: int, epoch: int, workers: int) -> list[list[int]]:
@@ -119,7 +121,7 @@ def test_our_pipelines_break_no_law_whatever_is_in_them():
 
 def test_numbers_are_found_in_whatever_an_item_is():
     for item in (7, np.int64(7), [[7]], {"x": np.array([7])}, ({"x": 7},), pa.scalar(7).as_py()):
-        assert audit._numbers(item) == (7,)
+        assert numbers_of(item) == (7,)
 
 
 def test_impossible_loaders_are_refused():
@@ -162,7 +164,7 @@ def loaded_by_torchdata(seed: int, workers: int) -> Any:
 @needs("grain")
 def test_epochs_of_grain_are_those_of_the_next_seed_and_its_batches_depend_on_the_workers():
     broken = laws_broken_by(audit.grain(sampled_by_grain, rows=ROWS), workers=2)
-    assert broken.keys() == {"orders", "workers"}
+    assert broken.keys() == {"orders", "workers", "other workers"}
     assert broken["orders"] == "grain has one order for (seed 0, epoch 1) and (seed 1, epoch 0)"
     assert "grain gives other items with 2 workers than with none: item 0 is" in broken["workers"]
 
@@ -185,7 +187,7 @@ def test_datasets_loses_and_repeats_rows_when_a_shuffled_stream_is_resumed():
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torch calls what it has deprecated
 def test_torchdata_resumes_exactly_and_its_order_depends_on_having_workers():
     broken = laws_broken_by(audit.stateful_dataloader(loaded_by_torchdata, rows=ROWS), workers=1)
-    assert broken.keys() == {"workers"}  # its shuffling draws another number first where there are workers
+    assert broken.keys() == {"workers", "other workers"}  # its shuffling draws another number first where there are workers
 
 
 def loaded_by_torch(seed: int, workers: int) -> Any:
@@ -242,6 +244,81 @@ def test_an_order_that_keeps_neighbours_together_is_not_uniform():
     (finding,) = audit.examine(made(in_blocks), workers=0, uniform=True)
     assert re.search(r"^uniform: mine moves rows by \d\d% .* and keeps \d\d% of neighbours together; a uniform shuffle", str(finding))
     assert audit.examine(made(in_blocks), workers=0) == ()
+
+
+def applied(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    for epoch in range(epochs):
+        for row in right(0, epoch, 0):
+            yield [function(number) for number in row]
+
+
+def named_rows(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    for number in range(ROWS):
+        try:
+            yield function(number)
+        except Exception as error:
+            error.add_note(f"row {number}")
+            raise
+
+
+def hidden(function: Callable[[int], Any], epochs: int, workers: int) -> Iterator[Any]:
+    with suppress(ValueError):
+        yield from applied(function, epochs, workers)
+
+
+def growing(function: Callable[[int], Any], epochs: int, workers: int, kept: list[Any] | None = None) -> Iterator[Any]:
+    kept = []
+    for item in applied(function, epochs, workers):
+        kept.append(item)
+        yield item
+
+
+def divided(ranks: int, states: Any) -> Any:
+    rows = np.random.default_rng(0).permutation(ROWS)[0 if states is None else sum(states) :]
+    return [[([row], index + 1) for index, row in enumerate(rows[rank::ranks])] for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("loader", "law", "detail"),
+    [
+        (made(right, apply=applied), "locations", "with 0 workers raises an error without the number of the row: this row is refused$"),
+        (made(right, apply=hidden), "errors", r"hides a ValueError in row 16: the epoch ends, and loses the rows \[.*16.*\]$"),
+        (made(right, apply=growing), "memory", r"mine grows by \d+ MB while 19 MB of rows pass$"),
+        (made(right, ranks=lambda ranks, states: divided(ranks, states)[:1]), "ranks", r"mine with 2 ranks loses the rows"),
+        (
+            made(right, ranks=lambda ranks, states: divided(ranks, states and [0])),
+            "other ranks",
+            r"with 2 ranks, resumed on 2 after 3 items of each rank, repeats the rows",
+        ),
+        (made(lambda seed, epoch, workers: right(seed, epoch, 0)[: -1 if workers else None]), "other workers", "with 2 workers, then 0,"),
+    ],
+)
+def test_laws_of_errors_memory_and_ranks_catch_broken_loaders(loader: audit.Loader, law: str, detail: str):
+    """Each of these laws needs a broken loader that shows that the law can fail."""
+    found = [finding.detail for finding in audit.examine(loader) if finding.law == law]
+    assert re.search(detail, found[0])
+
+
+def test_a_loader_that_names_rows_and_divides_them_breaks_no_law():
+    """The laws of errors, memory and ranks pass for a loader without a fault."""
+    assert audit.examine(made(right, apply=named_rows, ranks=divided)) == ()
+
+
+def test_a_second_resume_is_checked():
+    """A state of a resumed run that forgets the first part breaks the law of resuming."""
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
+        items = list(right(seed, epoch, workers))
+        start, resumed = state or (0, False)
+        for index in range(start, len(items)):
+            yield items[index], (index + 1 - (start if resumed else 0), True)
+
+    def counted(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
+        for item, (index, _) in run(seed, epoch, workers, state):
+            yield item, (index, True)
+
+    broken = {finding.law: finding.detail for finding in audit.examine(audit.Loader("mine", ROWS, counted), workers=0)}
+    assert "mine with 0 workers, resumed after item 2, then resumed after item 4 of 6, repeats the rows" in broken["resume"]
 
 
 class Sampler:

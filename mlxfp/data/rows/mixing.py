@@ -245,12 +245,9 @@ class Mix(_Joined):
         return evolve(super().traits, before=self.before, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
     def schema(self) -> Schema:
-        """Return the common schema of the datasets."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
-            raise SchemaError(
-                f'mix(by="tokens") counts the tokens in the column input_ids, which is missing. Columns: {columns_text(schema)}.'
-            )
+            raise SchemaError(f'mix(by="tokens") needs the column input_ids, but the columns are {columns_text(schema)}.')
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -283,12 +280,10 @@ class Mix(_Joined):
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the datasets that have been started, each with its cursor."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the totals and cursors before the items of a chunk."""
         given, items, passes, cursors = after
         costs, counts = self.given_in(chunk)
         back = tuple(cursor.back(count) if count else cursor for cursor, count in zip(cursors, counts.tolist(), strict=True))
@@ -302,10 +297,7 @@ class Mix(_Joined):
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return how much each dataset gives in a chunk, int64[2, N].
-
-        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
-        """
+        """Return how much each dataset gives in a chunk, in the form of `given_at`."""
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
@@ -325,7 +317,6 @@ class Mix(_Joined):
     def _due(self, readers: "dict[int, _Reader]") -> Any:
         """Remove and return the buffered items that are due before any dataset must be read again. Return None if no item is due."""
         horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
-        # Items with equal due times keep the order of the datasets.
         counts = {
             index: int(np.searchsorted(reader.times[:-1], horizon, side="right" if index < first else "left"))
             for index, reader in readers.items()
@@ -346,8 +337,7 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        # Due times of the buffered items, followed by the due time of the next item.
-        self.times: Times = np.array([self.given / mixture.weights[index]])
+        self.times: Times = np.array([self.given / mixture.weights[index]])  # due times of the buffered items and of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)

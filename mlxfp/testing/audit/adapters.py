@@ -1,0 +1,130 @@
+"""Loaders under audit from loader factories of several packages. This module imports none of these packages."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import iterate
+from mlxfp.testing.audit.values import Loader, numbers_of
+
+
+def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a loader of Google's grain. `make(seed, workers)` returns a `DataLoader` or dataset that runs for two or more epochs.
+
+    Epoch e starts after e * `rows` rows, so `rows` must be a multiple of the batch size.
+
+    >>> from mlxfp.testing import audit
+    >>> audit.grain(lambda seed, workers: ..., rows=24).name
+    'grain'
+    """
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
+        iterator = iter(make(seed, workers))
+        before, seen = epoch * rows, 0
+        if state is not None:
+            seen, saved = state
+            iterator.set_state(saved)
+        while seen < before + rows and (item := next(iterator, None)) is not None:
+            seen += len(numbers_of(item))
+            if seen > before:
+                yield item, (seen, iterator.get_state())
+
+    return Loader("grain", rows, run)
+
+
+def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
+    """Audit a streamed Hugging Face dataset. `make(seed)` returns an `IterableDataset`, which runs without workers.
+
+    >>> from mlxfp.testing import audit
+    >>> audit.datasets(lambda seed: ..., rows=24).name
+    'datasets'
+    """
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
+        dataset = make(seed)
+        dataset.set_epoch(epoch)
+        if state is not None:
+            dataset.load_state_dict(state)
+        for item in dataset:
+            yield item, dataset.state_dict()
+
+    return Loader("datasets", rows, run)
+
+
+def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a torch `DataLoader`. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+
+    If the sampler, batch sampler or dataset has `set_epoch`, the audit calls `set_epoch` instead of iterating earlier epochs. A
+    `DataLoader` has no state: to resume, the audit skips the first items.
+
+    >>> from mlxfp.testing import audit
+    >>> audit.torch(lambda seed, workers: ..., rows=24).name
+    'torch'
+    """
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
+        loader = make(seed, workers)
+        parts: list[Any] = [getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        counting = [part for part in parts if hasattr(part, "set_epoch")]
+        for part in counting:
+            part.set_epoch(epoch)
+        yield from _remaining_items(loader, 0 if counting else epoch, state)
+
+    return Loader("torch", rows, run)
+
+
+def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a stream or buffer of mlx-data. `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer.
+
+    The next epoch starts after `reset()`, if the method exists. The loader has no state: to resume, the audit skips the first items.
+
+    >>> from mlxfp.testing import audit
+    >>> audit.mlx_data(lambda seed, workers: ..., rows=24).name
+    'mlx_data'
+    """
+    return Loader("mlx_data", rows, lambda seed, epoch, workers, state: _remaining_items(make(seed, workers), epoch, state))
+
+
+def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
+    """Skip `epochs` epochs and `state` items, then yield the remaining items, each with the number of items so far."""
+    reset = getattr(loader, "reset", lambda: None)
+    for _ in range(epochs):
+        for _ in loader:
+            pass
+        reset()
+    for count, item in enumerate(loader, 1):
+        if count > (state or 0):
+            yield item, count
+
+
+def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a `StatefulDataLoader` of torchdata. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+
+    >>> from mlxfp.testing import audit
+    >>> audit.stateful_dataloader(lambda seed, workers: ..., rows=24).name
+    'stateful_dataloader'
+    """
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
+        loader = make(seed, workers)
+        if state is None:
+            for _ in range(epoch):
+                for _ in loader:
+                    pass
+        else:
+            loader.load_state_dict(state)
+        for item in loader:
+            yield item, loader.state_dict()
+
+    return Loader("stateful_dataloader", rows, run)
+
+
+def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
+    """Audit an mlxfp pipeline. `make(seed, workers)` returns a dataset.
+
+    >>> import mlxfp as fp
+    >>> from mlxfp.testing import audit
+    >>> audit.pipeline(lambda seed, workers: fp.from_examples([{"x": 0}]), rows=1).name
+    'pipeline'
+    """
+    return Loader("pipeline", rows, lambda seed, epoch, workers, state: iterate(make(seed, workers), state, epoch=epoch))

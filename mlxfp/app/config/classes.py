@@ -285,6 +285,11 @@ class OwnConfig:
 
     model: str | None = code_option(None, "A function (recipe, seed) -> model, used instead of model.name.")
     loss: str | None = code_option(None, "A function (outputs, labels) -> (sum, weight), like the functions in fp.losses.")
+    step: str | None = code_option(
+        None,
+        "A function (model, loss, optimizer, **options) -> step, used instead of fp.train_step and called with the same options. "
+        "A step maps (state, batch) to (state, metrics).",
+    )
     spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
     rows: str | None = code_option(
         None, "A function (data.path, part) -> dataset of rows or None, used instead of files. part is 'train', 'valid' or 'test'."

@@ -33,7 +33,7 @@ from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_mod
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.observers import Control, Observer
-from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.errors import ArgumentError, ConfigError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
 
@@ -202,7 +202,7 @@ def run_folder(config: RunConfig) -> Path:
     return Path(config.output) / config.name
 
 
-def training_of(config: RunConfig) -> Training:
+def training_of(config: RunConfig, own: OwnParts) -> Training:
     """Return the settings for the training of networks, with functions that create the optimizer, step and observers."""
     training, watched = config.training, config.observers
     return Training(
@@ -212,7 +212,7 @@ def training_of(config: RunConfig) -> Training:
         prefetched=config.data.prefetch,
         accumulate=training.accumulate,
         optimizer=partial(optimizer_of, config),
-        step=partial(step_of, config),
+        step=partial(step_of, config, make=own.step or train_step),
         observers=partial(observers_of, config),
         patient=watched.patience is not None,
         decided=watched.patience is not None or config.schedule.name == PLATEAU,
@@ -240,7 +240,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
     own, model = config.own, config.model.name
     if model is not None and ":" in model and needs_permission(model):
         yield "model.name", model
-    for part in ("model", "loss", "spec", "rows"):
+    for part in ("model", "loss", "step", "spec", "rows"):
         if getattr(own, part) is not None:
             yield f"own.{part}", getattr(own, part)
     yield from (("own.observers", name) for name in own.observers)
@@ -263,11 +263,22 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control, r
     return tuple(result)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> Any:
-    """Return the training step. With ranks, all ranks have the same batches, and each rank trains on a share of the rows."""
+def step_of(  # noqa: PLR0913
+    config: RunConfig,
+    model: nn.Module,
+    goal: Goal,
+    optimizer: Optimizer,
+    ranks: Ranks | None = None,
+    *,
+    make: Callable[..., Any] = train_step,
+) -> Any:
+    """Return the training step, made by `train_step` or a function with the same arguments.
+
+    With ranks, all ranks have the same batches, and each rank trains on a share of the rows.
+    """
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
-    return train_step(
+    step = make(
         model,
         goal.loss if ranks is None else _on_own_rows(goal.loss, ranks.world),
         optimizer,
@@ -279,6 +290,12 @@ def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimize
         ema=training.ema,
         ranks=ranks,
     )
+    if not callable(step):
+        raise ConfigError(
+            f"own.step: {config.own.step!r} must return a step, a function of a state and a batch, got {type(step).__name__}. "
+            "Return fp.train_step(model, loss, optimizer, **options), or a function that calls this step."
+        )
+    return step
 
 
 def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:

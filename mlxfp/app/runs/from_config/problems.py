@@ -134,6 +134,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
         "model.path": config.model.path,
         "own.model": own.model,
         "own.loss": own.loss,
+        "own.step": own.step,
         "own.observers": own.observers,
     }
     for path, value in unused.items():

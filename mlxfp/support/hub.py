@@ -9,7 +9,6 @@ from typing import Any
 
 from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ArgumentError, MissingFileError
-from mlxfp.support.optional import optional
 
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _FILE_NAME = re.compile(r".*\.(json|txt|safetensors|model|jinja)")
@@ -40,7 +39,7 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
 
 
 def _download(name: str, revision: str | None, files: Sequence[str]) -> Path:
-    hub: Any = optional("huggingface_hub", extra="hf", needed_by=f"The model name {name!r}")
+    hub: Any = import_module("huggingface_hub")  # installed with tokenizers
     constants: Any = import_module("huggingface_hub.constants")
     page = f"{constants.ENDPOINT}/{name}"
     try:

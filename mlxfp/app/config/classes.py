@@ -61,6 +61,13 @@ class DataConfig:
     )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0, at_most=1000)
+    workers: int = option(1, "The number of workers that prepare batches. The batches are the same.", at_least=1, at_most=1000)
+    kind: Literal["threads", "processes"] = option(
+        "threads", "The kind of the workers. processes: for functions of your own that are slow Python code; needs the extra processes."
+    )
+    cache: str | None = path_option(
+        None, "task=audio and task=language_model: a folder for resampled audio or tokens, computed once. Null: no files."
+    )
 
 
 @_explain_unknown

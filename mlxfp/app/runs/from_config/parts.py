@@ -10,8 +10,8 @@ from attrs import evolve
 from mlx import nn
 from mlx.optimizers import Optimizer
 
-from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, schedules, train_step
-from mlxfp.app.config.classes import RunConfig
+from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, prefetch, schedules, train_step
+from mlxfp.app.config.classes import DataConfig, RunConfig
 from mlxfp.app.config.loading import Choices, Resolved, resolve_config
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
@@ -28,7 +28,7 @@ from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
-from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
+from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
@@ -209,7 +209,8 @@ def training_of(config: RunConfig, own: OwnParts) -> Training:
         seed=training.seed,
         epochs=training.epochs,
         size=training.size,
-        prefetched=config.data.prefetch,
+        ahead=_ahead(config.data),
+        cache=config.data.cache,
         accumulate=training.accumulate,
         optimizer=partial(optimizer_of, config),
         step=partial(step_of, config, make=own.step or train_step),
@@ -222,6 +223,10 @@ def training_of(config: RunConfig, own: OwnParts) -> Training:
         keep=watched.keep,
         progress=watched.progress,
     )
+
+
+def _ahead(data: DataConfig) -> Ahead | None:
+    return prefetch(data.prefetch, workers=data.workers, kind=data.kind) if data.prefetch else None
 
 
 def trackers_of(config: RunConfig) -> Trackers:

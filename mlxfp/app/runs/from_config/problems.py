@@ -33,6 +33,10 @@ _TUNABLE = tuple(
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options without reading data: unknown names, missing paths and contradictions."""
+    if config.data.workers > 1 and not config.data.prefetch:
+        yield "data.workers", f"{config.data.workers} workers prepare batches in advance, but data.prefetch is 0; set data.prefetch=2"
+    if config.data.cache is not None and config.task not in ("audio", "language_model"):
+        yield "data.cache", f"task={config.task} keeps no rows in files; leave out the option"
     yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
 
 

@@ -152,7 +152,7 @@ class LanguageModel:
 
     def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
         """Return training and validation batches of texts."""
-        return language_model_batches(parts, self.tokenizer, length=self.length, size=size, seed=seed, path=folder)
+        return language_model_batches(parts, self.tokenizer, length=self.length, size=size, seed=seed, path=folder, prefetched=0)
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
         """Create a decoder."""

@@ -33,11 +33,15 @@ _TUNABLE = tuple(
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options without reading data: unknown names, missing paths and contradictions."""
+    yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
+
+
+def _reading_problems(config: RunConfig) -> Iterator[Problem]:
+    """Yield options about workers and files of rows that would have no effect."""
     if config.data.workers > 1 and not config.data.prefetch:
         yield "data.workers", f"{config.data.workers} workers prepare batches in advance, but data.prefetch is 0; set data.prefetch=2"
     if config.data.cache is not None and config.task not in ("audio", "language_model"):
         yield "data.cache", f"task={config.task} keeps no rows in files; leave out the option"
-    yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
 
 
 def _competition_problems(config: RunConfig) -> Iterator[Problem]:
@@ -54,6 +58,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := spec.task.unfit_metric(metric)):
         yield "competition.metric", unfit
+    yield from _reading_problems(config)
     yield from _model_problems(config)
     yield from _estimator_problems(config)
     yield from _several_problems(config)
@@ -168,6 +173,7 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options of a run on files."""
+    yield from _reading_problems(config)
     fits = "decoder" if config.task == "language_model" else CONVNET
     if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
         yield "data.path", f"task={config.task} needs an existing folder with the files, got {config.data.path!r}"

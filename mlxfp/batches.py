@@ -62,6 +62,7 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     seed: int,
     column: str = "text",
     path: str | PathLike[str] | None = None,
+    prefetched: int = 2,
 ) -> Splits:
     """Return batches for a causal language model from splits of texts: `input_ids` and `labels`, int32[size, length].
 
@@ -69,8 +70,8 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     is cut into rows of `length` predictions. The label at each position is the next token, and each token is predicted once. Tokens
     after the last full row are dropped.
 
-    Tokens are kept in memory or, with `path`, in files in this folder for the next run. Raises `ArgumentError` if the tokenizer has neither
-    an eos nor a sep token.
+    Tokens are kept in memory or, with `path`, in files in this folder for the next run. `prefetched` is as in `train_valid_batches`.
+    Raises `ArgumentError` if the tokenizer has neither an eos nor a sep token.
 
     >>> import mlxfp as fp
     >>> texts = fp.from_examples([{"text": f"number {i} of many short texts"} for i in range(100)])
@@ -94,4 +95,4 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     rows = (None if part is None else keep(cut(part)) for part in (parts.valid, parts.test))
     tokens = Splits(keep(cut(parts.train)), *rows)
     collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # rows of equal length need no padding
-    return train_valid_batches(tokens, collator, size=size, seed=seed)
+    return train_valid_batches(tokens, collator, size=size, seed=seed, prefetched=prefetched)

@@ -21,6 +21,15 @@ def mlflow_store(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def wandb_folder(tmp_path_factory):
+    """Import W&B in offline mode with a folder of its own, and return the folder."""
+    folder = tmp_path_factory.mktemp("wandb")
+    os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(folder)}
+    pytest.importorskip("wandb", reason="wandb is not installed: the extra wandb")
+    return folder / "wandb"
+
+
+@pytest.fixture(scope="session")
 def trackio_folder(tmp_path_factory):
     """Import Trackio with a folder of its own, and return the folder."""
     folder = tmp_path_factory.mktemp("trackio")

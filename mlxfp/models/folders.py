@@ -14,6 +14,7 @@ from mlxfp.support.errors import CheckpointError, DataError, MissingFileError
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+HUB_FILES = (CONFIG, WEIGHTS, INDEX, "model-*-of-*.safetensors")
 
 # Weight formats of other programs. Files of the first five kinds can execute code when read.
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h5", "*.msgpack", "*.npz", "*.gguf")
@@ -23,7 +24,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
         raise MissingFileError(
-            f"There is no {path.name} in {str(path.parent)!r}. Pass an existing folder of a model; mlxfp does not download models."
+            f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model, or a name on the hub, "
+            "such as google-bert/bert-base-uncased."
         )
     try:
         content = jsons.loads(path.read_bytes())
@@ -114,7 +116,7 @@ def read_arrays(path: Path) -> dict[str, mx.array]:
 def _no_weights(folder: Path) -> str:
     others = sorted({path.name for pattern in _OTHERS for path in folder.glob(pattern)})
     if not others:
-        return f"The folder {str(folder)!r} has no weights: neither {WEIGHTS} nor {INDEX}. Pass the folder of a model."
+        return f"The folder {str(folder)!r} has no weights: neither {WEIGHTS} nor {INDEX}. Pass a model with safetensors."
     return (
         f"The folder {str(folder)!r} has weights only as {', '.join(others)}, but mlxfp reads only safetensors, because reading pickles "
         "such as pytorch_model.bin can execute code. If you trust the files, convert them with transformers: "

@@ -20,6 +20,7 @@ from mlxfp.support.registries import Registry
 
 Input = mx.array | None  # optional input of a model
 
+PRETRAINED = "pretrained"  # attribute of a module, and key of config.json, for the name of a model on the hub
 _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
@@ -148,6 +149,12 @@ class Body(nn.Module):
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:
     """Return all arrays of a module by name, for example `blocks.0.norm.weight`."""
     return tree_flatten(module.parameters(), destination={})  # type: ignore[return-value]  # the destination
+
+
+def pretrained_in(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the models on the hub with the first weights of a module, as `org/name@commit`."""
+    names = (getattr(part, PRETRAINED, None) for part in module.modules())
+    return tuple(sorted({name for name in names if isinstance(name, str)}))
 
 
 class Config:

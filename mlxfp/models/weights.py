@@ -10,20 +10,21 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 
 from mlxfp.models.catalogue import FORMATS, MODELS
-from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
+from mlxfp.models.folders import CONFIG, HUB_FILES, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
-from mlxfp.models.layers import named_arrays
+from mlxfp.models.layers import PRETRAINED, named_arrays, pretrained_in
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
 from mlxfp.support.checks import check_positive, check_types, check_utf8
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
+from mlxfp.support.hub import model_folder
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
 
 
-def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
+def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32, revision: str | None = None) -> nn.Module:
     """Read a model with its head from a folder with `config.json` and safetensors, written by transformers or `save`.
 
     Supported are BERT, ModernBERT, Llama and Qwen2: without a head, or with a head for masked or causal language modelling, or for row or
@@ -33,9 +34,12 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     The model is in evaluation mode. Weights are converted to `dtype`. The default is float32, because half precision loses small updates.
     `load_tokenizer(folder)` reads the tokenizer.
 
-    Nothing is downloaded, and no code in the files is executed: pickled weights (`pytorch_model.bin`) are refused. Raises
-    `MissingFileError` for missing files, `DataError` for an unsupported config, and `CheckpointError` with the names of all missing,
-    unexpected or wrongly shaped weights.
+    A path such as `"org/name"`, if no such folder exists, names a model on the Hugging Face hub, downloaded into the cache of
+    huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. The attribute `pretrained` of the model
+    is `"org/name@commit"`. `save` and the checkpoints of `fit` store this text.
+
+    No code in the files is executed: pickled weights (`pytorch_model.bin`) are refused. Raises `MissingFileError` for missing files,
+    `DataError` for an unsupported config, and `CheckpointError` with the names of all missing, unexpected or wrongly shaped weights.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -47,10 +51,10 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
 
     See also: `load_body` for adding another head to the body.
     """
-    return _load(Path(folder), dtype, body_only=False)
+    return _load_from(folder, dtype, revision, body_only=False)
 
 
-def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
+def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32, revision: str | None = None) -> nn.Module:
     """Read only the backbone of a model, without the head. `Classifier(load_body(folder), 2)` adds a new head. See `load` for details.
 
     >>> from tempfile import TemporaryDirectory
@@ -61,7 +65,7 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
     ...     fp.models.Classifier(fp.models.load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
     (1, 3)
     """
-    return _load(Path(folder), dtype, body_only=True)
+    return _load_from(folder, dtype, revision, body_only=True)
 
 
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
@@ -90,7 +94,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     if is_table_model(model):
         if tokenizer is not None:
             raise ArgumentError(f"A {type(model).__name__} has no tokenizer, got {tokenizer!r}. Leave out the argument tokenizer.")
-        _write(Path(folder), named_arrays(model), table_json(model), shard_size)
+        _write(Path(folder), model, named_arrays(model), table_json(model), shard_size)
         return
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
@@ -109,15 +113,25 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     plan, json = format.write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     json |= _token_ids(tokenizer) | {"dtype": str(body.tokens.weight.dtype).removeprefix("mlx.core.")}
-    _write(Path(folder), arrays, json, shard_size)
+    _write(Path(folder), model, arrays, json, shard_size)
     if tokenizer is not None:
         tokenizer.save(folder)
 
 
-def _write(folder: Path, arrays: Mapping[str, mx.array], json: Mapping[str, Any], shard_size: int) -> None:
+def _write(folder: Path, model: nn.Module, arrays: Mapping[str, mx.array], json: Mapping[str, Any], shard_size: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, arrays, shard_size)
-    write_json(folder / CONFIG, json)
+    write_json(folder / CONFIG, {**json, PRETRAINED: names[0]} if (names := pretrained_in(model)) else json)
+
+
+def _load_from(path: str | PathLike[str], dtype: mx.Dtype, revision: str | None, *, body_only: bool) -> nn.Module:
+    folder, hub_name = model_folder(path, revision=revision, files=HUB_FILES)
+    model = _load(folder, dtype, body_only=body_only)
+    pretrained = hub_name or read_json(folder / CONFIG).get(PRETRAINED)
+    if isinstance(pretrained, str):
+        head: Any = model.head if isinstance(model, WithNumbers) else model
+        setattr(getattr(head, "body", head), PRETRAINED, pretrained)
+    return model
 
 
 def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:

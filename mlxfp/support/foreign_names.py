@@ -76,7 +76,7 @@ ARGUMENTS: Mapping[str, str] = {
     "random choices depend only on the seed, the epoch and the row": "worker_init_fn deterministic",
     "workers start and stop with the loop": "persistent_workers multiprocessing_context timeout",
     "MLX runs on the device of this machine": "device pin_memory use_cuda no_cuda gpus accelerator",
-    "nothing is downloaded; give a folder or a file": "revision trust_remote_code cache_dir use_fast token",
+    "files are safetensors and tokenizer.json, in the cache of huggingface_hub": "trust_remote_code cache_dir use_fast token",
 }
 
 # Maps an argument to a hint about the function with this argument.

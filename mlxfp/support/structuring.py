@@ -182,7 +182,10 @@ def _mistakes(error: BaseException, path: Place, values: Any, kind: Any, hint: H
     if has(kind) and not isinstance(values, Mapping):
         yield path, f"expected names with values, got {values!r:.60}"
     elif isinstance(error, ForbiddenExtraKeysError):
-        yield from (((*path, name), f"unknown key; {hint(name) or _nearest(name, kind)}") for name in error.extra_fields)
+        yield from (
+            ((*path, name), f"unknown key; {hint(name) or hint('_'.join(map(str, (*path, name)))) or _nearest(name, kind)}")
+            for name in error.extra_fields
+        )
     elif isinstance(error, ClassValidationError | IterableValidationError):
         noted_errors, other_errors = error.group_exceptions()
         for inner, note in noted_errors:

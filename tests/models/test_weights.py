@@ -362,7 +362,7 @@ def test_pickles_are_refused_and_the_way_out_is_said(tmp_path):
 def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
     with pytest.raises(
         MissingFileError,
-        match=r"There is no config\.json in '.*nowhere'\. Pass an existing folder of a model; mlxfp does not download models",
+        match=r"There is no config\.json in '.*nowhere'\. Pass the folder of a model, or a name on the hub",
     ):
         load(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{")

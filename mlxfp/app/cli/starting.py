@@ -1,7 +1,6 @@
 """The command `mlxfp new`: a folder with all files for a run on own data."""
 
 import json
-import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from mlxfp.app.cli.configuring import known_names
 from mlxfp.app.cli.parsing import Commands, add_command, say
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import json_schema
+from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.errors import ArgumentError, MlxfpError
 from mlxfp.support.yaml_files import write_document
 
@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 
 _CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
 
-_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # number of inspected rows, and possible values of text.max_length
-
-# Options that users change most in a first run. A small model, three folds and five epochs give a quick first result.
-_TEXT = {"form": "sentence", "overflow": "cut"}
+# Options that users change most in a first run. The preset chooses several models for the data.
+_PRESET = "auto"
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "text": _TEXT,
-    "model": {"name": "encoder", "size": "tiny"},
-    "optimizer": {"learning_rate": 5e-4},
-    "training": {"epochs": 5, "size": 32, "seed": 0},
-    "validation": {"folds": 3},
-    "observers": {"patience": None},
+    "model": PRESETS[_PRESET]["model"],
+    "observers": PRESETS[_PRESET]["observers"],
+    "training": {"seed": 0},
+    "validation": {"folds": 5},
 }
 
 _ABOUT = """# {name}
@@ -49,13 +45,16 @@ A run of mlxfp on {data}: {kind}, target {target}, metric {metric}.
 
 ```sh
 mlxfp data check {quoted} --spec {here}/{spec}
-mlxfp inspect {here}/{config}
 mlxfp run {here}/{config}
+mlxfp predict {here}/runs/{name} --data new.csv
 ```
 
-The first command compares the data with the spec. The second command shows rows as text and tokens, and reports rows longer than
-`text.max_length`, which would be cut. The third command trains and evaluates every fold. It writes predictions and a report into
-`runs/{name}`, and a submission if there are a test and a sample file. After an interruption, the same command continues the run.
+The first command compares the data with the spec. The second command trains several models on the same folds, within the time limit
+`observers.minutes`, and blends the models. It writes predictions and a report into `runs/{name}`, and a submission if there are a test
+and a sample file. The report compares the blend with its members and with a linear model. After an interruption, the same command
+continues the run. The third command predicts the rows of a new file.
+
+To train one model with options of your own, remove `preset` and set `model.name`, for example to `modernbert`.
 
 Paths are absolute, so that the commands work in any folder. If you move the data or this folder, change `output`, `data.path` and
 `data.spec`.
@@ -69,20 +68,22 @@ config = fp.runs.load_config({config!r}).config
 spec = fp.kaggle.load_spec(config.data.spec)
 rows = fp.kaggle.read_part(spec, {folder!r})
 rows"""
+_PREDICT = """predictions = fp.runs.predict(event.folder, {test!r}, probabilities=False)
+fp.from_table(predictions)"""
 _RUN = """for event in fp.runs.run(config):
-    if isinstance(event, fp.runs.FoldEnded):
+    if isinstance(event, fp.runs.Weighed):
         print(event)
 event"""
 _CELLS = (
     ("# {name}\n\nThe run of `{config}`, step by step. Start it in the folder of this notebook.", None),
     ("## The data", _LOAD),
     (
-        "## The input of the model\n\nThe first fold, fitted on the training rows of the fold.",
-        "fold = fp.runs.prepare(config)\nfold.batches",
+        "## The run\n\nThe run trains several models and blends the models. To continue after an interruption, run this cell again.",
+        _RUN,
     ),
-    ("A batch, with the first rows as text:", "fp.inspect.show_batch(next(iter(fold.batches)), tokenizer=fold.recipe.tokenizer)"),
-    ("## The run\n\nTo continue after an interruption, run this cell again.", _RUN),
-    ("The report, as a page:", 'event.folder / "report.html"'),
+    ("The score on rows that no model was trained on:", "event.score"),
+    ("The report, as a page. It compares the blend with its members and with a linear model:", 'event.folder / "report.html"'),
+    ("## Predictions\n\nThe predicted rows of a file. Replace the path to predict other rows.", _PREDICT),
 )
 
 
@@ -115,10 +116,12 @@ def _new(options: Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     root = folder.resolve()
     save_spec(spec, root / _SPEC)
-    words = {"name": root.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK, "folder": str(folder_of(data))}
+    rows, part = folder_of(data), spec.test or spec.train
+    words = {"name": root.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK}
+    words |= {"folder": str(rows), "test": str(rows / part.name)}
     files = {
         _SCHEMA: json.dumps(json_schema(choices), indent=2) + "\n",
-        _CONFIG: _config(root, data, _length(spec, folder_of(data))),
+        _CONFIG: _config(root, data),
         _NOTEBOOK: _notebook(words),
         _README: _readme(words, root, data, spec),
     }
@@ -128,24 +131,12 @@ def _new(options: Namespace) -> int:
     return 0
 
 
-def _length(spec: "DatasetSpec", folder: Path) -> int:
-    """Estimate the maximum number of tokens per row from the word counts. Numbers and rare words take several tokens."""
-    from mlxfp import pipe, take
-    from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text
-    from mlxfp.app.kaggle.specs.reading import read_part
-
-    rows = pipe(read_part(spec, folder), take(_ROWS))
-    texts = pipe(rows, fit_row_to_text(spec, rows, form="sentence"))
-    words = max(len(re.findall(r"\w+|[^\w\s]", row["text"])) for row in texts)
-    return next((size for size in _LENGTHS if 1.5 * words <= size), _LENGTHS[-1])
-
-
-def _config(root: Path, data: Path, length: int) -> str:
+def _config(root: Path, data: Path) -> str:
     """Return a configuration as YAML with a comment for each option."""
     options = {"name": root.name, "output": str(root / "runs"), "data": {"path": str(data), "spec": str(root / _SPEC)}, **_OPTIONS}
-    options["text"] = _TEXT | {"max_length": length}
     head = (f"# yaml-language-server: $schema={_SCHEMA}", f"# All options: mlxfp config show {quote(str(root / _CONFIG))} --origins")
-    return "\n".join((*head, *_lines(options, RunConfig))) + "\n"
+    preset = ("# The settings to start from: several models, chosen for the data and blended.", f"preset: {_PRESET}")
+    return "\n".join((*head, *preset, *_lines(options, RunConfig))) + "\n"
 
 
 def _lines(values: Mapping[str, Any], kind: Any) -> Iterator[str]:

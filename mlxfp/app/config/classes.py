@@ -61,6 +61,13 @@ class DataConfig:
     )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0, at_most=1000)
+    workers: int = option(1, "The number of workers that prepare batches. The batches are the same.", at_least=1, at_most=1000)
+    kind: Literal["threads", "processes"] = option(
+        "threads", "The kind of the workers. processes: for functions of your own that are slow Python code; needs the extra processes."
+    )
+    cache: str | None = path_option(
+        None, "task=audio and task=language_model: a folder for resampled audio or tokens, computed once. Null: no files."
+    )
 
 
 @_explain_unknown
@@ -285,6 +292,11 @@ class OwnConfig:
 
     model: str | None = code_option(None, "A function (recipe, seed) -> model, used instead of model.name.")
     loss: str | None = code_option(None, "A function (outputs, labels) -> (sum, weight), like the functions in fp.losses.")
+    step: str | None = code_option(
+        None,
+        "A function (model, loss, optimizer, **options) -> step, used instead of fp.train_step and called with the same options. "
+        "A step maps (state, batch) to (state, metrics).",
+    )
     spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
     rows: str | None = code_option(
         None, "A function (data.path, part) -> dataset of rows or None, used instead of files. part is 'train', 'valid' or 'test'."

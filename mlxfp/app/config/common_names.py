@@ -6,7 +6,7 @@ from mlxfp.support.foreign_names import ARGUMENTS, plain
 
 _SPEC = "a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN --out spec.yaml, and set data.spec=spec.yaml"
 _COMPETITION = "a run reads the competition from the files in data.path, and mlxfp submit RUN --competition NAME sends the submission"
-_MEMORY = "there is no memory option: a run keeps its rows in memory, and data.limit=N reads fewer rows"
+_MEMORY = "there is no memory option: a run keeps its rows in memory, and at most data.prefetch batches more; data.limit=N reads fewer rows"
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
 # Options of mlxfp, each with its names in other libraries. Case, underscores and dashes are ignored.
@@ -16,7 +16,9 @@ _NAMES = {
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
     "data.path": "datadir datapath dataset datasets datafolder trainfile traindata trainpath inputdir root",
     "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",
-    "data.prefetch": "numworkers workers prefetchfactor dataloadernumworkers njobs numproducers",
+    "data.prefetch": "prefetchfactor prefetchsize buffersize",
+    "data.workers": "numworkers dataloadernumworkers njobs numproducers numproc numthreads",
+    "data.cache": "cachedir cachefolder cachepath",
     "media.side": "imagesize imgsize resolution inputsize",
     "media.rate": "samplerate samplingrate sr",
     "media.mels": "nmels nummels",
@@ -29,7 +31,7 @@ _NAMES = {
     "model.name": "architecture arch modelname modeltype backbone",
     "model.path": "modelnameorpath modelpath pretrained pretrainedmodel pretrainedmodelnameorpath weights initfrom",
     "model.dropout": "dropoutrate dropoutprob hiddendropout hiddendropoutprob",
-    "optimizer.name": "optim optimizername optimizertype",
+    "optimizer.name": "optim optimizername optimizertype optimtype",
     "optimizer.learning_rate": ARGUMENTS["learning_rate"],
     "optimizer.weight_decay": ARGUMENTS["weight_decay"],
     "optimizer.clip_norm": ARGUMENTS["clip_norm"],
@@ -59,7 +61,7 @@ _NAMES = {
     "competition.submission": "submissionfile submissionpath submissionname",
     _SPEC: "target targetcolumn targetcol label labels labelcolumn labelcol idcolumn idcol groupcolumn timecolumn classes columns features",
     _COMPETITION: "kaggle kagglecompetition competitionname",
-    _MEMORY: "cachesize cache memorylimit memorylimitgb maxmemory buffersize",
+    _MEMORY: "cachesize cachesizemb cachesizegb memorylimit memorylimitgb memorylimitmb maxmemory",
     _DEVICE: "device gpu gpus cuda accelerator devices numgpus ngpu nocuda",
 }
 COMMON_NAMES: Mapping[str, str] = {name: meaning for meaning, names in _NAMES.items() for name in map(plain, names.split())}

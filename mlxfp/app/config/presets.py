@@ -13,12 +13,14 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
     {
         "auto": {"name": "auto", "model": {"name": "auto"}, "observers": {"minutes": 5.0}},
         "quick_test": _QUICK | {"model": {"size": "tiny"}, "observers": {"plots": False}},
-        "development": {"training": {"epochs": 5}, "validation": {"folds": 3}},
-        "training": _CAREFUL | {"validation": {"folds": 5}},
+        # development: no threads, so that tracebacks are short; large batches, so that an epoch is quick.
+        "development": {"data": {"prefetch": 0}, "training": {"epochs": 5, "size": 64}, "validation": {"folds": 3}},
+        "training": _CAREFUL | {"data": {"prefetch": 4, "workers": 2}, "validation": {"folds": 5}},
         "production": _CAREFUL | {"validation": {"folds": 5}, "observers": {"patience": 4, "keep": 3, "mlflow": "sqlite:///mlflow.db"}},
         "competition": {
+            "data": {"prefetch": 8, "workers": 4},  # permuted rows are encoded in each epoch
             "text": {"permute": True},
-            "training": {"epochs": 12, "ema": 0.99},
+            "training": {"epochs": 12, "size": 16, "ema": 0.99},
             "validation": {"folds": 5, "repeats": 2},
             "competition": {"views": 4},
             "observers": {"mlflow": "sqlite:///mlflow.db"},

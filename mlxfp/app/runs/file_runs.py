@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
 from mlxfp import batch, collate, evaluate, functional, length, pipe, predict
 from mlxfp.app.kaggle.specs.reading import hash_file
@@ -35,7 +36,9 @@ _TO_PREDICT = 64  # files in a batch
 def file_work(plan: FilePlan) -> Work:
     """Return the model with its training and validation batches. Raises `ConfigError` if a split has too few rows for a batch."""
     training, model = plan.training, plan.model
-    splits = model.task.batches(plan.parts, size=training.size, seed=training.seed, prefetched=training.prefetched)
+    splits = model.task.batches(plan.parts, size=training.size, seed=training.seed, folder=training.cache)
+    if training.ahead is not None:
+        splits = evolve(splits, train=training.ahead(splits.train))
     for part, batches in (("train on", splits.train), ("validate with", splits.valid)):
         if not length(batches):
             raise ConfigError(

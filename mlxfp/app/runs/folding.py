@@ -128,7 +128,7 @@ def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], trai
     if not (files / MODEL).is_file():
         yield from train_on(work_of(prepared), files)
     predict = _load(files, recipe, prepared.model, plan.models.views)
-    pipeline = fingerprint(prepared.training_batches(prefetched=0))
+    pipeline = fingerprint(prepared.training_batches(ahead=None))
     return predict, count, {"steps": predict.state.step, "pipeline": pipeline}
 
 

@@ -28,6 +28,7 @@ class OwnParts:
     model: Callable[..., Any] | None = None
     estimator: Callable[..., Any] | None = None
     loss: Loss | None = None
+    step: Callable[..., Any] | None = None
     spec: DatasetSpec | None = None
     rows: ReadRows | None = None
     observers: tuple[Observer, ...] = ()

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
 from mlxfp.app.run_folders.folders import Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
-from mlxfp.app.tasks.recipes import AnyRecipe
+from mlxfp.app.tasks.recipes import Ahead, AnyRecipe
 from mlxfp.observers import Observer
 from mlxfp.support.randomness import fold_in
 
@@ -53,7 +53,8 @@ class Training:
     seed: int
     epochs: int
     size: int
-    prefetched: int
+    ahead: Ahead | None
+    cache: str | None
     accumulate: int
     optimizer: Callable[..., Optimizer]
     step: Callable[..., Step]

@@ -15,7 +15,7 @@ from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.tasks.objectives import Objective, Predictor, objective
-from mlxfp.app.tasks.recipes import AnyRecipe, labelled_batches, training_batches
+from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, labelled_batches, training_batches
 from mlxfp.support.errors import ConfigError, DataError
 
 SHARE = 0.1  # fraction of the training rows of a fold held out for early stopping
@@ -50,7 +50,7 @@ class PreparedFold:
     @property
     def batches(self) -> Dataset[Any]:
         """Training batches, reshuffled each epoch."""
-        return self.training_batches(prefetched=self.plan.training.prefetched)
+        return self.training_batches(ahead=self.plan.training.ahead)
 
     @property
     def held_out(self) -> Dataset[Any]:
@@ -58,10 +58,10 @@ class PreparedFold:
         assert self.splits.valid is not None
         return labelled_batches(self.recipe, self.splits.valid)
 
-    def training_batches(self, *, prefetched: int) -> Dataset[Any]:
-        """Return training batches. `prefetched` is the number of batches that are prepared in advance."""
+    def training_batches(self, *, ahead: Ahead | None) -> Dataset[Any]:
+        """Return `batches`, prepared in advance by the stage `ahead`."""
         training = self.plan.training
-        return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, prefetched=prefetched)
+        return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, ahead=ahead)
 
     def predictor(self, state: TrainState) -> Predictor:
         """Return the prediction function for a training state of the model."""

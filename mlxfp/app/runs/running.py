@@ -14,7 +14,7 @@ from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
-from mlxfp.app.runs.events import Began, Ended, Noted, RunEvent, Summarized
+from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import run_files
 from mlxfp.app.runs.folding import Events, run_fold
 from mlxfp.app.runs.from_config.planning import start, start_again
@@ -108,26 +108,35 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     new = folders.missing(folder)
     with folders.locked(folder):
         folders.claim(folder, begun.settings)
+        trained = False
         try:
-            plan = begun.plan()
+            for event in _events(begun, ranks):
+                trained = trained or isinstance(event, FoldBegan)
+                yield event
         except MlxfpError:
-            folders.remove(new)
+            if not trained:
+                folders.remove(new)
             raise
-        if isinstance(plan, FilePlan):
-            yield from _reported(run_files(plan, ranks), plan, None, begun.code)
-            return
-        if not (folder / folders.FOLDS).is_file():
-            yield Summarized(folder, summarize(plan))
-        yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
-        linear = LinearModel(plan.data, plan.folds)
-        if plan.auto or plan.seeds > 1:
-            run_all = run_auto if plan.auto else run_seeds
-            events = noted_once(run_all(plan, partial(_run_member, linear)))
-        else:
-            events = _run_folds(plan, ranks)
-        for event in _reported(events, plan, linear, begun.code):
-            yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
-            yield event
+
+
+def _events(begun: Start, ranks: Ranks | None) -> Iterator[RunEvent]:
+    """Read the inputs, train and yield the events. The folder of the run exists and is locked."""
+    folder, plan = begun.folder, begun.plan()
+    if isinstance(plan, FilePlan):
+        yield from _reported(run_files(plan, ranks), plan, None, begun.code)
+        return
+    if not (folder / folders.FOLDS).is_file():
+        yield Summarized(folder, summarize(plan))
+    yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
+    linear = LinearModel(plan.data, plan.folds)
+    if plan.auto or plan.seeds > 1:
+        run_all = run_auto if plan.auto else run_seeds
+        events = noted_once(run_all(plan, partial(_run_member, linear)))
+    else:
+        events = _run_folds(plan, ranks)
+    for event in _reported(events, plan, linear, begun.code):
+        yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
+        yield event
 
 
 def _run_member(linear: LinearModel, plan: Plan) -> Events:

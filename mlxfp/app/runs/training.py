@@ -55,7 +55,8 @@ class _Training:
         updates = max(2, how.epochs * (length(work.batches) or 0) // how.accumulate)
         optimizer = how.optimizer(work.goal, updates=updates, params=work.model.trainable_parameters())
         step = how.step(work.model, work.goal, optimizer, self.ranks)
-        return step, step.start(train_state(work.model, optimizer, seed=work.seed))
+        state = train_state(work.model, optimizer, seed=work.seed)
+        return step, step.start(state) if hasattr(step, "start") else state  # a step of the user may be a plain function
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, and yield the events. The observers that control the training come before the observers in `writing`."""

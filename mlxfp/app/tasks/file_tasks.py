@@ -16,6 +16,7 @@ from mlxfp import (
     Dataset,
     Splits,
     Tokenizer,
+    cache,
     filter_by,
     language_model_batches,
     length,
@@ -80,9 +81,9 @@ class Pictures(FileClasses):
     side: int
     channels = 3
 
-    def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
+    def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
         """Return training and validation batches for the parts of `read_images`."""
-        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
+        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=0)
 
     def collator(self, label: str | None) -> Collator:
         """Return the collator: `images` float32[B, side, side, 3], and `labels` if `label` names a column."""
@@ -114,11 +115,14 @@ class Sounds(FileClasses):
     mels: int
     channels = 1
 
-    def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
+    def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
         """Return training and validation batches for the parts of `read_audio`."""
+        if folder is not None:
+            keep = cache(folder)
+            parts = Splits(keep(parts.train), valid=None if parts.valid is None else keep(parts.valid))
         cut = crop_waveforms(self._samples, seed=seed)
         parts = Splits(cut(parts.train), valid=None if parts.valid is None else self.to_predict(parts.valid))
-        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
+        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=0)
 
     def collator(self, label: str | None) -> Collator:
         """Return the collator: `features` float32[B, T, mels], and `labels` if `label` names a column."""
@@ -146,9 +150,9 @@ class LanguageModel:
     tokenizer: Tokenizer
     length: int
 
-    def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
+    def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
         """Return training and validation batches of texts."""
-        return language_model_batches(parts, self.tokenizer, length=self.length, size=size, seed=seed)
+        return language_model_batches(parts, self.tokenizer, length=self.length, size=size, seed=seed, path=folder, prefetched=0)
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
         """Create a decoder."""

@@ -15,7 +15,6 @@ from mlxfp import (
     length,
     load,
     pipe,
-    prefetch,
     schema,
     select_columns,
     shuffle,
@@ -34,6 +33,9 @@ from mlxfp.collators import text as text_collator
 from mlxfp.support.errors import ArgumentError
 
 _MULTIPLE = 32  # batch lengths are multiples of 32, because MLX compiles once per shape
+
+
+Ahead = Callable[[Dataset[Any]], Dataset[Any]]  # the stage `prefetch`
 
 
 @frozen
@@ -226,15 +228,15 @@ def fit_recipe(  # noqa: PLR0913  # keyword-only arguments with defaults
     return Recipe(spec, fitted, tokenizer, fit_target(spec, rows), scales, max_length, overflow, permute, drop, seed)
 
 
-def training_batches(recipe: AnyRecipe, rows: Dataset[Any], *, size: int, seed: int, prefetched: int = 0) -> Dataset[Any]:
+def training_batches(recipe: AnyRecipe, rows: Dataset[Any], *, size: int, seed: int, ahead: Ahead | None = None) -> Dataset[Any]:
     """Return training batches, with a different order in each epoch. If there are enough rows, all batches have the same size.
 
-    Rows that do not vary between epochs are tokenized once and kept in memory.
+    Rows that do not vary between epochs are tokenized once and kept in memory. The stage `ahead` prepares batches in advance.
     """
     encoded = recipe.training(rows) if recipe.varies else load()(recipe(rows))
     whole = (length(rows) or 0) >= size
     batches = pipe(encoded, shuffle(seed=seed), batch(size, drop_last=whole), collate(recipe.collator))
-    return prefetch(prefetched)(batches) if prefetched else batches
+    return batches if ahead is None else ahead(batches)
 
 
 def labelled_batches(recipe: AnyRecipe, rows: Dataset[Any]) -> Dataset[Any]:

@@ -1,4 +1,7 @@
-"""Source that reads a `pyarrow.dataset` lazily, in any file format of pyarrow. Partition columns and the filter of the dataset are kept."""
+"""Sources that read a dataset of pyarrow or of Lance lazily.
+
+Partition columns and the filter of a `pyarrow.dataset` are kept. A Lance dataset has random access to the rows of one version.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +12,7 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import equal_chunks, takeable
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
+from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
@@ -81,11 +84,7 @@ class _FromDataset(Source):
         end = 0
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
-            columns = [
-                values if values.type == column.type else cast_exactly(values, column.type)
-                for values, column in zip(chunk.columns, schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema), end
+            yield _cast(chunk, schema), end
 
     @property
     def traits(self) -> SourceTraits:
@@ -107,3 +106,69 @@ class _FromDataset(Source):
 
     def __repr__(self) -> str:
         return f"from_table(a pyarrow dataset of {len(self.fragments):,} files)"
+
+
+def lance_source(dataset: Any) -> Source | None:
+    """Return the source for the rows of a Lance dataset, or None for other objects."""
+    if type(dataset).__module__.partition(".")[0] != "lance" or not hasattr(dataset, "version"):
+        return None
+    check_unique_names(dataset.schema.names, "the dataset")
+    return _FromLance(dataset)
+
+
+def _lance_version(dataset: Any) -> Any:
+    return dataset.uri, dataset.version
+
+
+@frozen(repr=False)
+class _FromLance(Source):
+    """Source of the rows of a Lance dataset. A position, at which reading can resume, is a row number."""
+
+    dataset: Any = field(eq=_lance_version)
+    kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
+
+    def schema(self) -> Schema:
+        kinds = {column.name: takeable(column.type) for column in self.dataset.schema}
+        return pa.schema([(name, kinds[name]) for name in self.kept or kinds])
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        schema, row = self.schema(), position or 0
+        batches = self.dataset.scanner(columns=schema.names, offset=row, batch_size=CHUNK_ROWS, scan_in_order=True).to_batches()
+        for chunk in equal_chunks(batches, CHUNK_ROWS):
+            row += chunk.num_rows
+            yield _cast(chunk, schema), row
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    def length(self) -> int:
+        return int(self.dataset.count_rows())
+
+    def take(self, epoch: int, indices: Indices) -> RecordBatch:
+        schema = self.schema()
+        rows = self.dataset.take(indices.tolist(), columns=schema.names).combine_chunks()
+        return _cast(rows.to_batches()[0] if len(rows) else rows.schema.empty_table().to_batches()[0], schema)
+
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(
+            restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)),
+            taken_in=frozenset({"threads"}),
+            costly=lambda: True,
+        )
+
+    def version(self) -> Any:
+        return _lance_version(self.dataset)
+
+    def __fingerprint__(self) -> Any:
+        return *_lance_version(self.dataset), self.dataset.schema
+
+    def __repr__(self) -> str:
+        return f"from_table(the Lance dataset {self.dataset.uri!r}, version {self.dataset.version})"
+
+
+def _cast(chunk: RecordBatch, schema: Schema) -> RecordBatch:
+    pairs = zip(chunk.columns, schema, strict=True)
+    columns = [values if values.type == column.type else cast_exactly(values, column.type) for values, column in pairs]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -17,7 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.nodes import brief
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, places_as_numbered
-from mlxfp.data.sources.arrow_datasets import dataset_source
+from mlxfp.data.sources.arrow_datasets import dataset_source, lance_source
 from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 from mlxfp.support.checks import explain_call
@@ -59,6 +59,7 @@ def from_table(table: Any) -> Dataset[Example]:
     - a mapping of column names to sequences or arrays (NumPy, MLX, torch) of equal length, in which an array with several axes becomes a
       tensor column,
     - a `pyarrow.dataset`, whose files are read lazily, with partitions and filter,
+    - a Lance dataset (extra `lance`), read lazily, with random access; the version of the dataset belongs to the fingerprint,
     - another lazy table, computed once by this call and kept in memory: a polars LazyFrame, a pyarrow scanner, Ray Data, Ibis.
 
     Raises `ArgumentTypeError` for other objects, `ArgumentError` for columns of different lengths, and `SchemaError` for repeated or
@@ -69,7 +70,7 @@ def from_table(table: Any) -> Dataset[Example]:
 
     See also: `from_examples` for a list of dicts.
     """
-    source = dataset_source(table)
+    source = lance_source(table) or dataset_source(table)
     return Dataset(_FromTable(as_table(table)) if source is None else source)
 
 

@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxfp.support.checks import check_choice, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.support.hub import model_folder
 from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, special_tokens
 from mlxfp.text.tokenizers.configuration import read_configuration
@@ -36,19 +37,29 @@ _SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
 
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
 
+_HUB_FILES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "added_tokens.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
+    *("tokenizer.model", "spiece.model"),  # SentencePiece models are downloaded for the error message
+)
+
 # Tokenizer classes of transformers that use the byte-level BPE of GPT-2 or RoBERTa. RoBERTa adds <s> ... </s> around a text.
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
 
 
 @explain_call
-def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") -> Tokenizer:
-    """Load a tokenizer from a file or a folder.
+def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto", revision: str | None = None) -> Tokenizer:
+    """Load a tokenizer from a file, a folder, or the Hugging Face hub.
 
     A folder may contain one of the following, in the order of preference. A file must be a `tokenizer.json` or a `vocab.txt`.
 
     - `tokenizer.json`
     - `vocab.txt`, the WordPiece vocabulary of BERT
     - `vocab.json` with `merges.txt`, also named `encoder.json` and `vocab.bpe`, the byte-level BPE of GPT-2 and RoBERTa
+
+    A path such as `"org/name"`, if no such folder exists, names a model on the hub. The files of the tokenizer are downloaded into the
+    cache of huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. A commit always has the same
+    files, and is read from the cache without a network.
 
     The roles of special tokens come from `tokenizer_config.json` and `special_tokens_map.json`. A role without a token in these files
     gets a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if the vocabulary has the token. Chat templates are also loaded, as
@@ -65,9 +76,9 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
     `tokenize(max_length=...)`. With a `vocab.txt`, `do_lower_case` of `tokenizer_config.json` controls lowercasing. Without this setting,
     texts are lowercased if the vocabulary contains no capital letters.
 
-    Raises `MissingFileError` if no tokenizer exists at the path, `DataError` for unreadable files, and `MissingExtraError` if the engine is
-    not installed. Regular expressions in a `tokenizer.json` fail after ten million steps at one position of a text. The time for a whole
-    text is not limited, so a malicious file can take hours for a long text.
+    Raises `MissingFileError` if no tokenizer exists at the path or on the hub, `DataError` for unreadable files, and `MissingExtraError` if
+    the engine is not installed. Regular expressions in a `tokenizer.json` fail after ten million steps at one position of a text. The time
+    for a whole text is not limited, so a malicious file can take hours for a long text.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -82,7 +93,8 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") ->
     check_choice(ENGINE_NAMES, engine=engine)
     if engine not in ("auto", "tokenizers"):
         optional(engine, extra="fast", needed_by=f'load_tokenizer(engine="{engine}")')
-    return evolve(_load(Path(path)), engine=engine)
+    folder, _ = model_folder(path, revision=revision, files=_HUB_FILES)
+    return evolve(_load(folder), engine=engine)
 
 
 @explain_call
@@ -140,7 +152,8 @@ def _load(path: Path) -> Tokenizer:
         return evolve(_from_folder(path), chat_template=_find_templates(path).get("default"))
     if not path.is_file():
         raise MissingFileError(
-            f"No tokenizer is at {str(path)!r}. Pass the path of a tokenizer.json file or of the folder of a model; nothing is downloaded."
+            f"No tokenizer is at {str(path)!r}. Pass the path of a tokenizer.json file or of the folder of a model, or a name on the "
+            "hub, such as google-bert/bert-base-uncased."
         )
     return _make_tokenizer(path, _wordpiece(path, {}) if path.suffix == ".txt" else _read(path), {})
 

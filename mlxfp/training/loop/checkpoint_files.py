@@ -201,6 +201,7 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in metadata["history"]),
         "config": dict(metadata["config"]),
         "optimizer": dict(metadata.get("optimizer", {})),  # older checkpoints have no optimizer settings
+        "pretrained": tuple(map(str, metadata.get("pretrained", ()))),  # older checkpoints have no names
         "shards": shards_in(metadata),
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in metadata["running"]["totals"].items()},

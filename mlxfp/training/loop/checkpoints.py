@@ -53,7 +53,7 @@ class Checkpoint:
 
     Continue with `fit(step, c.state, batches, cursor=c.cursor, history=c.history, running=c.running)`. `history` has the evaluations so
     far, `running` the metrics of the unfinished epoch, and `config` the configuration passed to `save_state`. `optimizer` has the
-    settings of the optimizer, if known.
+    settings of the optimizer, if known, and `pretrained` the models on the hub with the first weights, as `org/name@commit`.
 
     >>> Checkpoint(TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)).state.step
     3
@@ -65,6 +65,7 @@ class Checkpoint:
     config: Mapping[str, Any] = field(factory=dict)
     running: RunningMetrics = field(factory=RunningMetrics, eq=False, repr=False)
     optimizer: Mapping[str, Any] = field(factory=dict)
+    pretrained: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str | None:
@@ -81,12 +82,13 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     running: RunningMetrics | None = None,
     config: Mapping[str, Any] | None = None,
     optimizer: Mapping[str, Any] | None = None,
+    pretrained: Sequence[str] = (),
 ) -> None:
     """Write a training state to a file, together with the cursor and metrics that a run needs to continue.
 
-    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, in the format
-    of the event `RunStarted`. For a model divided between ranks, the file has the part of this rank, the number of parts and the names of
-    the divided arrays.
+    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and
+    `pretrained` the models on the hub, in the format of the event `RunStarted`. For a model divided between ranks, the file has the part
+    of this rank, the number of parts and the names of the divided arrays.
 
     The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported
     by safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
@@ -126,6 +128,7 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
         "history": [(evaluation.step, dict(evaluation.metrics)) for evaluation in history],
         "config": dict(config or {}),
         "optimizer": dict(optimizer or {}),
+        "pretrained": list(pretrained),
     }
     if state.shards is not None:
         metadata["shards"] = _shards_of(state)

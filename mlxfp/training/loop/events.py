@@ -101,6 +101,7 @@ class RunStarted(Event):
     """The start of a run. `total` is the final number of steps, or None if unknown. `history` is the argument of `fit`.
 
     `optimizer` has the settings of the step's optimizer, such as the betas. The mapping is empty for a step not built by `train_step`.
+    `pretrained` has the models on the hub with the first weights, as `org/name@commit`.
 
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
@@ -109,6 +110,7 @@ class RunStarted(Event):
     total: int | None
     history: tuple[Evaluation, ...] = ()
     optimizer: Mapping[str, Any] = field(factory=dict, eq=False)
+    pretrained: tuple[str, ...] = ()
 
 
 @frozen

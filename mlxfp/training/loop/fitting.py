@@ -245,8 +245,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
     run.control.take()  # this call discards requests made before the run
-    settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
-    yield progress.event(RunStarted, run.total(progress), history, settings)
+    settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
+    yield progress.event(RunStarted, run.total(progress), history, *settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
     resume, size = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
     check_same_parameters(run.ranks, progress.state)

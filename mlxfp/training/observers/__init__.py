@@ -17,6 +17,7 @@ from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, time_budget
 from mlxfp.training.observers.tracking import Tracker
 from mlxfp.training.observers.trackio_runs import begin_trackio_run, log_trackio
+from mlxfp.training.observers.wandb_runs import begin_wandb_run, log_wandb
 
 __all__ = [
     "Control",
@@ -25,6 +26,7 @@ __all__ = [
     "begin_mlflow_run",
     "begin_tensorboard_run",
     "begin_trackio_run",
+    "begin_wandb_run",
     "checkpoint",
     "checkpoint_best",
     "early_stopping",
@@ -35,6 +37,7 @@ __all__ = [
     "log_panels",
     "log_tensorboard",
     "log_trackio",
+    "log_wandb",
     "on_event",
     "plot_run",
     "progress",

@@ -186,7 +186,7 @@ class _Saver:
 
     _write: Write
     history: tuple[Evaluation, ...] = ()
-    optimizer: Mapping[str, Any] = field(factory=dict)
+    settings: Mapping[str, Any] = field(factory=dict)
     _writing: tuple[Event, Future[Path]] | None = None
     _pool: ThreadPoolExecutor = field(factory=partial(ThreadPoolExecutor, 1, "mlxfp-checkpoint"))
 
@@ -207,7 +207,7 @@ class _Saver:
     def after(self, event: Event) -> bool:
         """Record an event. Return True if the pending file is complete, so that `wait` returns at once."""
         if isinstance(event, RunStarted):
-            self.history, self.optimizer = event.history, event.optimizer
+            self.history, self.settings = event.history, {"optimizer": event.optimizer, "pretrained": event.pretrained}
         elif isinstance(event, Evaluated):
             self.history += (Evaluation(event.step, event.metrics),)
         return self._writing is not None and self._writing[1].done()
@@ -217,7 +217,7 @@ class _Saver:
         yield from self.wait()
         evaluate_state(event.state)  # arrays are computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
-        self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
+        self._writing = event, self._pool.submit(self._write, event, {"history": history, **self.settings})
 
     def wait(self) -> Iterator[CheckpointSaved]:
         """Wait for the pending file. If there is a pending file, yield a `CheckpointSaved` event."""

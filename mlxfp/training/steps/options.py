@@ -25,6 +25,7 @@ class Options:
     ranks: Ranks | None
     compile: bool
     shards: Shards | None
+    pretrained: tuple[str, ...] = ()  # names of models on the hub, see `pretrained_in`
 
     @property
     def divided(self) -> bool:

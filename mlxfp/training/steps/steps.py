@@ -11,7 +11,7 @@ from attrs import define, evolve
 from mlx import nn, optimizers
 
 from mlxfp.distributed import Ranks
-from mlxfp.models.layers import derived_key, random_key
+from mlxfp.models.layers import derived_key, pretrained_in, random_key
 from mlxfp.support.checks import check_callable, check_positive, check_returns, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
@@ -141,7 +141,9 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     check_masters(module.params, compute_dtype)
     if checkpoint_blocks:
         blocks_of(model)  # `blocks_of` raises an error if the model has no blocks
-    options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
+    options = Options(
+        clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards, pretrained_in(model)
+    )
     return TrainStep(module, loss, optimizer, options)
 
 
@@ -175,6 +177,11 @@ class TrainStep:
     def accumulate(self) -> int:
         """Number of batches per update."""
         return self._options.accumulate
+
+    @property
+    def pretrained(self) -> tuple[str, ...]:
+        """Names of the models on the hub with the first weights, as `org/name@commit`."""
+        return self._options.pretrained
 
     @property
     def bytes_sent(self) -> int:

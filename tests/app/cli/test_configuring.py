@@ -171,7 +171,11 @@ def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
     ("override", "message"),
     [
         ("data.cache_size=3", "there is no memory option: a run keeps its rows in memory"),
-        ("data.num_producers=2", "did you mean 'data.prefetch'"),
+        ("data.num_producers=2", "did you mean 'data.workers'"),
+        ("data.num_workers=2", "did you mean 'data.workers'"),
+        ("data.prefetch_factor=2", "did you mean 'data.prefetch'"),
+        ("data.memory_limit_gb=8", "there is no memory option: a run keeps its rows in memory"),
+        ("optimizer.type=adamw", "did you mean 'optimizer.name'"),
         ("observers.eval_strategy=epoch", "did you mean 'observers.evaluate_every'"),
         ("kaggle.name=ship", "mlxfp submit RUN --competition NAME"),
     ],

@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.config import read_document
 from mlxfp.app.config.loading import resolve_config
 from mlxfp.app.kaggle.specs.spec_files import load_spec
+from mlxfp.app.kaggle.validation.out_of_fold import score
+from mlxfp.app.reports.linear_models import LinearModel
 
 HOSTILE = 'it\'s # a {folder}: "x"'
 
@@ -20,13 +24,16 @@ def made(tmp_path_factory):
     here = tmp_path_factory.mktemp("here")
     data = here / HOSTILE
     data.mkdir()
-    rows = "".join(f"{row},{row % 2},{'mf'[row % 2]},{20 + row}\n" for row in range(36))
-    (data / "train.csv").write_text(f"Id,Survived,Sex,Age\n{rows}")
-    (data / "test.csv").write_text("Id,Sex,Age\n900,m,30\n901,f,40\n")
+    ages = [20 + row * 7 % 41 for row in range(160)]
+    rows = "".join(f"{row},{int(abs(age - 40) < 8)},{'mf'[row % 2]},{age}\n" for row, age in enumerate(ages))
+    (data / "train.csv").write_text(f"Id,Survived,Sex,Age\n{rows}")  # the middle ages: no linear model is better than a constant
+    (data / "test.csv").write_text("Id,Sex,Age\n900,m,25\n901,f,40\n")
     (data / "sample_submission.csv").write_text("Id,Survived\n900,0\n901,0\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         assert main(["new", "ship", "--data", HOSTILE]) == 0
+    config = here / "ship" / "config.yaml"
+    config.write_text(config.read_text().replace("minutes: 5.0", "minutes: 0.3"))  # for a short test
     return here / "ship", here
 
 
@@ -39,14 +46,25 @@ def test_it_runs_as_it_is_and_so_does_its_notebook(made, monkeypatch, tmp_path, 
     monkeypatch.chdir(tmp_path)  # the commands work in any folder
     assert main(["run", str(folder / "config.yaml")]) == 0
     said = capsys.readouterr()
-    assert "3 folds" in said.out
+    assert "weight" in said.out
     assert {"report.html", "submission.csv"} <= {each.name for each in (folder / "runs" / "ship").iterdir()}
     monkeypatch.chdir(folder)
     names: dict[str, object] = {}
     for cell in cells(folder):
         exec(compile(cell, "cell", "exec"), names)
     assert names["event"].submission == folder / "runs" / "ship" / "submission.csv"
-    assert capsys.readouterr().out == ""  # the run was done
+    assert [value.tolist() for value in map(np.asarray, names["predictions"].values())] == [["900", "901"], ["0", "1"]]
+
+
+def test_the_run_of_a_new_folder_beats_a_linear_model(made):
+    """The blend must learn that a middle range of a column decides, which no linear model can."""
+    folder, _ = made
+    assert main(["run", str(folder / "config.yaml")]) == 0  # continues a finished run of another test
+    plan = fp.runs.plan(fp.runs.load_config(folder / "config.yaml").config)
+    linear = score(LinearModel(plan.data, plan.folds).oof, plan.metric)
+    *_, end = fp.runs.resume(folder / "runs" / "ship")
+    assert end.score.overall > linear.overall + 0.2
+    assert "a linear model" in (folder / "runs" / "ship" / "report.html").read_text()
 
 
 def test_its_commands_work(made, capsys):
@@ -63,7 +81,7 @@ def test_the_configuration_is_explained_and_fits_its_schema(made):
     assert text.startswith("# yaml-language-server: $schema=mlxfp.schema.json\n")
     jsonschema.validate(read_document(path).values, json.loads((folder / "mlxfp.schema.json").read_text()))
     config = resolve_config(path).config
-    assert (config.data.path, config.name) == (str(here / HOSTILE), "ship")
+    assert (config.data.path, config.name, config.model.name) == (str(here / HOSTILE), "ship", "auto")
     lines = text.splitlines()
     for number, line in enumerate(lines):  # each option has a comment in front of it
         assert not line or line.lstrip().startswith("#") or line.endswith(":") or lines[number - 1].lstrip().startswith("# "), line
@@ -95,11 +113,3 @@ def test_a_target_that_cannot_be_inferred_is_asked_for_and_no_folder_is_left(tmp
     assert main(["new", str(tmp_path / "dogs"), "--data", str(tmp_path / "dogs.csv")]) == 1
     assert "dogs.csv" in capsys.readouterr().err
     assert not Path(tmp_path, "dogs").exists()
-
-
-@pytest.mark.parametrize(("columns", "length"), [(3, 64), (40, 512), (500, 512)])
-def test_rows_have_room(tmp_path, columns, length):
-    rows = [[f"c{place}" for place in range(columns)] + ["y"], *(["3"] * columns + [f"{row % 2}"] for row in range(4))]
-    (tmp_path / "wide.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
-    assert main(["new", str(tmp_path / "made"), "--data", str(tmp_path / "wide.csv"), "--target", "y"]) == 0
-    assert resolve_config(tmp_path / "made" / "config.yaml").config.text.max_length == length

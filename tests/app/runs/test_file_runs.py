@@ -105,7 +105,7 @@ def test_a_language_model_is_trained_and_exported(texts):
 def test_a_language_model_learns_the_lines_of_a_text_file(texts):
     path = texts.parent / "book.txt"
     path.write_text("\n\n".join(f"{place} times {place} is {place * place}" for place in range(300)))
-    few = ("text.vocab_size=300", "text.max_length=16")
+    few = ("text.vocab_size=300", "text.max_length=16", "text.column=said")
     *_, end = fp.runs.run(configured("language_model", path, *few, "name=book"))
     assert 1 < end.score.overall < 150
     steps = [file_work(plan_files(configured("language_model", path, *few, *limit), None)).batches for limit in ((), ("data.limit=40",))]
@@ -303,3 +303,21 @@ def test_a_run_over_files_goes_on_without_a_server_of_mlflow(pictures):
     events = list(fp.runs.run(configured("images", pictures, *changes)))
     assert any(isinstance(event, fp.runs.Noted) and "MLflow" in event.message for event in events)
     assert isinstance(events[-1], fp.runs.Ended)
+
+
+@pytest.mark.parametrize("task", ["audio", "language_model"])
+def test_workers_and_a_cache_in_files_change_no_batch(task, sounds, texts, tmp_path):
+    """Batches are equal with one thread, with workers, and with rows from the files of the cache."""
+    data = sounds if task == "audio" else texts
+    small = ("media.rate=8000", "media.seconds=0.2", "text.vocab_size=300", "text.max_length=16", "text.column=said")
+    batches = []
+    for changes in ((), ("data.prefetch=0",), ("data.workers=3",), (f"data.cache={tmp_path}/rows",), (f"data.cache={tmp_path}/rows",)):
+        made = file_work(plan_files(configured(task, data, *small, *changes), None))
+        batches.append([{name: array.tolist() for name, array in batch.items()} for batch in made.batches])
+    assert all(each == batches[0] for each in batches)
+    assert list((tmp_path / "rows").rglob("*.arrow"))
+
+
+def test_a_cache_for_pictures_is_refused(pictures):
+    with pytest.raises(fp.errors.ConfigError, match=r"data\.cache: task=images keeps no rows in files; leave out the option"):
+        plan_files(configured("images", pictures, "data.cache=rows"), None)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
+import mlxfp as fp
 from mlxfp.app.config.classes import DataConfig, ModelConfig, OptimizerConfig, RunConfig, ScheduleConfig, TextConfig, TrainingConfig
 from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -191,3 +192,22 @@ def test_numbers_that_would_exhaust_memory_are_refused_with_the_limit(option: st
     name = option.split(".")[1]
     with pytest.raises(ConfigError, match=f"{name}.*at most"):
         resolve_config(overrides=[f"{option}={10**18}"])
+
+
+def test_the_presets_differ_in_batch_size_and_in_the_preparation_of_batches():
+    """Development has short tracebacks and quick epochs; training and competition prepare batches in workers."""
+    configs = [fp.runs.load_config(preset=name).config for name in ("development", "training", "competition")]
+    values = [(config.training.size, config.data.prefetch, config.data.workers) for config in configs]
+    assert values == [(64, 0, 1), (32, 4, 2), (16, 8, 4)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.workers=2", "data.prefetch=0"], r"data\.workers: 2 workers prepare batches in advance, but data\.prefetch is 0"),
+        (["data.cache=rows"], r"data\.cache: task=competition keeps no rows in files; leave out the option"),
+    ],
+)
+def test_options_of_the_data_without_effect_are_refused(overrides, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        fp.runs.plan(fp.runs.load_config(preset="titanic", overrides=[f"output={tmp_path}", *overrides]).config)

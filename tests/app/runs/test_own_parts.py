@@ -31,6 +31,22 @@ def loss(outputs, labels):
     return fp.losses.cross_entropy(outputs, labels)
 
 
+def step(model, loss, optimizer, **options):
+    SEEN.append(sorted(options))
+    inner = fp.train_step(model, loss, optimizer, **options)
+
+    def counted(state, batch):
+        SEEN.append("step")
+        state, metrics = inner(state, batch)
+        return state, {**metrics, "twice": 2 * metrics["loss"]}
+
+    return counted
+
+
+def no_step(model, loss, optimizer, **options):
+    return None
+
+
 def watch(events):
     for event in events:
         SEEN.append(type(event).__name__)
@@ -96,6 +112,26 @@ def test_the_loss_of_ones_own_trains(named, data, tmp_path):
     assert mx.allclose(loss, fp.losses.cross_entropy(made.objective.outputs(made.model, batch), batch["labels"])[0]).item()
     assert weight.item() == len(batch["labels"])
     assert sys.modules[named].SEEN == ["loss"]
+
+
+def test_the_step_of_ones_own_trains_with_the_options_of_the_run(named, data, tmp_path):
+    """A run with own.step reaches the same weights as train_step, and logs the additional metrics."""
+    *_, plain = fp.runs.run(configured(data, "name=plain", "training.ema=0.9"))
+    *events, end = fp.runs.run(configured(data, f"own.step={named}:step", "training.ema=0.9"), code=tmp_path)
+    seen = sys.modules[named].SEEN
+    options = ["accumulate", "checkpoint_blocks", "clip_norm", "compute_dtype", "ema", "ranks", "skip_nonfinite"]
+    assert seen[0] == options
+    assert "step" in seen
+    assert end.score == plain.score
+    trained = [event.event for event in events if isinstance(event, fp.runs.Trained)]
+    metrics = [event.metrics for event in trained if isinstance(event, fp.events.EpochEnded)]
+    assert metrics
+    assert all(each["twice"] == pytest.approx(2 * each["loss"]) for each in metrics)
+
+
+def test_a_step_that_is_no_function_is_named(named, data, tmp_path):
+    with pytest.raises(fp.errors.ConfigError, match=rf"own\.step: '{named}:no_step' must return a step, .* got NoneType\. Return"):
+        list(fp.runs.run(configured(data, f"own.step={named}:no_step"), code=tmp_path))
 
 
 @pytest.mark.parametrize(

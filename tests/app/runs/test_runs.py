@@ -150,6 +150,7 @@ def test_data_that_have_changed_are_refused(tmp_path):
     write_synthetic(SPECS["titanic"], data, rows=60, test_rows=20)
     config = configured(tmp_path, f"data.path={data}", "training.epochs=1")
     events = fp.runs.run(config)
+    assert isinstance(next(events), fp.runs.Summarized)
     assert isinstance(next(events), Noted)  # synthetic files have other hashes than Kaggle's
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
@@ -394,3 +395,12 @@ def test_a_run_that_continues_multiplies_with_as_many_threads_as_before(tmp_path
         assert blas_threads() == threads
     finally:
         blas_threads(threads)
+
+
+@pytest.mark.parametrize("refused", ["text.max_length=4", "model.size=giant"])
+def test_a_run_that_is_refused_before_its_training_leaves_no_folder(tmp_path, refused):
+    """Errors about rows and models, which appear after the start of a run, remove its new folder."""
+    config = fp.runs.load_config(preset="titanic", overrides=[f"output={tmp_path}/runs", "model.name=encoder", refused]).config
+    with pytest.raises(fp.MlxfpError):
+        list(fp.runs.run(config))
+    assert not (tmp_path / "runs").exists()

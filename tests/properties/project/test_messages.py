@@ -353,7 +353,10 @@ CASES: list[Case] = [
     (
         lambda: fp.load_tokenizer("none"),
         MissingFileError,
-        "No tokenizer is at 'none'. Pass the path of a tokenizer.json file or of the folder of a model; nothing is downloaded.",
+        (
+            "No tokenizer is at 'none'. Pass the path of a tokenizer.json file or of the folder of a model, or a name on the hub, such as "
+            "google-bert/bert-base-uncased."
+        ),
     ),
     (lambda: fp.load_tokenizer(3), ArgumentTypeError, 'path must be str or PathLike, got int: 3. Pass fp.load_tokenizer("folder").'),
     (
@@ -621,7 +624,7 @@ CASES: list[Case] = [
     (
         lambda: fp.models.load("none"),
         MissingFileError,
-        "There is no config.json in 'none'. Pass an existing folder of a model; mlxfp does not download models.",
+        ("There is no config.json in 'none'. Pass the folder of a model, or a name on the hub, such as google-bert/bert-base-uncased."),
     ),
     (lambda: fp.models.lora(3), ArgumentTypeError, "model must be Module, got int: 3."),
     (lambda: fp.mix([ROWS, ROWS], [1.0]), ArgumentError, "mix needs one weight for each dataset, got 1 for 2."),

@@ -1,5 +1,6 @@
-"""MLflow, Trackio and TensorBoard: the same numbers in each, whatever happens to the run or to the tracker."""
+"""MLflow, Trackio, Weights & Biases and TensorBoard: the same numbers in each, whatever happens to the run or to the tracker."""
 
+import json
 import logging
 from itertools import islice
 from math import inf, nan
@@ -83,6 +84,52 @@ class Trackio:
         return curves
 
 
+class Wandb:
+    """A folder of offline runs."""
+
+    package, extra = "wandb", "wandb"
+
+    def __init__(self, request):
+        self.folder = request.getfixturevalue("wandb_folder")
+
+    def observer(self, name, **given):
+        return observers.log_wandb("trackers", name=name, **given)
+
+    def broken(self, folder):
+        return observers.log_wandb("a project with a /")
+
+    def runs(self, name):
+        """Return the settings and curves of each run, joined from the parts of a continued run as `wandb sync` does."""
+        from wandb.proto.wandb_internal_pb2 import Record
+
+        found = {}
+        for path in sorted(self.folder.glob("*run-*/run-*.wandb")):
+            records = [Record.FromString(data) for data in logged(path.read_bytes())]
+            run = next(record.run for record in records if record.HasField("run"))
+            if run.display_name == name:
+                settings, curves = found.setdefault(run.run_id, ({}, {}))
+                settings |= {update.key: json.loads(update.value_json) for update in run.config.update}
+                for record in records:
+                    for item in record.history.item:
+                        metric = item.key or item.nested_key[0]
+                        if metric[0] != "_":
+                            curves.setdefault(metric, []).append((record.history.step.num, json.loads(item.value_json)))
+        return list(found.values())
+
+
+def logged(data):
+    """Yield the entries of a log in the format of LevelDB, after the 7 bytes of the header."""
+    at, entry = 7, b""
+    while len(data) - at >= 7:
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        entry, at = entry + data[at + 7 : at + 7 + size], at + 7 + size
+        if kind in (1, 4):  # a whole entry, or the last part
+            yield entry
+            entry = b""
+
+
 class Tensorboard:
     """Event files, read as TensorBoard reads them."""
 
@@ -111,7 +158,7 @@ class Tensorboard:
         return [(settings, {tag: [(each.step, each.value) for each in read.Scalars(tag)] for tag in read.Tags()["scalars"]})]
 
 
-@pytest.fixture(scope="module", params=[Mlflow, Trackio, Tensorboard], ids=lambda kind: kind.package)
+@pytest.fixture(scope="module", params=[Mlflow, Trackio, Wandb, Tensorboard], ids=lambda kind: kind.package)
 def tracker(request):
     made = request.param(request)
     pytest.importorskip(made.package, reason=f"{made.package} is not installed")
@@ -196,5 +243,7 @@ def test_a_missing_package_is_named_when_the_observer_is_made(tracker, monkeypat
 def test_mistakes_are_named_when_the_observer_is_made():
     with pytest.raises(ArgumentTypeError, match="project must be a string, got project=3"):
         observers.log_trackio(3)
+    with pytest.raises(ArgumentTypeError, match="project must be a string, got project=3"):
+        observers.log_wandb(3)
     with pytest.raises(ArgumentTypeError, match="folder must be str or PathLike, got int: 3"):
         observers.log_tensorboard(3)

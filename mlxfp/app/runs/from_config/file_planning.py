@@ -32,7 +32,7 @@ def plan_files(config: RunConfig, code: Code) -> FilePlan:
         path=config.data.path,
         source=repr(config.data.path) if config.own.rows is None else config.own.rows,
         settings=unstructure(config),
-        training=training_of(config),
+        training=training_of(config, own),
         trackers=trackers_of(config),
         plots=config.observers.plots,
     )

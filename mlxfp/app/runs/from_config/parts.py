@@ -10,8 +10,8 @@ from attrs import evolve
 from mlx import nn
 from mlx.optimizers import Optimizer
 
-from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, schedules, train_step
-from mlxfp.app.config.classes import RunConfig
+from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, prefetch, schedules, train_step
+from mlxfp.app.config.classes import DataConfig, RunConfig
 from mlxfp.app.config.loading import Choices, Resolved, resolve_config
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
@@ -28,12 +28,12 @@ from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
-from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
+from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
 from mlxfp.observers import Control, Observer
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, ConfigError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
 
@@ -207,17 +207,18 @@ def run_folder(config: RunConfig) -> Path:
     return Path(config.output) / config.name
 
 
-def training_of(config: RunConfig) -> Training:
+def training_of(config: RunConfig, own: OwnParts) -> Training:
     """Return the settings for the training of networks, with functions that create the optimizer, step and observers."""
     training, watched = config.training, config.observers
     return Training(
         seed=training.seed,
         epochs=training.epochs,
         size=training.size,
-        prefetched=config.data.prefetch,
+        ahead=_ahead(config.data),
+        cache=config.data.cache,
         accumulate=training.accumulate,
         optimizer=partial(optimizer_of, config),
-        step=partial(step_of, config),
+        step=partial(step_of, config, make=own.step or train_step),
         observers=partial(observers_of, config),
         patient=watched.patience is not None,
         decided=watched.patience is not None or config.schedule.name == PLATEAU,
@@ -227,6 +228,10 @@ def training_of(config: RunConfig) -> Training:
         keep=watched.keep,
         progress=watched.progress,
     )
+
+
+def _ahead(data: DataConfig) -> Ahead | None:
+    return prefetch(data.prefetch, workers=data.workers, kind=data.kind) if data.prefetch else None
 
 
 def trackers_of(config: RunConfig) -> Trackers:
@@ -245,7 +250,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
     own, model = config.own, config.model.name
     if model is not None and ":" in model and needs_permission(model):
         yield "model.name", model
-    for part in ("model", "loss", "spec", "rows"):
+    for part in ("model", "loss", "step", "spec", "rows"):
         if getattr(own, part) is not None:
             yield f"own.{part}", getattr(own, part)
     yield from (("own.observers", name) for name in own.observers)
@@ -268,11 +273,22 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control, r
     return tuple(result)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> Any:
-    """Return the training step. With ranks, all ranks have the same batches, and each rank trains on a share of the rows."""
+def step_of(  # noqa: PLR0913
+    config: RunConfig,
+    model: nn.Module,
+    goal: Goal,
+    optimizer: Optimizer,
+    ranks: Ranks | None = None,
+    *,
+    make: Callable[..., Any] = train_step,
+) -> Any:
+    """Return the training step, made by `train_step` or a function with the same arguments.
+
+    With ranks, all ranks have the same batches, and each rank trains on a share of the rows.
+    """
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
-    return train_step(
+    step = make(
         model,
         goal.loss if ranks is None else _on_own_rows(goal.loss, ranks.world),
         optimizer,
@@ -284,6 +300,12 @@ def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimize
         ema=training.ema,
         ranks=ranks,
     )
+    if not callable(step):
+        raise ConfigError(
+            f"own.step: {config.own.step!r} must return a step, a function of a state and a batch, got {type(step).__name__}. "
+            "Return fp.train_step(model, loss, optimizer, **options), or a function that calls this step."
+        )
+    return step
 
 
 def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:

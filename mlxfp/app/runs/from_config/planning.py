@@ -130,7 +130,7 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts)
         settings=unstructure(config),
         own=own,
         models=models_of(config, own),
-        training=training_of(config),
+        training=training_of(config, own),
         trackers=trackers_of(config),
         make_folds=_folds_of(config),
         submission=result.submission,

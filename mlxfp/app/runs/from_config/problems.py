@@ -36,6 +36,14 @@ def config_problems(config: RunConfig) -> Iterator[Problem]:
     yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
 
 
+def _reading_problems(config: RunConfig) -> Iterator[Problem]:
+    """Yield options about workers and files of rows that would have no effect."""
+    if config.data.workers > 1 and not config.data.prefetch:
+        yield "data.workers", f"{config.data.workers} workers prepare batches in advance, but data.prefetch is 0; set data.prefetch=2"
+    if config.data.cache is not None and config.task not in ("audio", "language_model"):
+        yield "data.cache", f"task={config.task} keeps no rows in files; leave out the option"
+
+
 def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     data, weights, name = config.data, config.model.path, config.competition.submission
     template, tokenizer = config.text.template, config.text.tokenizer
@@ -50,6 +58,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := spec.task.unfit_metric(metric)):
         yield "competition.metric", unfit
+    yield from _reading_problems(config)
     yield from _model_problems(config)
     yield from _estimator_problems(config)
     yield from _several_problems(config)
@@ -141,6 +150,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
         "model.path": config.model.path,
         "own.model": own.model,
         "own.loss": own.loss,
+        "own.step": own.step,
         "own.observers": own.observers,
     }
     for path, value in unused.items():
@@ -170,6 +180,7 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options of a run on files."""
+    yield from _reading_problems(config)
     fits = "decoder" if config.task == "language_model" else CONVNET
     if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
         yield "data.path", f"task={config.task} needs an existing folder with the files, got {config.data.path!r}"

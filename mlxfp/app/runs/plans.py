@@ -110,7 +110,7 @@ class Plan:
     synthetic: bool = field(repr=False)  # synthetic rows in the folder of the run
     inferred: bool = field(repr=False)  # the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # files or folders of weights and of a tokenizer
-    seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit of boosted trees
+    seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit, for boosted trees and networks
 
     @property
     def rows(self) -> Dataset[Any]:

@@ -32,6 +32,8 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
+_LINEAR = 0.1  # maximum share of the time limit for the linear model of the reports
+
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, since: float | None = None) -> Iterator[Any]:
     """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
@@ -121,7 +123,8 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None) -
         if not (folder / folders.FOLDS).is_file():
             yield Summarized(folder, summarize(plan))
         yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
-        linear = LinearModel(plan.data, plan.folds)
+        limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
+        linear = LinearModel(plan.data, plan.folds, limit)
         if plan.auto or plan.seeds > 1:
             member = partial(_run_member, linear)
             events = noted_once(run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else run_seeds(plan, member))

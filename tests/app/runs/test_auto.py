@@ -17,6 +17,7 @@ from mlxfp.app.cli import main
 from mlxfp.app.kaggle import METRICS, DatasetSpec
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
+from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
@@ -262,6 +263,16 @@ def test_the_time_limit_counts_from_the_start_of_the_command(binary, monkeypatch
 
     assert left_out(0.0) == []
     assert left_out(200.0) == ["linear"]
+
+
+def test_the_linear_model_of_the_reports_ends_after_a_fold_if_all_folds_take_too_long(binary):
+    """The reports of all members share the answer, and a report that is written again has no limit."""
+    plan = fp.runs.plan(auto(binary))
+    limited = LinearModel(plan.data, plan.folds, seconds=0.0)
+    for _ in range(2):
+        with pytest.raises(fp.errors.DataError, match="All 2 folds would take longer than 0 seconds"):
+            _ = limited.oof
+    assert LinearModel(plan.data, plan.folds, seconds=1e9).oof.predictions.shape == (1, 90)
 
 
 def test_the_data_are_warned_of_once(binary, monkeypatch):

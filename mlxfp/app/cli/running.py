@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
@@ -63,6 +64,7 @@ def _run(options: Namespace) -> int:
 
     With only a folder of data, mlxfp chooses several models, trains all models on the same folds within a time limit, and blends them.
     """
+    since = monotonic()  # the imports below count for the time limit
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
@@ -72,7 +74,7 @@ def _run(options: Namespace) -> int:
     from mlxfp.app.runs import run
 
     config, ranks = loaded(options, known_names()).config, connected()
-    code = _show(run(config, code=options.code, ranks=ranks), Path(config.output) / config.name)
+    code = _show(run(config, code=options.code, ranks=ranks, since=since), Path(config.output) / config.name)
     end_well(ranks)
     return code
 

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import cached_property
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from mlxfp import Splits, select
 from mlxfp.app.kaggle.estimators.fitting import estimator
 from mlxfp.app.kaggle.validation.cross_validation import unseen
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
-from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
+from mlxfp.app.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.tasks.competition_data import CompetitionData
+from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 from mlxfp.support.progress import Progress
 
@@ -27,23 +29,38 @@ _PARTS_ROWS = 10_000
 class LinearModel:
     """Linear model on the rows and folds of a run. Training starts when the first report needs the predictions.
 
-    All member runs of model.name=auto have the same rows and folds, so their reports share one linear model.
+    All member runs of model.name=auto have the same rows and folds, so their reports share one linear model. `seconds` limits the time.
     """
 
     data: CompetitionData
     folds: Folds
+    seconds: float | None = None
 
-    @cached_property
+    @property
     def oof(self) -> OutOfFold:
         """Out-of-fold predictions: logistic regression for classes, ridge regression for values.
 
-        For more than 10,000 rows, text features are whole words only, without character n-grams. Raises `MissingExtraError` without
-        scikit-learn, and the errors of fitting, for example for unusable rows.
+        For more than 10,000 rows, text features are whole words only, without character n-grams. Raises `DataError` if the first fold shows
+        that all folds would take longer than `seconds`, `MissingExtraError` without scikit-learn, and the errors of fitting, for example
+        for unusable rows.
         """
-        folds, targets = list(self.folds), self.data.targets
+        if isinstance(self._result, DataError):
+            raise self._result
+        return self._result
+
+    @cached_property
+    def _result(self) -> OutOfFold | DataError:
+        folds, targets, began = list(self.folds), self.data.targets, monotonic()
+        predictions = list[FoldPredictions]()
         with warnings.catch_warnings(), Progress("linear model to compare with", unit="fold", total=lambda: len(folds)) as progress:
-            warnings.simplefilter("ignore")  # ignore convergence warnings, because an unconverged model is good enough as a baseline
-            predictions = [fold_predictions(fold, _predicted(self, fold, targets[fold.train])) for fold in progress.over(folds)]
+            warnings.simplefilter("ignore")  # ignores convergence warnings: an unconverged model is good enough as a baseline
+            for fold in progress.over(folds):
+                predictions.append(fold_predictions(fold, _predicted(self, fold, targets[fold.train])))
+                if self.seconds is not None and len(predictions) == 1 < len(folds) and len(folds) * (monotonic() - began) > self.seconds:
+                    return DataError(
+                        f"All {len(folds)} folds would take longer than {self.seconds:.0f} seconds, a tenth of the time limit of the run. "
+                        "To train the linear model, write the report again: mlxfp report FOLDER."
+                    )
         return out_of_fold(self.folds, targets, predictions)
 
 

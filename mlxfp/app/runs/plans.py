@@ -111,7 +111,7 @@ class Plan:
     synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder
-    seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit of boosted trees
+    seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit, for boosted trees and networks
 
     @property
     def rows(self) -> Dataset[Any]:

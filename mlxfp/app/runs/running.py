@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
+from time import monotonic
 from typing import Any
 
 from mlxfp.app.config.classes import RunConfig, check_config
@@ -31,8 +32,10 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
+_LINEAR = 0.1  # maximum share of the time limit for the linear model of the reports
 
-def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[Any]:
+
+def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, since: float | None = None) -> Iterator[Any]:
     """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
 
     The folder `output/name` receives the configuration, spec, folds, logs, checkpoints, models, out-of-fold and test predictions, metrics,
@@ -47,7 +50,8 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     must divide `training.size`. Rank 0 writes the files and yields the events. All ranks need access to the folder of the run and to the
     data. An interrupted run may continue with another number of ranks.
 
-    The run starts when the events are consumed. Raises `ConfigError` for a folder that is in use or holds another run, `DataError` for
+    The run starts when the events are consumed. `since` is the value of `time.monotonic` from which the time limit of model.name=auto
+    counts, by default the start of the run. Raises `ConfigError` for a folder that is in use or holds another run, `DataError` for
     rows that are longer than `text.max_length`, and the errors of reading the data.
 
     >>> import mlxfp as fp
@@ -64,7 +68,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     check_config(config)
     check_types((type(None), Ranks), ranks=ranks)
     if ranks is None or ranks.world.size == 1:
-        return _run(start(config, code))
+        return _run(start(config, code), since=since)
     check_ranks(config, ranks)
     if ranks.world.rank:
         return following(start(config, code), ranks)
@@ -102,15 +106,15 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     yield from _run(begun)
 
 
-def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    folder = begun.folder
+def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None) -> Iterator[RunEvent]:
+    folder, since = begun.folder, monotonic() if since is None else since
     folders.check_folder(folder, begun.settings["name"])
     new = folders.missing(folder)
     with folders.locked(folder):
         folders.claim(folder, begun.settings)
         trained = False
         try:
-            for event in _events(begun, ranks):
+            for event in _events(begun, ranks, since):
                 trained = trained or isinstance(event, FoldBegan)
                 yield event
         except MlxfpError:
@@ -119,8 +123,8 @@ def _run(begun: Start, ranks: Ranks | None = None) -> Iterator[RunEvent]:
             raise
 
 
-def _events(begun: Start, ranks: Ranks | None) -> Iterator[RunEvent]:
-    """Read the inputs, train and yield the events. The folder of the run exists and is locked."""
+def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEvent]:
+    """Read the inputs, train and yield the events. The folder of the run exists and is locked. The run began at the time `since`."""
     folder, plan = begun.folder, begun.plan()
     if isinstance(plan, FilePlan):
         yield from _reported(run_files(plan, ranks), plan, None, begun.code)
@@ -128,10 +132,11 @@ def _events(begun: Start, ranks: Ranks | None) -> Iterator[RunEvent]:
     if not (folder / folders.FOLDS).is_file():
         yield Summarized(folder, summarize(plan))
     yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
-    linear = LinearModel(plan.data, plan.folds)
+    limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
+    linear = LinearModel(plan.data, plan.folds, limit)
     if plan.auto or plan.seeds > 1:
-        run_all = run_auto if plan.auto else run_seeds
-        events = noted_once(run_all(plan, partial(_run_member, linear)))
+        member = partial(_run_member, linear)
+        events = noted_once(run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else run_seeds(plan, member))
     else:
         events = _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, begun.code):

@@ -17,6 +17,7 @@ from mlxfp.app.cli import main
 from mlxfp.app.kaggle import METRICS, DatasetSpec
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
+from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, members
@@ -84,7 +85,7 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
         *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
     ]
-    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[1] == "catboost"
+    assert names(packages=frozenset({*TABLE.packages, "catboost"}))[2] == "catboost"
     assert names(packages=frozenset({*TABLE.packages, "xgboost"}))[6] == "xgboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
@@ -222,7 +223,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     ticks = count(0, 100.0)
     monkeypatch.setattr(running, "monotonic", lambda: next(ticks))  # every event takes a hundred seconds
     assert (
-        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "11.53"])
+        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "34.5"])
         == 0
     )
     said = capsys.readouterr().out
@@ -236,6 +237,42 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     monkeypatch.setattr(running, "monotonic", time.monotonic)  # what was decided stays decided, however quick the machine is now
     assert main(["resume", str(tmp_path / "runs" / "ship")]) == 0
     assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
+
+
+def test_a_model_without_weight_in_its_first_fold_is_left_out(binary, monkeypatch):
+    """With a time limit, no further fold is trained of a model that does not help the blend. A useful model stays."""
+    useless = Member("useless", {"model": {"name": "sklearn.dummy:DummyClassifier", "arguments": {"strategy": "uniform"}}})
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR, useless))
+    clock, out, folds = 0.0, [], 0
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    for event in fp.runs.run(auto(binary, "observers.minutes=5")):
+        clock += isinstance(event, fp.runs.FoldBegan) * 20.0
+        folds += isinstance(event, fp.runs.FoldBegan) and event.folder.name == "useless"
+        out += [(event.member, event.why)] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == [("useless", "it adds nothing to the blend in its first fold")]
+    assert folds == 1
+
+
+def test_the_time_limit_counts_from_the_start_of_the_command(binary, monkeypatch):
+    """Imports and reading of the data take part of the time. The first model is trained in any case."""
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+
+    def left_out(since):
+        config = auto(binary, "observers.minutes=3", f"name=since{since:.0f}")
+        return [event.member for event in fp.runs.run(config, since=time.monotonic() - since) if isinstance(event, fp.runs.LeftOut)]
+
+    assert left_out(0.0) == []
+    assert left_out(200.0) == ["linear"]
+
+
+def test_the_linear_model_of_the_reports_ends_after_a_fold_if_all_folds_take_too_long(binary):
+    """The reports of all members share the answer, and a report that is written again has no limit."""
+    plan = fp.runs.plan(auto(binary))
+    limited = LinearModel(plan.data, plan.folds, seconds=0.0)
+    for _ in range(2):
+        with pytest.raises(fp.errors.DataError, match="All 2 folds would take longer than 0 seconds"):
+            _ = limited.oof
+    assert LinearModel(plan.data, plan.folds, seconds=1e9).oof.predictions.shape == (1, 90)
 
 
 def test_the_data_are_warned_of_once(binary, monkeypatch):
@@ -296,14 +333,14 @@ def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
     assert fp.kaggle.check_submission(end.submission, sample=data / "sample_submission.csv") == ()
 
 
-@pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
+@pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (110.0, False)])
 def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
     network = Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})
     monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
     clock, out = 0.0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)
-    for event in fp.runs.run(auto(binary, "observers.minutes=1")):
+    for event in fp.runs.run(auto(binary, "observers.minutes=2")):
         starts = isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.RunStarted)
         clock += compiling if starts and event.fold == 1 else 0.0
         out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
@@ -324,7 +361,7 @@ def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, 
     assert steps < 20  # of 100 steps; the remaining minute would end after 25 steps
 
 
-def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, monkeypatch):
+def test_imports_before_the_first_member_count_for_the_time_limit_of_the_run(binary, monkeypatch):
     clock = 0.0
 
     def imported(name):
@@ -334,8 +371,9 @@ def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, mon
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
     monkeypatch.setattr(running, "monotonic", lambda: clock)
     monkeypatch.setattr(running, "import_module", imported)
-    assert not any(isinstance(event, fp.runs.LeftOut) for event in fp.runs.run(auto(binary, "observers.minutes=1")))
+    assert not any(isinstance(event, fp.runs.LeftOut) for event in fp.runs.run(auto(binary, "observers.minutes=3")))
     assert clock == 100.0
+    assert [event.member for event in fp.runs.run(auto(binary, "observers.minutes=1", "name=short")) if isinstance(event, fp.runs.LeftOut)]
 
 
 def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):

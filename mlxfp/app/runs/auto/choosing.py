@@ -86,11 +86,7 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
         return _chosen(alone[best], best, None, parts, {})
     learn = greedy(_learned_by(spec, metric), rounds=_ROUNDS)
     blended = _stage(learn, after, every, metric)
-    adds = {}
-    for index, name in enumerate(names):
-        others = every[:index] + every[index + 1 :]
-        without = _stage(learn, after, others, metric).score.overall if blended.choice.weights[index] > 0 else blended.score.overall
-        adds[name] = (blended.score.overall - without) * (1 if metric.greater_is_better else -1)
+    adds = {name: _added(blended.choice, index, every, metric) for index, name in enumerate(names)}
     if _clearly_better(metric, alone[best], blended):
         return _chosen(alone[best], best, blended.score, parts, adds)
     return _chosen(blended, None, blended.score, parts, adds)
@@ -103,6 +99,26 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
     parts = {name: _stage(_one(index, len(every)), after, every, metric).score.overall for index, name in enumerate(oofs)}
     whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
     return _chosen(whole, None, whole.score, parts, {})
+
+
+def _added(choice: Choice, index: int, oofs: tuple[OutOfFold, ...], metric: Metric) -> float:
+    """Return the improvement of the score by one model, with fixed weights of the others. Learning weights without the model is slow."""
+    weights = choice.weights
+    if not 0 < weights[index] < sum(weights):
+        return 0.0
+    others = evolve(choice, weights=tuple(0.0 if number == index else weight for number, weight in enumerate(weights)))
+    with_model, without = (
+        score(evolve(oofs[0], predictions=np.stack([used(rows) for rows in zip(*(oof.predictions for oof in oofs), strict=True)])), metric)
+        for used in (choice, others)
+    )
+    return (with_model.overall - without.overall) * (1 if metric.greater_is_better else -1)
+
+
+def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
+    """Return True if the last model gets a weight in a blend of `predictions`, one array for each model."""
+    choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)
+    assert isinstance(choice, Choice)
+    return choice.weights[-1] > 0
 
 
 def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
@@ -150,6 +166,8 @@ def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metri
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     logarithmic = metric.errors == "logarithmic"
+    spread = np.unique(np.linspace(0, len(targets) - 1, min(len(targets), _RESAMPLED)).astype(np.int64))  # more rows hardly change weights
+    targets, predictions = targets[spread], tuple(values[spread] for values in predictions)
     combine = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
     assert isinstance(combine, Weighted)
     choice = Choice(combine.weights, logarithmic=logarithmic)

@@ -142,11 +142,11 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     words = [_named("words", "tfidf")] if facts.texts else []
     codes = [_without_texts(evolve(boosted, name="codes"))] if facts.texts else []  # `codes` is first, because its fit needs no word counts
     yield from (*codes, boosted, *words) if columns else (*words, boosted)
+    if columns and not facts.texts:
+        yield _named("linear", *_linear(classed=classed))  # second, because the fit is cheap, and linear errors differ most from trees
     if "catboost" in packages:
         catboost = _named("catboost", "catboost", scaled_rounds(_CATBOOST, rows=facts.rows, classes=facts.classes))
         yield _without_texts(catboost) if columns and facts.texts else catboost
-    if columns and not facts.texts:
-        yield _named("linear", *_linear(classed=classed))
     if lightgbm:
         yield _trees("deep", _DEEP, facts)
         yield from [_trees("shallow", _SHALLOW, facts)] if classed else ()

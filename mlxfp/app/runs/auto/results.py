@@ -110,6 +110,11 @@ def _of_test(files: list[FoldFolder]) -> Numbers:
     return mean([read_array(file / folders.FOLD_TEST) for file in files])
 
 
+def fold_answers(plan: Plan, names: Sequence[str], number: int) -> tuple[Numbers, ...]:
+    """Return the predictions of several models for the validation rows of a fold, numbered from 1."""
+    return tuple(read_array(FoldFolder(plan.folder / folders.MEMBERS / name, number) / folders.FOLD_OOF) for name in names)
+
+
 def has_members(folder: Path) -> bool:
     """Return True if a finished run has several models."""
     return "members" in read_json(folder / folders.METRICS)

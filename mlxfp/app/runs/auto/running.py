@@ -1,6 +1,6 @@
 """Runs with `model.name=auto`: train several models on the same folds within a time limit, and blend the models."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -9,34 +9,39 @@ from time import monotonic
 
 from attrs import evolve
 
-from mlxfp.app.runs.auto.choosing import choose
+from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
 from mlxfp.app.runs.auto.members import facts_of, members
 from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
-from mlxfp.app.runs.auto.results import RunMember, finish, planned, told_before
+from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told_before
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.85  # share of the time limit for training the models; the rest is for blending and the report
-_FIRST_FITS = 0.4  # maximum share of the training time for the first successful model
+_MEMBERS = 0.85  # share of the time limit until the end of the last model; the rest is for blending and the report
+_FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
+_FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful model, even if reading the data took all the time
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
+_CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
 _SLOW = "skops.io"  # module with a slow import; the import must not count as training time of the first model
 
 
-def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
+def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iterator[RunEvent]:
     """Train several models or continue their training, submit the blend, and yield the events.
 
-    Decisions that depend on elapsed time are recorded at once. The outputs depend only on the recorded decisions.
+    The time limit is for the whole run. `elapsed` is the number of seconds before this call. Decisions that depend on elapsed time are
+    recorded at once. The outputs depend only on the recorded decisions.
     """
+    began = monotonic() - elapsed
     if (yield from told_before(plan)):
         return
     record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.folds.size)))
     with suppress(ImportError):
         import_module(_SLOW)
+    end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
-        yield from _run_entry(plan, record, index, run_member)
+        yield from _run_entry(plan, record, index, end, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
         record.path.unlink()  # remove the record, so that the next run tries all models again
@@ -47,33 +52,33 @@ def run_auto(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
     yield from finish(plan, [entry.name for entry in record.kept], by, left_out)
 
 
-def _run_entry(plan: Plan, record: Record, index: int, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train a model unless the record excludes the model. The first successful model always finishes, but boosted trees may stop early."""
-    entry, minutes = record.entries[index], plan.minutes
+def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_member: RunMember) -> Iterator[RunEvent]:
+    """Train a model unless the record excludes the model. The first successful model always finishes: only boosted trees stop early."""
+    entry = record.entries[index]
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:
-        first = not any(earlier.kept for earlier in record.entries[:index])
-        remaining = None if minutes is None else _MEMBERS * 60 * minutes - record.seconds
-        if remaining is not None:
-            seconds = (_FIRST_FITS if first else _FITS) * max(remaining, 0) / len(list(plan.folds))
-            member_plan = evolve(member_plan, seconds=seconds)
-        entry = yield from _members_events(member_plan, record, entry, None if first else remaining, run_member)
+        first, remaining = not any(earlier.kept for earlier in record.entries[:index]), None
+        if end is not None and plan.minutes is not None:
+            remaining = end - monotonic()
+            seconds = max(_FIRST_FITS * remaining, _FIRST_LEAST * 60 * plan.minutes) if first else _FITS * max(remaining, 0)
+            member_plan = evolve(member_plan, seconds=seconds / len(list(plan.folds)))
+        entry = yield from _members_events(plan, member_plan, record, entry, None if first else remaining, run_member)
     if entry.kept is False:
         if member_plan.folder.exists():
             rmtree(member_plan.folder)
         yield LeftOut(plan.folder, entry.name, entry.why)
 
 
-def _members_events(
-    plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
+def _members_events(  # noqa: PLR0913, PLR0917
+    whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of a model and return its final entry. Exclude the model if its first fold exceeds its share of the time limit.
+    """Yield the events of a model and return its final entry. Exclude the model if its first fold is too slow, or useless for the blend.
 
     `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training step, such as
     the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from its first steps.
     """
-    if entry.kept is None and remaining is not None and remaining <= 0:
-        return _decided(record, entry, "no time was left")
+    if entry.kept is None and remaining is not None and remaining <= min((kept.seconds for kept in record.kept), default=0):
+        return _decided(record, entry, "no time was left")  # not even for a model as fast as the fastest model so far
     count, ready, total = len(list(plan.folds)), 0.0, None
     began, before = monotonic(), entry.seconds
     events = run_member(plan)
@@ -86,8 +91,11 @@ def _members_events(
             if isinstance(event, Trained) and isinstance(event.event, Stepped):
                 ready = ready or took
                 share = 1.0 if total is None else min(1.0, max(_LEAST, event.event.state.step / total))
-            if entry.kept is None and remaining is not None and ready + count * (took - ready) / share > remaining:
-                return _decided(record, evolve(entry, seconds=before + took), "its first fold took more than its share of the time")
+            if entry.kept is None and remaining is not None:
+                expected = ready + count * (took - ready) / share - took
+                why = _exclusion(event, expected, remaining - took, partial(_is_useful, whole, record, entry))
+                if why:
+                    return _decided(record, evolve(entry, seconds=before + took), why)
             if isinstance(event, FoldEnded):
                 entry = evolve(entry, kept=True, seconds=before + took)
                 record = record.decided(entry)
@@ -99,6 +107,25 @@ def _members_events(
     finally:
         events.close()
     return entry
+
+
+def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
+    """Return the reason to exclude a model during its first fold, or "".
+
+    `expected` is the estimate of the seconds until its last fold ends, and `remaining` the number of seconds left for all models.
+    """
+    if expected > remaining:
+        return "its first fold took more than its share of the time"
+    if isinstance(event, FoldEnded) and event.score is not None and expected > _CHEAP * remaining and not is_useful(event.fold):
+        return "it adds nothing to the blend in its first fold"
+    return ""
+
+
+def _is_useful(plan: Plan, record: Record, entry: Entry, number: int) -> bool:
+    """Return True if a blend on the validation rows of a fold gives the model a weight, next to the models so far."""
+    targets = plan.data.targets[list(plan.folds)[number - 1].valid]
+    names = [kept.name for kept in record.kept if kept.name != entry.name]
+    return adds_to_blend(plan.data.spec, plan.metric, targets, fold_answers(plan, [*names, entry.name], number))
 
 
 def _decided(record: Record, entry: Entry, why: str) -> Entry:

@@ -41,7 +41,7 @@ position:relative;max-width:62em;overflow-wrap:anywhere}
 .mlxfp .tip{text-decoration:underline dotted;cursor:help}
 .mlxfp .bar{display:inline-block;height:.7em;min-width:1px;background:var(--c0);border-radius:2px}
 .mlxfp .track{display:inline-block;width:7em;max-width:100%}
-@media (max-width:600px){.mlxfp .track{width:3.5em}}
+@media (max-width:600px){.mlxfp .track{width:3.5em}.mlxfp .t{min-width:12em}}
 """
 
 

@@ -5,10 +5,12 @@ benchmarks; a test fails until then. `python docs/make_pictures.py report` also 
 """
 
 import contextlib
+import io
 import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from math import log2
 from pathlib import Path
 from textwrap import wrap
@@ -23,6 +25,28 @@ ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
 WIDTH, MARGIN, CHART = 860, 24, 390
 PHONE = 350  # fits the narrowest screens without scrolling
+WORK = {  # names of the benchmarks in words
+    "tokens-bpe": "Tokenize a column (BPE)",
+    "tokens-wordpiece": "Tokenize a column (WordPiece)",
+    "tokens-pipeline": "Lines to packed batches",
+    "tokens-table": "Tokenize repeated texts",
+    "tokens-plain": "Tokenize a list of texts",
+    "first-epoch": "First epoch from CSV",
+    "cached-epoch": "Epoch of cached rows",
+    "memory-arrays": "Batches of arrays",
+    "memory-tokens": "Batches of tokens",
+    "memory-windows": "Windows of tokens",
+    "memory-images": "Batches of images",
+    "images": "Decode images",
+    "images-augment": "Augment images",
+    "sound": "Read and resample audio",
+    "pack": "Pack token lists",
+    "lora": "Train with LoRA",
+    "python-map": "Map a Python function",
+    "cores": "Scale to more cores",
+    "jsonl": "Read JSON lines",
+    "wide": "Read a wide CSV table",
+}
 COLORS = dict(re.findall(r"--(c\d):(#\w+)", STYLE))
 INK = """
 .ground{fill:#fff;stroke:#d4d8de}.ink,text{fill:#1b1f24;color:#1b1f24}.muted{fill:#57606a}.line{stroke:#d4d8de}.number{fill:#2460a8}
@@ -36,8 +60,8 @@ text{font:13px system-ui,sans-serif}.code{font:13px ui-monospace,Menlo,monospace
 def main() -> None:
     """Write the pictures. The argument `report` adds the picture of a report."""
     PICTURES.mkdir(exist_ok=True)
-    (PICTURES / "explain.svg").write_text(explain_picture(landing_facts()), "utf-8")
-    (PICTURES / "benchmarks.svg").write_text(benchmarks_picture((ROOT / "benchmarks/README.md").read_text("utf-8")), "utf-8")
+    for name, picture in pictures().items():
+        (PICTURES / f"{name}.svg").write_text(picture, "utf-8")
     if sys.argv[1:] == ["report"]:
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder, "passengers")
@@ -49,50 +73,68 @@ def main() -> None:
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")
 
 
+def pictures() -> dict[str, str]:
+    """Return the pictures of the landing page by name, each in a wide form and in a narrow form for phones."""
+    facts, benchmarks = landing_facts(), (ROOT / "benchmarks/README.md").read_text("utf-8")
+    return {
+        f"{name}{suffix}": draw(width)
+        for suffix, width in (("", WIDTH), ("-narrow", PHONE))
+        for name, draw in (("explain", partial(explain_picture, facts)), ("benchmarks", partial(benchmarks_picture, benchmarks)))
+    }
+
+
 def landing_facts() -> list[PartFacts]:
-    """Return the output of `explain` for the pipeline on docs/index.md. Runs the first two code blocks of the page in an empty folder."""
+    """Return the output of `explain` for the pipeline on docs/index.md. Runs the first Python block of the page."""
     text = Path(__file__).with_name("index.md").read_text("utf-8")
-    hidden, shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[0]
     names: dict[str, fp.Dataset[object]] = {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        exec(hidden + shown, names)  # noqa: S102  # the code of our own page
-        return list(part_facts(names["batches"]))
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(shown, names)  # noqa: S102  # the code of our own page
+    return list(part_facts(names["batches"]))
 
 
-def explain_picture(parts: Iterable[PartFacts]) -> str:
+def explain_picture(parts: Iterable[PartFacts], width: int) -> str:
     """Draw the output of `explain`: for each part, the name and a description of the output."""
-    drawn, y = [], MARGIN
+    margin = MARGIN if width > PHONE else MARGIN // 2
+    drawn, y, room = [], margin, width - 2 * margin - 16
     above = None
     for part in parts:
         about = re.sub(r"; (encoded|not) by .*", "", part.about(above))  # depends on the installed packages
         above = part.schema
-        lines = [*(("code bold", line) for line in wrap(part.part, 98)), *(("muted small", line) for line in wrap(about, 128))]
+        lines = [
+            *(("code bold", line) for line in wrap(part.part, int(room / 8.1))),
+            *(("muted small", line) for line in wrap(about, int(room / 6.2))),
+        ]
         height = 8 + 18 * len(lines)
-        drawn.append(element("rect", x=MARGIN, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))
-        drawn += [_text(line, MARGIN + 16, y + 17 + 18 * index, kind) for index, (kind, line) in enumerate(lines)]
+        drawn.append(element("rect", x=margin, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))
+        drawn += [_text(line, margin + 16, y + 17 + 18 * index, kind) for index, (kind, line) in enumerate(lines)]
         y += height + 8
-    return _picture("What explain says of a pipeline", y + MARGIN - 8, drawn)
+    return _picture("What explain says of a pipeline", y + margin - 8, drawn, width=width)
 
 
-def benchmarks_picture(page: str) -> str:
-    """Draw the speed of mlxfp relative to other libraries, from the table on the page."""
+def benchmarks_picture(page: str, width: int) -> str:
+    """Draw the speed of mlxfp relative to other libraries, from the table on the page. `WORK` has a name for each benchmark."""
     ratios = speeds(page)
-    y, left, top, least = MARGIN + 28, 172, max(ratios.values()), min(1.0, *ratios.values())
-    scale = (PHONE - left - 56) / log2(top / least)
+    narrow = width == PHONE
+    y, left, top, least = MARGIN + 28, 178 if narrow else 430, max(ratios.values()), min(1.0, *ratios.values())
+    scale = (width - left - 56) / log2(top / least)
     one = left - log2(least) * scale
     drawn = [_text("times as fast as the other library (logarithmic)", MARGIN / 2, MARGIN, "muted small")]
     for (work, peer), ratio in ratios.items():
-        lines = wrap(peer, 24)
-        drawn.append(_text(work, MARGIN / 2, y, "bold"))
-        drawn += [_text(line, MARGIN / 2, y + 15 * index, "muted small") for index, line in enumerate(lines, 1)]
+        lines = [*(("bold", line) for line in wrap(WORK[work], 24)), *(("muted small", line) for line in wrap(f"against {peer}", 27))]
+        if not narrow:
+            lines = [("bold", WORK[work])]
+            drawn.append(_text(f"against {peer}", 250, y, "muted small"))
+        drawn += [_text(line, MARGIN / 2, y + 15 * index, kind) for index, (kind, line) in enumerate(lines)]
         end = one + log2(ratio) * scale
-        bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y - 8, "height": 18, "rx": 2}
+        middle = y if narrow else y - 5  # in the narrow picture, a bar is beside two lines of text
+        bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": middle - 8, "height": 18, "rx": 2}
         drawn.append(element("rect", **bar, fill=COLORS["c0" if ratio >= 1 else "c1"]))
-        drawn.append(_text(f"{ratio:.3g}", max(one, end) + 6, y + 6, "bold"))
-        y += 25 + 15 * len(lines)
+        drawn.append(_text(f"{ratio:.3g}", max(one, end) + 6, middle + 6, "bold"))
+        y += 10 + 15 * len(lines)
     drawn.append(element("path", d=f"M{one:.1f} {MARGIN + 10}V{y - 14}", class_="line"))
     drawn.append(_text("1: as fast", one, y, "muted small", text_anchor="middle"))
-    return _picture("The speed of mlxfp as a multiple of that of other libraries", y + MARGIN // 2, drawn, width=PHONE)
+    return _picture("The speed of mlxfp as a multiple of that of other libraries", y + MARGIN // 2, drawn, width=width)
 
 
 def speeds(page: str) -> dict[tuple[str, str], float]:
@@ -116,7 +158,7 @@ def report_picture(page: str) -> str:
     drawn.append(_text(big.text or "", MARGIN, MARGIN + 90, "big number"))
     drawn.append(_text((big.tail or "").strip() or _plain(rest), MARGIN + 135, MARGIN + 90, "ink"))
     y = MARGIN + 122
-    for index, row in enumerate(score.find("table").iter("tr")):
+    for index, row in enumerate(score.find(".//table").iter("tr")):
         for column, cell in enumerate(row):
             x, anchor = (MARGIN, "start") if not column else (170 + 170 * column, "end")
             drawn.append(_text(_plain(cell), x, y, "bold small" if not index else "", text_anchor=anchor))

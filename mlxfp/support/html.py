@@ -10,9 +10,8 @@ from html import escape
 
 # Control characters and surrogates are not allowed in HTML or UTF-8, and bidirectional controls would reorder text and numbers.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_CARDS = 3  # maximum number of columns of a plain table on phones; wider tables show one card per row
-_WORD, _HEADING = 16, 6  # maximum length of unbroken words in the first cell of a row (often a name) and in headings
-_OTHER_WORD = 10  # maximum length of unbroken words and numbers in other cells of cards
+_WORD = 60  # maximum length of words that are never broken, such as names of classes
+_TEXT = 40  # minimum length of texts with a minimum width
 
 # Colours are inherited from the page or half transparent, so that light and dark notebooks work regardless of the system theme.
 STYLE = """
@@ -22,10 +21,11 @@ STYLE = """
 .mlxfp table{border-collapse:collapse;margin:.4em 0;max-width:100%;font-size:13px;color:inherit}
 .mlxfp th,.mlxfp td{text-align:left;vertical-align:top;padding:.25em .6em;border:0;border-bottom:1px solid var(--line);
 overflow-wrap:anywhere;unicode-bidi:isolate;background:none;white-space:pre-wrap}
-.mlxfp th{font-weight:600;overflow-wrap:break-word}
+.mlxfp th{font-weight:600}
 .mlxfp .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
-.mlxfp th.n{white-space:pre-wrap;overflow-wrap:anywhere}
-.mlxfp .w,.mlxfp th.n.w{overflow-wrap:normal}
+.mlxfp th.n{white-space:pre-wrap}
+.mlxfp .w{overflow-wrap:normal}
+.mlxfp .t{min-width:18em}
 .mlxfp .muted{opacity:.75}
 .mlxfp .scroll{overflow-x:auto;max-width:100%}
 .mlxfp code{font:12.5px ui-monospace,monospace;overflow-wrap:anywhere;background:none;color:inherit}
@@ -41,14 +41,7 @@ position:relative;max-width:62em;overflow-wrap:anywhere}
 .mlxfp .tip{text-decoration:underline dotted;cursor:help}
 .mlxfp .bar{display:inline-block;height:.7em;min-width:1px;background:var(--c0);border-radius:2px}
 .mlxfp .track{display:inline-block;width:7em;max-width:100%}
-@media (min-width:601px){.mlxfp .scroll td{overflow-wrap:break-word}}
-@media (max-width:600px){
-.mlxfp table.cards thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-.mlxfp table.cards,.mlxfp table.cards tbody,.mlxfp table.cards tr,.mlxfp table.cards td{display:block;width:100%}
-.mlxfp table.cards tr{border:1px solid var(--line);border-radius:6px;margin:0 0 .6em;padding:.2em 0}
-.mlxfp table.cards td{display:flex;gap:.8em;border:0;text-align:left;padding:.15em .6em;white-space:pre-wrap}
-.mlxfp table.cards td::before{content:attr(data-label);flex:0 0 35%;opacity:.75}
-}
+@media (max-width:600px){.mlxfp .track{width:3.5em}.mlxfp .t{min-width:12em}}
 """
 
 
@@ -87,27 +80,28 @@ def clip(value: object, size: int) -> str:
     return text if len(text) <= size else f"{text[:size]}… ({len(text):,} characters)"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool = False) -> Html:
-    """Return a table with right-aligned numbers.
-
-    On phones, tables with more than three columns or with `cards=True` show one card per row.
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
+    """Return a table with right-aligned numbers. A table wider than the page scrolls sideways, and no word of a name is broken.
 
     >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
     (1, 1)
     """
-    kind = "cards" if cards or len(head) > _CARDS else None
-    words = [_WORD, *[_OTHER_WORD if kind else 0] * len(head)]
     numeric, lines = [False] * len(head), []
     for row in rows:
         numeric = [is_numeric or isinstance(cell, int | float) for is_numeric, cell in zip(numeric, row, strict=True)]
-        lines.append(element("tr", *(_cell(name, cell, word=word) for name, cell, word in zip(head, row, words, strict=False))))
+        lines.append(element("tr", *map(_cell, row)))
     titles = (
-        element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
+        element("th", name, scope="col", class_=_classes(n=right, w=_fits(name)))
         if name
         else element("td")  # a table heading must not be empty
         for name, right in zip(head, numeric, strict=True)
     )
-    return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
+    return scrolled(element("table", element("thead", element("tr", *titles)), element("tbody", *lines)))
+
+
+def scrolled(content: Html) -> Html:
+    """Return content that scrolls sideways if the content is wider than the page, also with the keyboard."""
+    return element("div", content, class_="scroll", tabindex=0)
 
 
 def share_bar(share: float) -> Html:
@@ -134,14 +128,15 @@ def number(value: float) -> str:
     return f"{value:.4f}" if 0.001 <= size < 1000 else f"{value:,.{int(size < 10_000)}f}" if 1000 <= size < 1e12 else f"{value:.4g}"
 
 
-def _cell(name: str, value: object, *, word: int) -> Html:
+def _cell(value: object) -> Html:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return element("td", number(value), class_="n", data_label=name)
-    return element("td", value, data_label=name, class_=_classes(w=not isinstance(value, Html) and _fits(value, word)))
+        return element("td", number(value), class_="n")
+    plain = not isinstance(value, Html)
+    return element("td", value, class_=_classes(w=plain and _fits(value), t=plain and len(str(value)) > _TEXT))
 
 
-def _fits(value: object, size: int) -> bool:
-    return all(len(word) <= size for word in str(value).split())
+def _fits(value: object) -> bool:
+    return all(len(word) <= _WORD for word in str(value).split())
 
 
 def _classes(**used: bool) -> str | None:

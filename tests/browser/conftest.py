@@ -12,7 +12,7 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 SCREENS = Path(__file__).parents[2] / "build/screens"
 # What goes over the right edge of the page where nothing scrolls or cuts it; a picture cuts its own.
 OVER = """() => [...document.querySelectorAll("main *, .md-header *, .md-footer *")].filter(each => {
-  if (each.closest("svg *, .cards thead, [hidden]")) return false;
+  if (each.closest("svg *, [hidden]")) return false;
   if (!each.checkVisibility({opacityProperty: true, visibilityProperty: true})) return false;
   for (let up = each.parentElement; up && up !== document.body; up = up.parentElement)
     if (["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(up).overflowX)) return false;

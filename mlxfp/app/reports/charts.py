@@ -19,6 +19,7 @@ _CURVES = 100  # maximum curves of a chart; later curves are left out
 _DOTS = 1000  # maximum points of a scatter plot
 _MARKED = 20  # curves with at most 20 points also show dots
 _ASIDE = 18  # total width of the dots of several curves, which stand side by side so that equal values do not overlap
+_MARGIN = 0.08  # share of the y range above and below dots
 _COLORS = 8
 _LEAST = 1e-290  # smallest axis range without numerical underflow
 _LABEL = 40  # maximum characters of an axis label
@@ -40,8 +41,12 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
     if not every:
         return element("p", f"{title}: no finite values were logged.", class_="muted")
     axes = _Axes.around(every)
-    if not joined:  # widen the x axis for the dots, which are shifted sideways
-        axes.low_x, axes.high_x = axes.low_x - 0.5, axes.high_x + 0.5
+    ticks = None
+    if not joined:  # leaves room for the shifted dots, above the labels of the axis
+        margin = (axes.high_y - axes.low_y) * _MARGIN
+        axes.low_x, axes.high_x, axes.low_y, axes.high_y = axes.low_x - 0.5, axes.high_x + 0.5, axes.low_y - margin, axes.high_y + margin
+        every_x = sorted({a for a, _ in every})
+        ticks = every_x if len(every_x) <= _MARKED else None
     lines = []
     for index, points in enumerate(thin.values()):
         if joined:
@@ -55,7 +60,7 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
         for index, name in enumerate(thin)
         if len(thin) > 1
     ]
-    return _figure(title, axes, lines, x, y, *([element("div", *legend, class_="legend")] if legend else []))
+    return _figure(title, axes, lines, x, y, *([element("div", *legend, class_="legend")] if legend else []), ticks=ticks)
 
 
 def scatter(  # noqa: PLR0913
@@ -138,9 +143,11 @@ def _apart(low: float, high: float) -> tuple[float, float]:
     return (low, high) if high - low > max(_LEAST, 1e-12 * max(abs(low), abs(high))) else (low - margin, high + margin)
 
 
-def _figure(title: str, axes: _Axes, marks: Sequence[Html], x: str, y: str, *more: Html) -> Html:
+def _figure(  # noqa: PLR0913
+    title: str, axes: _Axes, marks: Sequence[Html], x: str, y: str, *more: Html, ticks: Sequence[float] | None = None
+) -> Html:
     grid = []
-    for value in _ticks(axes.low_x, axes.high_x, least=float(axes.whole)):
+    for value in _ticks(axes.low_x, axes.high_x, least=float(axes.whole)) if ticks is None else ticks:
         position = axes.x(value)
         grid.append(element("text", _short(value), x=position, y=_HEIGHT - _BOTTOM + 14, text_anchor="middle"))
     for value in _ticks(axes.low_y, axes.high_y):

@@ -19,7 +19,7 @@ from mlxfp.app.reports.writing import page
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_text
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError
-from mlxfp.support.html import Html, clip, element, number, table
+from mlxfp.support.html import clip, element, number, table
 from mlxfp.support.structuring import flatten
 from mlxfp.support.terminal import one_line
 
@@ -139,16 +139,11 @@ def comparison_page(comparison: RunComparison) -> str:
     metrics = ", ".join(dict.fromkeys(result.metric for result in comparison.scores if result is not None))
     return page(
         f"Comparison of {len(names)} runs",
-        section("Scores", element("p", metrics, class_="muted"), _scrolled(table(["", *names], scores))),
+        section("Scores", element("p", metrics, class_="muted"), table(["", *names], scores)),
         *([] if comparison.blend is None else [section("A blend", element("p", f"{_BLEND}: {comparison.blend}"))]),
-        section("Options that differ", _scrolled(table(["option", *names], options, cards=True)) if options else element("p", "None.")),
+        section("Options that differ", table(["option", *names], options) if options else element("p", "None.")),
         *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], comparison.pairs, strict=True)),
     )
-
-
-def _scrolled(shown: Html) -> Html:
-    """Return a table that scrolls sideways. A comparison has a column per run and can exceed the page width."""
-    return element("div", shown, class_="scroll", tabindex=0)
 
 
 def _short(runs: Sequence[str]) -> list[str]:

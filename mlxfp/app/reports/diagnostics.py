@@ -23,7 +23,7 @@ class Bin:
 
 @frozen
 class Mistake:
-    """Wrongly predicted row: index, id, truth, prediction, and the size of the error."""
+    """Wrongly predicted row: index, id, truth, prediction, and the probability of the wrong class or the size of the error."""
 
     row: int
     id: str
@@ -70,7 +70,8 @@ def class_counts(scored: Scored) -> dict[str, int]:
 
 def mistakes(scored: Scored, count: int) -> list[Mistake]:
     """Return the worst mistakes, largest error first: wrong classes with the highest confidence, or values with the largest distance."""
-    sizes, names = row_losses(scored), scored.spec.classes
+    names = scored.spec.classes
+    sizes = scored.chances[np.arange(len(scored.labels)), scored.labels.astype(np.int64)] if scored.single else row_losses(scored)
     rows = np.flatnonzero(scored.known)
     order = np.argsort(-sizes, kind="stable")
     if scored.single:

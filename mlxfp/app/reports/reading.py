@@ -14,6 +14,7 @@ from mlxfp import pipe, select, select_columns, to_table, tokenize
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.app.kaggle.validation.cross_validation import Predict
 from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers, labels_of
@@ -30,6 +31,7 @@ _COUNTED = 20_000  # maximum number of rows for counting tokens; counting takes 
 
 
 LinearOf = Callable[[Path], LinearModel | None]  # function from a run folder to the linear baseline of the run
+ModelOf = Callable[[int], Predict]  # function from the index of a fold to the model of the fold
 
 
 @frozen(eq=False)
@@ -96,6 +98,7 @@ class FinishedRun:
     scored: Scored | None = None
     linear: LinearModel | None = None  # baseline model; None if the rows cannot be read
     missing: str = ""  # reason for unreadable rows
+    model_of: ModelOf | None = None  # None for a blend, which has no models
 
     @property
     def blended(self) -> bool:

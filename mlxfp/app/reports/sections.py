@@ -1,6 +1,6 @@
 """Sections of a report. Each function turns a run into HTML."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -9,17 +9,20 @@ from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.reports.baselines import baseline_scores
 from mlxfp.app.reports.charts import histogram, line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
+from mlxfp.app.reports.importance import BY_NETWORKS, PREDICTED, permutation_importance
 from mlxfp.app.reports.reading import FinishedRun, Scored
-from mlxfp.app.run_folders.folders import BLENDED
+from mlxfp.app.run_folders.folders import BLENDED, MEMBERS
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.observers import log_panels, read_log
-from mlxfp.support.html import Html, clip, element, joined, number, share_bar, table
+from mlxfp.support.errors import MlxfpError
+from mlxfp.support.html import Html, clip, element, joined, number, scrolled, share_bar, table
 from mlxfp.support.structuring import flatten
 
 _MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of a text
 _MATRIX, _PAIRS = 12, 20  # maximum number of classes of a confusion matrix; with more classes, number of listed class pairs
 _CLASSES, _NAME = 50, 60  # maximum number of classes in the balance table, and maximum number of characters of a name
 _CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum numbers of charts, of warnings and of hashes
+_COLUMNS = 20  # maximum number of columns in the table of importances
 _OPTION = 200  # maximum number of characters of a configuration value
 
 
@@ -46,7 +49,11 @@ def scores(run: FinishedRun) -> Html:
     notes = [
         element("p", f"{name}: {clip(result, _OPTION)}", class_="muted") for name, result in results.items() if isinstance(result, str)
     ]
-    big = element("p", element("strong", number(run_score.overall), class_="big"), f" {metric} out of fold{direction}")
+    big = element(
+        "p",
+        element("strong", number(run_score.overall), class_="big"),
+        f" {metric} out of fold on {int(run.scored.known.sum()):,} rows{direction}",
+    )
     threshold = numbers.get("threshold")
     tuned = (
         ""
@@ -67,8 +74,19 @@ def scores(run: FinishedRun) -> Html:
         *notes,
         *(element("p", text) for text in (tuned, less) if text),
         element("p", "The constant and the linear model are fitted to the training rows of the same folds.", class_="muted"),
-        line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric, joined=False),
+        line_chart(
+            f"{metric} in each fold of {_range([len(fold.valid) for fold in run.scored.oof.folds])} rows",
+            per_fold,
+            x="fold",
+            y=metric,
+            joined=False,
+        ),
     )
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def members(run: FinishedRun) -> Html:
@@ -76,8 +94,12 @@ def members(run: FinishedRun) -> Html:
     values = run.metrics.get("members")
     if values is None:
         return Html()
-    rows = [(name, member["oof"], member["weight"], "" if member["adds"] is None else member["adds"]) for name, member in values.items()]
-    out = [(clip(name, _NAME), clip(why, _OPTION)) for name, why in run.metrics["left_out"].items()]
+    about = {name: f"{name}: {text}" for name, text in run.metrics.get("about", {}).items()}
+    rows = [
+        (about.get(name, name), member["oof"], member["weight"], "" if member["adds"] is None else member["adds"])
+        for name, member in values.items()
+    ]
+    out = [(about.get(name, clip(name, _NAME)), clip(why, _OPTION)) for name, why in run.metrics["left_out"].items()]
     single = run.metrics["single"]
     text = (
         f"The blend ({number(run.metrics['blend'])}) is not better than {single}, so the submission uses only {single}."
@@ -88,12 +110,37 @@ def members(run: FinishedRun) -> Html:
         "Members",
         element(
             "p",
-            "Scores are out of fold, on the same folds. 'adds' is the improvement of the blend's score by the member.",
+            "Scores are out of fold, on the same folds. 'adds' is the improvement of the blend's score by the member. In a blend of three "
+            "or more members, a member that makes the score worse has the weight 0.",
             class_="muted",
         ),
-        table(["", run.metrics["metric"], "weight", "adds"], rows),
+        table(["member", run.metrics["metric"], "weight", "adds"], rows),
         element("p", text) if text else "",
         table(["left out", "why"], out) if out else "",
+    )
+
+
+def importance(run: FinishedRun) -> Html:
+    """Return the importance of the columns. Members of a run have no such section, because the run has one."""
+    if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
+        return Html()
+    title = "Importance of columns"
+    try:
+        result = permutation_importance(run.scored, run.linear.data.rows, run.model_of, BY_NETWORKS if run.logs else PREDICTED)
+    except (MlxfpError, OSError, ValueError) as error:  # missing importances must not fail the report of a finished run
+        return section(title, element("p", f"The importance was not computed: {clip(error, _OPTION)}", class_="muted"))
+    about = (
+        f"Loss of {run.metrics['metric']} after the values of a column are shuffled: mean and standard deviation of {result.shuffles} "
+        f"shuffles of {result.rows:,} out-of-fold rows. Columns with the same information share their importance."
+    )
+    top, largest = result.columns[:_COLUMNS], max(result.columns[0].mean, 1e-300)
+    rows = [(clip(value.column, _NAME), value.mean, value.sd, share_bar(value.mean / largest)) for value in top]
+    more = f"{len(result.columns) - len(top):,} less important columns are not listed." if len(result.columns) > len(top) else ""
+    return section(
+        title,
+        element("p", about, class_="muted"),
+        table(["column", "loss", "standard deviation", "share"], rows),
+        element("p", more) if more else "",
     )
 
 
@@ -116,6 +163,9 @@ def curves(run: FinishedRun) -> Html:
             if title != "steps per second":  # timing differs between equal runs, but their reports must be equal
                 for curve, points in lines.items():
                     drawn.setdefault(title, {})[f"{name} {curve}"] = points
+    rates = list(drawn.get("learning rate", {}).values())
+    if len(rates) > 1 and all(points == rates[0] for points in rates):
+        drawn["learning rate"] = {"all folds": rates[0]}
     charts = [line_chart(title, lines, x="step", y=title) for title, lines in drawn.items()]
     return section("Learning curves", element("div", *charts[:_CHARTS], class_="charts")) if charts else Html()
 
@@ -144,7 +194,7 @@ def predictions(run: FinishedRun) -> Html:
 
 def _confused(scored: Scored) -> Iterable[object]:
     counts, names = confusion(scored), [clip(name, _NAME) for name in scored.spec.classes]
-    yield element("p", "Number of rows by true class and predicted class, out of fold.", class_="muted")
+    yield element("p", f"Number of rows by true class and predicted class, out of fold, {len(scored.targets):,} in total.", class_="muted")
     if len(names) > _MATRIX:
         wrong = sorted(
             ((pair, count) for pair, count in counts.items() if pair[0] != pair[1]), key=lambda pair_and_count: -pair_and_count[1]
@@ -153,22 +203,26 @@ def _confused(scored: Scored) -> Iterable[object]:
             ["class", "predicted", "rows"], [(names[truth], names[predicted], count) for (truth, predicted), count in wrong[:_PAIRS]]
         )
         return
-    totals = [max(1, sum(count for (truth, _), count in counts.items() if truth == index)) for index in range(len(names))]
+    totals = [sum(count for (truth, _), count in counts.items() if truth == index) for index in range(len(names))]
     head = element(
-        "tr", element("th", "class ↓ predicted →", scope="col"), *(element("th", name, scope="col", class_="n") for name in names)
+        "tr",
+        element("th", "class ↓ predicted →", scope="col"),
+        *(element("th", name, scope="col", class_="n w") for name in names),
+        element("th", "rows", scope="col", class_="n"),
     )
     lines = [
         element(
             "tr",
-            element("th", name, scope="row"),
+            element("th", name, scope="row", class_="w"),
             *(
-                element("td", f"{counts.get((a, b), 0):,}", class_="n", style=_heat(int(a != b), counts.get((a, b), 0) / totals[a]))
+                element("td", f"{counts.get((a, b), 0):,}", class_="n", style=_heat(int(a != b), counts.get((a, b), 0) / max(1, totals[a])))
                 for b in range(len(names))
             ),
+            element("td", f"{totals[a]:,}", class_="n muted"),
         )
         for a, name in enumerate(names)
     ]
-    yield element("div", element("table", element("thead", head), element("tbody", *lines)), class_="scroll", tabindex=0)
+    yield scrolled(element("table", element("thead", head), element("tbody", *lines)))
 
 
 def _heat(color: int, share: float) -> str:
@@ -198,7 +252,9 @@ def _residuals(scored: Scored) -> Iterable[object]:
     ):
         yield element(
             "div",
-            scatter(f"{clip(name, _NAME)}: predictions by target", truth, guess, x="target", y="prediction", diagonal=True),
+            scatter(
+                f"{clip(name, _NAME)}: predictions by target, {len(truth):,} rows", truth, guess, x="target", y="prediction", diagonal=True
+            ),
             histogram(f"{clip(name, _NAME)}: prediction minus target", guess - truth, x="residual"),
             class_="charts",
         )
@@ -214,8 +270,14 @@ def worst(run: FinishedRun) -> Html:
         (clip(mistake.id, _NAME), clip(mistake.truth, _NAME), clip(mistake.prediction, _NAME), clip(text, _TEXT))
         for mistake, text in zip(errors, texts, strict=True)
     ]
-    title = "Most confident mistakes" if run.scored.single else "Largest errors"
-    return section(title, table(["row", "truth", "prediction", "text"], rows) if rows else element("p", "All predictions are right."))
+    if not rows:
+        return section("Most confident mistakes", element("p", "All predictions are right."))
+    head, total = ["row", "truth", "prediction", "text"], len(run.scored.targets)
+    if not run.scored.single:
+        return section("Largest errors", element("p", f"{len(rows)} of {total:,} rows.", class_="muted"), table(head, rows))
+    wrong = int((run.scored.labels != run.scored.targets).sum())
+    text = f"{len(rows)} of {wrong:,} wrong predictions of {total:,} rows, sorted by the probability of the predicted class."
+    return section("Most confident mistakes", element("p", text, class_="muted"), table(head, rows))
 
 
 def lengths(run: FinishedRun) -> Html:
@@ -260,11 +322,11 @@ def configuration(run: FinishedRun) -> Html:
     return section(
         "Configuration",
         element("p", f"{len(changed)} options differ from {base}.", class_="muted"),
-        table(["option", "value", base], changed, cards=True) if changed else "",
+        table(["option", "value", base], changed) if changed else "",
         element(
             "details",
             element("summary", f"{len(same)} options as in {base}"),
-            table(["option", "value"], [row[:2] for row in same], cards=True),
+            table(["option", "value"], [row[:2] for row in same]),
         ),
     )
 

@@ -3,8 +3,10 @@
 from os import PathLike, fspath
 from pathlib import Path
 
+from attrs import evolve
+
 from mlxfp.app.reports import sections
-from mlxfp.app.reports.reading import FinishedRun, LinearOf, is_blend, read_blend, read_run
+from mlxfp.app.reports.reading import FinishedRun, LinearOf, ModelOf, is_blend, read_blend, read_run
 from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.run_folders.folders import REPORT
 from mlxfp.support.html import STYLE, Html, element
@@ -35,21 +37,21 @@ svg .grid{stroke:var(--line)}
 """
 
 
-def write(run: str | PathLike[str], linear_of: LinearOf, *, out: str | PathLike[str] | None = None) -> Path:
+def write(run: str | PathLike[str], linear_of: LinearOf, model_of: ModelOf, *, out: str | PathLike[str] | None = None) -> Path:
     """Write the report of a finished run or blend. Return the path, by default `report.html` in the run folder.
 
-    The report is computed from the files and the data rows of the run.
+    The report is computed from the files, the data rows and the models of the run. `model_of` is the function of `fold_models`.
     """
-    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of)
+    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of, model_of)
 
 
-def write_at_the_end(folder: Path, linear_of: LinearOf, *, code: str | PathLike[str] | None) -> str:
+def write_at_the_end(folder: Path, linear_of: LinearOf, model_of: ModelOf | None, *, code: str | PathLike[str] | None) -> str:
     """Write the report of a completed run. Return a message for the user, or "" on success. A failed report must not fail the run.
 
     `code` is the folder of user modules, for the command in the message.
     """
     try:
-        _write(folder, folder / REPORT, linear_of)
+        _write(folder, folder / REPORT, linear_of, model_of)
     except Exception as error:  # noqa: BLE001  # the run is complete, so no error may end it
         option = "" if code is None else f" --code {fspath(code)}"
         message = f"The report was not written: {type(error).__name__}: {error}"
@@ -57,9 +59,9 @@ def write_at_the_end(folder: Path, linear_of: LinearOf, *, code: str | PathLike[
     return ""
 
 
-def _write(run: Path, path: Path, linear_of: LinearOf) -> Path:
+def _write(run: Path, path: Path, linear_of: LinearOf, model_of: ModelOf | None) -> Path:
     read = read_blend if is_blend(run) else read_run
-    write_text(path, report_page(read(run, linear_of)))
+    write_text(path, report_page(evolve(read(run, linear_of), model_of=model_of)))
     return path
 
 
@@ -70,7 +72,7 @@ def report_page(run: FinishedRun) -> str:
         (sections.scores, sections.blended, sections.cautions, *results)  # a blend has no models, which all other sections need
         if run.blended
         else (
-            *(sections.scores, sections.members, sections.cautions, sections.curves, *results),
+            *(sections.scores, sections.members, sections.cautions, sections.importance, sections.curves, *results),
             *(sections.lengths, sections.configuration, sections.environment),
         )
     )

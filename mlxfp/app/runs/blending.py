@@ -90,7 +90,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
         if (filled := make_submission(first.data, predictions)) is not None:
             submission = folder / first.submission
             filled.write(submission)
-    if first.plots and (trouble := write_at_the_end(folder, lambda _: LinearModel(first.data, first.folds), code=code)):
+    if first.plots and (trouble := write_at_the_end(folder, lambda _: LinearModel(first.data, first.folds), None, code=code)):
         warnings.warn(trouble, RuntimeWarning, stacklevel=2)
     return Blended(total, parts, submission)
 

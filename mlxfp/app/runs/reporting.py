@@ -9,6 +9,7 @@ from mlxfp.app.reports.comparing import RunComparison, compare_runs, write_compa
 from mlxfp.app.reports.event_logs import is_log, write_logs
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write
+from mlxfp.app.runs.auto.results import fold_models
 from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.support.checks import check_types, explain_call
@@ -20,9 +21,9 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     """Write a report as one HTML file and return the path. The file has bounded size, loads no other files and is deterministic.
 
     *One finished run or blend*, by default to `report.html` in the folder: the score and the scores of a constant and of a linear model on
-    the same folds, learning curves, confusion and calibration or residuals, the worst mistakes with texts, lengths, warnings,
-    configuration, versions and hashes. Sections that need the rows are omitted if the rows cannot be read. `runs.run` and `runs.blend`
-    write this report unless `observers.plots` is false.
+    the same folds, importance of columns by permutation, learning curves, confusion and calibration or residuals, the worst mistakes with
+    texts, lengths, warnings, configuration, versions and hashes. Sections that need the rows are omitted if the rows cannot be read.
+    `runs.run` and `runs.blend` write this report unless `observers.plots` is false.
 
     *Several runs*, by default to `comparison.html`: the result of `runs.compare`, each run against the first.
 
@@ -50,7 +51,9 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     if all(map(is_log, paths)):
         return write_logs(paths, out or "report.html")
     read = partial(linear_of, code=code)
-    return write(paths[0], read, out=out) if len(paths) == 1 else write_comparison(paths, read, out or "comparison.html")
+    if len(paths) == 1:
+        return write(paths[0], read, fold_models(Path(paths[0]), code), out=out)
+    return write_comparison(paths, read, out or "comparison.html")
 
 
 def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunComparison:

@@ -16,13 +16,13 @@ _PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib"
 
 
 def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
-    """Yield the items of a run that starts at a cursor read from bytes. Convert errors before the first item to `CursorError`.
+    """Yield the items of a run that starts at a cursor read from bytes. Convert foreign errors to `CursorError`.
 
     Errors of other modules, such as user functions, are unchanged. `whole` names the pipeline if no source or stage raised the error.
     """
     with closing(items):
         try:
-            first = next(items, None)
+            yield from items
         except MlxfpError:
             raise
         except _FOREIGN as error:
@@ -35,6 +35,3 @@ def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
                 f"The cursor has values that do not fit a part of the pipeline: {type(error).__name__}: {error}, in {part!r:.300}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             ) from error
-        if first is not None:
-            yield first
-            yield from items

@@ -20,6 +20,7 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
+from mlxfp.data.file_search import is_data, match_pattern, missing
 from mlxfp.data.manifests import is_written, listed_files, listed_hashes
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
@@ -35,7 +36,6 @@ from mlxfp.support.errors import (
     without_secrets,
 )
 from mlxfp.support.file_formats import COMPRESSIONS
-from mlxfp.support.file_search import is_data, match_pattern, missing
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
+from mlxfp.data.file_search import is_data
 from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import check_positive, check_utf8, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
-from mlxfp.support.file_search import is_data
 
 _FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 

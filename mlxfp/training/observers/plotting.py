@@ -76,6 +76,9 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
     panels["steps per second"] = _speeds(lines)
     for name, points in trained.items():
         panels.setdefault("learning rate" if name.startswith("learning_rate") else name, {})[name] = points
+    rates = list(panels["learning rate"].values())
+    if len(rates) > 1 and all(points == rates[0] for points in rates):
+        panels["learning rate"] = {"learning_rate": rates[0]}  # groups of parameters with equal rates need one curve
     panels.pop("weight", None)  # `weight` shows the batch size, not the progress
     return panels
 

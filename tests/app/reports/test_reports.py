@@ -190,6 +190,66 @@ def test_equal_points_of_folds_are_all_seen_and_not_joined():
     assert "stroke-width" not in drawn
 
 
+def test_every_fold_has_a_tick_and_no_dot_is_on_the_lowest_or_highest_line():
+    """The labels of the axis stay free of dots."""
+    drawn = line_chart("accuracy", {"a": [(fold, fold / 10) for fold in range(1, 8)]}, x="fold", y="accuracy", joined=False)
+    ticks = re.findall(r'<text x="[\d.]+" y="216" text-anchor="middle">(\d+)</text>', drawn)
+    assert ticks == [str(fold) for fold in range(1, 8)]
+    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', drawn)]
+    assert 20 <= min(heights) <= max(heights) <= 192  # the plot reaches from 10 to 202
+
+
+def test_mistakes_of_several_classes_are_sorted_by_the_probability_of_the_predicted_class(tmp_path):
+    """The probability of the true class would give another order."""
+
+    def predict(targets):
+        chances = np.eye(3)[targets.astype(int)]
+        chances[0], chances[1], chances[5] = (0.3, 0.7, 0.0), (0.35, 0.05, 0.6), (0.45, 0.35, 0.2)
+        return chances
+
+    run = finished(tmp_path, predict, classes=("a", "b", "c"))
+    worst = mistakes(read_run(run, linear_of).scored, 5)
+    assert [(mistake.row, mistake.size) for mistake in worst] == [(0, 0.7), (1, 0.6), (5, 0.45)]
+    page = Page(fp.runs.report(run).read_text("utf-8"))
+    assert "3 of 3 wrong predictions of 40 rows, sorted by the probability of the predicted class." in page.words
+
+
+def test_sample_sizes_are_shown(binary, values):
+    page = Page(fp.runs.report(binary).read_text("utf-8")).text
+    assert "out of fold on 40 rows" in page
+    assert "accuracy in each fold of 20 rows" in page
+    assert "out of fold, 40 in total" in page
+    assert "2 of 2 wrong predictions of 40 rows" in page
+    assert "20 of 40 rows" in Page(fp.runs.report(values).read_text("utf-8")).text
+
+
+def test_every_table_scrolls_inside_and_keeps_its_rows(binary):
+    text = fp.runs.report(binary).read_text("utf-8")
+    assert text.count("<table") == text.count('<div class="scroll" tabindex="0"><table')
+
+
+def test_no_word_of_a_class_name_is_broken(tmp_path):
+    name = "pneumonoultramicroscopicsilicovolcanoconiosis"
+    text = fp.runs.report(finished(tmp_path, sure_of_yes, classes=("no", name))).read_text("utf-8")
+    cells = re.findall(rf"<t[dh]([^>]*)>{name}", text)
+    assert len(cells) >= 4
+    assert all(re.search(r'class="[^"]*\bw\b', cell) for cell in cells)
+
+
+def test_equal_learning_rates_of_folds_are_one_curve(binary, tmp_path):
+    moved = tmp_path / "run"
+    shutil.copytree(binary, moved)
+    for fold, rate in (("fold-01", 0.1), ("fold-02", 0.1)):
+        lines = "".join(
+            f'{{"event": "Stepped", "step": {step}, "epoch": 0, "seconds": {step}, "metrics": {{"learning_rate/0": {rate / step}, '
+            f'"learning_rate/1": {rate / step}}}}}\n'
+            for step in (1, 2, 3)
+        )
+        (moved / fold / "log.jsonl").write_text(lines)
+    figure = fp.runs.report(moved).read_text("utf-8").partition("learning rate</figcaption>")[2].partition("</figure>")[0]
+    assert figure.count("stroke-width") == 1
+
+
 @pytest.mark.parametrize("value", [1e-300, 1e308, -1e308, 0.0, 5e-324])
 def test_a_chart_of_any_numbers_has_numbers_in_it(value):
     drawn = line_chart("loss", {"a": [(0, value), (1, -value)]}, x="step", y="loss")
@@ -199,11 +259,8 @@ def test_a_chart_of_any_numbers_has_numbers_in_it(value):
 
 def test_a_large_number_next_to_a_long_text_is_not_broken():
     for long in ("word " * 90, "x" * 300):
-        cell = element("td", "745,000", data_label="truth", class_="w")
-        assert cell in table(["row", "truth", "prediction", "text"], [["7", "745,000", "1 (0.991)", long]])
-    assert 'class="w">xx' not in table(["row", "truth", "prediction", "text"], [["7", "1", "1", "x" * 300]]).replace(
-        ' data-label="text"', ""
-    )
+        assert element("td", "745,000", class_="w") in table(["row", "truth", "prediction", "text"], [["7", "745,000", "1 (0.991)", long]])
+    assert 'class="t">xx' in table(["row", "truth", "prediction", "text"], [["7", "1", "1", "x" * 300]])  # may be broken
 
 
 def test_an_element_escapes_all_but_html():
@@ -225,4 +282,4 @@ def test_a_report_of_many_rows_is_small(tmp_path):
 def calibration_counts(path):
     """The rows of the table of calibration, added up."""
     section = path.read_text("utf-8").partition("<h2>Calibration</h2>")[2].partition("</section>")[0]
-    return sum(int(cell.replace(",", "")) for cell in re.findall(r'data-label="rows">([\d,]+)<', section))
+    return sum(int(cell.replace(",", "")) for cell in re.findall(r">([\d,]+)</td></tr>", section))

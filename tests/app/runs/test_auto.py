@@ -456,6 +456,24 @@ def test_the_best_member_is_submitted_where_the_blend_is_worse():
     assert chosen.blend.overall < chosen.score.overall == chosen.parts["steady"] == 1.0
 
 
+def test_a_member_that_makes_the_blend_worse_has_the_weight_zero():
+    """The score of the blend is then the score without the member, and 'adds' says by how much the member made the score worse."""
+    folds, hurt = fp.kaggle.folds.custom([0, 1, 2] * 30), 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        targets = (random.random(90) < 0.5).astype(float)
+        oofs = {name: oof_of(folds, targets, np.clip(0.4 + 0.2 * targets + random.normal(0, 0.25, 90), 0.01, 0.99)) for name in "abcd"}
+        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        worse = {name for name, added in chosen.adds.items() if added < 0}
+        weights = dict(zip(oofs, chosen.choice.weights, strict=True))
+        if chosen.single is None and sum(weight > 0 for weight in weights.values()) > 2:
+            assert {weights[name] for name in worse} <= {0.0}
+        assert list(chosen.adds) == list(oofs)
+        assert sum(weights.values()) == pytest.approx(1)
+        hurt += len(worse)
+    assert hurt
+
+
 def test_the_blend_is_submitted_where_the_difference_is_noise():
     """A member that is better than the blend by a few rows of many is better by chance."""
     random, folds, worse, alone = np.random.default_rng(1), fp.kaggle.folds.custom([0, 1, 2, 3] * 100), 0, 0

@@ -56,6 +56,6 @@ def test_a_finished_run_has_no_summary(tmp_path):
     rows = [{"size": index % 9 + 0.5, "y": index % 2} for index in range(40)]
     data = competition(tmp_path / "data", rows)
     fp.kaggle.save_spec(fp.kaggle.infer_spec(data, target="y"), data / "spec.yaml")
-    config = configured(data, "model.name=ridge")
+    config = configured(data, "model.name=tfidf")
     kinds = [[type(event) for event in fp.runs.run(config)] for _ in range(2)]
     assert [run.count(fp.runs.Summarized) for run in kinds] == [1, 0]

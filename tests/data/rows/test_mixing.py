@@ -105,7 +105,7 @@ def test_a_mixture_that_restarts_does_not_go_on_without_a_dataset(part):
     passes = [1, 0] if part == "nothing later" else [0]
     rows = from_iterable(lambda: ({"x": "c"} for _ in range(passes.pop(0))), schema=pa.schema({"x": pa.string()}))
     with pytest.raises(
-        DataError, match=r"mix cannot restart a dataset without items: an epoch of pipe\(from_iterable.* has no items\. Check its"
+        DataError, match=r"mix cannot restart a dataset without items: an epoch of pipe\(from_iterable.* has no items\. Check the source"
     ):
         said(mix([letters("ab"), rows], [1, 1]), 6)
 

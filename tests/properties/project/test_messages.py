@@ -239,7 +239,11 @@ CASES: list[Case] = [
     (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions is a list, got 0.8. Write split([0.8, 0.2], seed=0)."),
     (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
     (lambda: fp.select([-1]), ArgumentError, "indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n."),
-    (lambda: fp.select([[0, 1]]), ArgumentTypeError, "indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]])."),
+    (
+        lambda: fp.select([[0, 1]]),
+        ArgumentTypeError,
+        "indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]]). Pass a list of row numbers.",
+    ),
     (lambda: fp.concat([]), ArgumentError, "concat takes a list of at least one dataset, got []."),
     (lambda: fp.concat(ROWS), ArgumentError, "concat takes a list of at least one dataset, got pipe(from_table(3 rows))."),
     (lambda: fp.shard(3, 3), ArgumentError, "index must be from 0 to 2, got index=3 of count=3."),

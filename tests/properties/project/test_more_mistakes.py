@@ -57,12 +57,12 @@ MISTAKES = {
     ),
     "a mask for select": (lambda: fp.select([True, False]), r"numpy\.flatnonzero\(mask\)"),
     "names of splits": (lambda: fp.split({"train": 0.8, "valid": 0.2}, seed=0), r"train, valid = fp\.split\(\[0\.8, 0\.2\]"),
-    "an array of JSON": (_array_of_json, "A line is a JSON array.*Write one object per line"),
+    "an array of JSON": (_array_of_json, "The file is a JSON array.*Convert the file with jq"),
     "an Excel reader": (lambda: fp.read_excel("x.xlsx"), r"fp\.from_table\(pandas\.read_excel\(path\)\)"),
     # collators
     "a collator without a call": (lambda: _collated(fp.collators.text), r"the function text itself.*Call it as text\(pad_id=\.\.\.\)"),
     "a tokenizer as pad_id": (lambda: fp.collators.text(pad_id=TOKENIZER), r"Pass tokenizer\.pad_id"),
-    "a collator of NumPy arrays": (lambda: _collated(lambda group: {"x": np.ones(2)}), r"Wrap it: mx\.array"),
+    "a collator of NumPy arrays": (lambda: _collated(lambda group: {"x": np.ones(2)}), r"Convert the value with mx\.array"),
     "collate without batch": (lambda: list(fp.pipe(ROWS, fp.collate(fp.collators.default()))), r"Put batch\(size\) before it"),
     "a collator of texts without tokens": (lambda: _collated(fp.collators.text(pad_id=0)), "the stage tokenize makes this column"),
     # training

@@ -1,6 +1,7 @@
 """The sources of the site and the pictures: what `make docs` builds from, without the builder."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from importlib import util
@@ -98,15 +99,42 @@ def test_a_link_to_a_file_that_is_not_on_the_site_says_so(load):
 
 
 def test_the_pictures_are_those_that_the_script_draws(load):
-    maker = load("make_pictures")
-    drawn = {
-        "explain": maker.explain_picture(maker.landing_facts()),
-        "benchmarks": maker.benchmarks_picture((ROOT / "benchmarks/README.md").read_text("utf-8")),
-    }
+    drawn = load("make_pictures").pictures()
+    assert set(drawn) == {"explain", "explain-narrow", "benchmarks", "benchmarks-narrow"}
     for name, picture in drawn.items():
         assert (ROOT / f"docs/pictures/{name}.svg").read_text("utf-8") == picture, "Run: python docs/make_pictures.py"
     assert "shuffle(seed=0)" in drawn["explain"]
-    assert "28 of them" in drawn["explain"]
+    assert "25 of them" in drawn["explain"]
+
+
+def test_every_bar_has_a_name_in_words(load):
+    maker = load("make_pictures")
+    works = {work for work, _ in maker.speeds((ROOT / "benchmarks/README.md").read_text("utf-8"))}
+    assert works <= set(maker.WORK)
+    assert all(" " in name and len(name) <= 32 for name in maker.WORK.values())
+
+
+@pytest.mark.parametrize("name", ["explain", "benchmarks"])
+def test_a_narrow_picture_fits_a_phone_and_shows_the_same_facts(load, name):
+    wide, narrow = (ET.fromstring(load("make_pictures").pictures()[f"{name}{suffix}"]) for suffix in ("", "-narrow"))
+    assert int(narrow.get("width")) <= 350 < int(wide.get("width"))
+    shown = "{http://www.w3.org/2000/svg}text"
+    words = [" ".join(text.text for text in picture.iter(shown)).split() for picture in (wide, narrow)]
+    assert sorted(words[0]) == sorted(words[1])
+
+
+def test_the_landing_page_starts_with_the_installation_and_about_ten_lines_that_run():
+    text = (ROOT / "docs/index.md").read_text("utf-8")
+    first, second = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    assert first[0] == "sh"
+    assert first[1].startswith("pip install")
+    assert second[0] == "python"
+    assert len([line for line in second[1].splitlines() if line]) <= 13
+    code = "".join(re.findall(r"^```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert max(map(len, code.splitlines())) <= 50  # fits a phone
+    assert "<!--" not in text  # no hidden code
+    done = subprocess.run([sys.executable, "-W", "error", "-c", second[1]], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 25
 
 
 def test_the_readme_is_short_and_shows_an_explanation_and_a_report():

@@ -51,6 +51,14 @@ def test_evaluations_are_drawn_beside_their_like():
     assert plotting.log_panels(lines)["steps per second"]["steps per second"] == [(1, 0.5)]
 
 
+def test_groups_with_equal_learning_rates_have_one_curve():
+    lines = [
+        {"event": "Stepped", "step": step, "seconds": step, "metrics": {f"learning_rate/{group}": step / 10 for group in "ab"}}
+        for step in (1, 2)
+    ]
+    assert plotting.log_panels(lines)["learning rate"] == {"learning_rate": [(1, 0.1), (2, 0.2)]}
+
+
 def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
     assert parts_of_the_curve(tmp_path, [0.5, 0.6, 0.55, 0.7, 0.8]) == [5]
     assert parts_of_the_curve(tmp_path, [0.5, 0.6, None, 0.7, 0.8]) == [2, 2]

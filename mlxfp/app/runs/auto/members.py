@@ -50,6 +50,25 @@ _MOST_TRAINED = 200_000  # maximum number of rows for networks that finish withi
 _EPOCHS = 16  # minimum number of epochs of a network without a GPU
 
 
+_ABOUT = {
+    "catboost": "boosted trees of CatBoost",
+    "codes": "boosted trees on numbers and categories, without texts",
+    "deep": "LightGBM with larger trees",
+    "forest": "extremely randomized trees",
+    "kernel": "kernel model: similar rows have similar targets",
+    "large": "LightGBM with many small steps and large trees",
+    "lightgbm": "boosted trees of LightGBM",
+    "linear": "linear model",
+    "plain_words": "linear model on word counts, with stronger regularization",
+    "sampled": "LightGBM with a sample of rows and columns for each tree",
+    "shallow": "LightGBM with smaller trees",
+    "text": "transformer encoder on rows as text",
+    "trees": "boosted trees of scikit-learn",
+    "words": "linear model on word counts and on the other columns",
+    "xgboost": "boosted trees of XGBoost",
+}
+
+
 @frozen
 class Facts:
     """Facts that determine the choice of models: training rows, columns of each kind, task, installed packages and device."""
@@ -113,6 +132,15 @@ def members(facts: Facts) -> tuple[Member, ...]:
     networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if readable else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
     return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
+
+
+def describe(name: str) -> str:
+    """Return the kind of the model with a member name in one line.
+
+    >>> describe("forest"), describe("seed-1")
+    ('extremely randomized trees', '')
+    """
+    return _ABOUT.get(name, f"neural network for tables ({name})" if name in TABLE_MODELS else "")
 
 
 def _networks(facts: Facts) -> Iterator[str]:

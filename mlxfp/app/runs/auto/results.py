@@ -1,23 +1,26 @@
 """Outputs of a run with several models: metrics, predictions and submission."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
 from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.specs.reading import hash_file
+from mlxfp.app.kaggle.validation.cross_validation import Predict
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_array, read_json, write_json
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.choosing import Choice, Chosen, after_numbers, after_of
-from mlxfp.app.runs.auto.members import Member
+from mlxfp.app.runs.auto.members import Member, describe
 from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
-from mlxfp.app.runs.folding import Events
-from mlxfp.app.runs.from_config.planning import changed
-from mlxfp.app.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test
+from mlxfp.app.runs.folding import Events, load_predictor
+from mlxfp.app.runs.from_config.planning import changed, models_in
+from mlxfp.app.runs.outcomes import combine, metrics_of, outcome, write_oof, write_receipt, write_test
+from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 
 RunMember = Callable[[Plan], Events]
@@ -80,7 +83,8 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
         for (name, score), weight in zip(chosen.parts.items(), chosen.choice.weights, strict=True)
     }
     blend = {} if chosen.blend is None else {"blend": chosen.blend.overall}
-    return {**after_numbers(chosen.choice), "single": chosen.single, **blend, "members": parts, "left_out": dict(left_out)}
+    about = {name: text for name in (*parts, *left_out) if (text := describe(name))}
+    return {**after_numbers(chosen.choice), "single": chosen.single, **blend, "about": about, "members": parts, "left_out": dict(left_out)}
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
@@ -127,3 +131,17 @@ def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
     return tuple(folder / folders.MEMBERS / name for name in weights), Choice(
         tuple(weights.values()), after_of(numbers), METRICS[numbers["metric"]].errors == "logarithmic"
     )
+
+
+def fold_models(run: Path, code: Code = None) -> Callable[[int], Predict]:
+    """Return a function from the index of a fold to the model that predicts the validation rows of the fold, as in the run."""
+    return partial(_fold_model, run, code)
+
+
+def _fold_model(run: Path, code: Code, index: int) -> Predict:
+    if has_members(run):
+        members, choice = read_choice(run)
+        models = [load_predictor(models_in(member, code), FoldFolder(member, index + 1)) for member in members]
+        return lambda rows: choice(tuple(model(rows) for model in models))
+    model, limit = load_predictor(models_in(run, code), FoldFolder(run, index + 1)), read_json(run / folders.METRICS).get("threshold")
+    return lambda rows: combine([model(rows)], mean, limit)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.data.file_search import is_data, match_pattern, missing
 from mlxfp.support.errors import DataError, MissingFileError
-from mlxfp.support.file_search import is_data, match_pattern, missing
 
 
 def make(folder: Path, *names: str) -> None:

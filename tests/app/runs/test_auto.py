@@ -361,7 +361,7 @@ def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, 
     assert steps < 20  # of 100 steps; the remaining minute would end after 25 steps
 
 
-def test_imports_before_the_first_member_count_for_the_time_limit_of_the_run(binary, monkeypatch):
+def test_imports_after_the_first_member_count_for_the_time_limit_of_the_run(binary, monkeypatch):
     clock = 0.0
 
     def imported(name):

@@ -24,7 +24,9 @@ _FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful m
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-_SLOW = "skops.io"  # module with a slow import; the import must not count as training time of the first model
+# Imported after the first model: boosted trees do not need the package, its import takes seconds, and these seconds must not count as time
+# of the first fold of another model.
+_SLOW = "skops.io"
 
 
 def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iterator[RunEvent]:
@@ -37,10 +39,11 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
     if (yield from told_before(plan)):
         return
     record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.folds.size)))
-    with suppress(ImportError):
-        import_module(_SLOW)
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
+        if index:
+            with suppress(ImportError):
+                import_module(_SLOW)
         yield from _run_entry(plan, record, index, end, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
@@ -77,8 +80,8 @@ def _members_events(  # noqa: PLR0913, PLR0917
     `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training step, such as
     the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from its first steps.
     """
-    if entry.kept is None and remaining is not None and remaining <= min((kept.seconds for kept in record.kept), default=0):
-        return _decided(record, entry, "no time was left")  # not even for a model as fast as the fastest model so far
+    if entry.kept is None and remaining is not None and remaining <= 0:
+        return _decided(record, entry, "no time was left")
     count, ready, total = len(list(plan.folds)), 0.0, None
     began, before = monotonic(), entry.seconds
     events = run_member(plan)

@@ -319,7 +319,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
     """Use late gathering if the first step supports it and the source reads from a table in memory."""
-    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only `collate` after grouping has the attribute `gathering`
+    gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
     if table is None or stage is None:

@@ -188,7 +188,7 @@ class OneFile(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the `FileSource`, restricted to this file."""
+        """Planner traits of the file reader, for one file of the reader."""
         whole = self.source.traits
         return SourceTraits(
             restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None

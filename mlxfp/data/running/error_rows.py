@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # Failed rows before the rate counts: two failures in the first hundred rows say little about a million rows.
+FORGIVEN = 10  # Number of failed rows that are tolerated at any rate, because two failures in a hundred rows say little.
 _USUAL_RATE = 0.001
 
 

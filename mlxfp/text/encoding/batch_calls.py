@@ -92,9 +92,10 @@ def find_caller(tokenizer: Any) -> Caller:
 
 
 def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
-    """Return True if an added token can separate texts: it must be found after any text and must not change that text.
+    """Return True if an added token can separate joined texts.
 
-    The token must not be part of a word and must not overlap with itself.
+    The tokenizer must find the token after any text, and must encode the text before the token as without the token. The token must not be
+    part of a word and must not overlap with itself.
     """
     text = token.content
     plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and tokenizer.normalizer))

@@ -16,7 +16,7 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # Maximum number of patterns per gate. Patterns with a common first character run seven times faster than one general pattern.
+_GROUPS = 6  # maximum number of search patterns; each pattern covers refused texts with a common first character
 _PIECE = 1 << 21  # Number of bytes processed at once. For more bytes, memory for the results would be allocated again each time.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie cuts texts of 64 KB or more at spaces for its threads, and cuts a word without spaces nearby into two.

@@ -34,9 +34,9 @@ def template(
     `policy` selects the treatment of missing values (null or NaN), as described in `Template`. Other columns are unchanged. An existing
     column `into` is replaced.
 
-    `seed` shuffles the phrases with fields, for augmentation. The order is different for each row and epoch, and all orders have the same
-    probability. Separators between phrases do not move. A phrase is defined as for `policy="drop"`. The pattern needs at least two phrases
-    with fields.
+    `seed` shuffles the phrases of the sentence, for augmentation. A phrase is the text between two separators such as ", " (see
+    `policy="drop"` of `Template`). Only phrases with a field move. Each row and epoch has a new order, and all orders have the same
+    probability. The pattern needs at least two phrases with fields.
 
     Raises `SchemaError` at construction of the pipeline if a column is missing or a format does not fit the type of a column. Raises
     `DataError` at run time if a value does not fit the format, or is missing with `policy="raise"`.

@@ -43,7 +43,7 @@ class Examples:
     seconds: float | None = None  # maximum time of a fit of boosted trees
 
     def clock(self) -> Callable[[], bool]:
-        """Return a function that returns True once the maximum time since the call of `clock` is over."""
+        """Start a timer. The returned function returns True after the maximum fit time has passed."""
         end = inf if self.seconds is None else monotonic() + self.seconds
         return lambda: monotonic() > end
 

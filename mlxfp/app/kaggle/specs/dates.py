@@ -62,5 +62,5 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
 
 
 def _floats(texts: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
-    """Return texts as float64[N], 0 for an empty text and NaN for a missing text."""
+    """Convert texts with numbers to float64[N]. An empty text becomes 0, and a missing text becomes NaN."""
     return np.asarray(pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

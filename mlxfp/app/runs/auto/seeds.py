@@ -22,7 +22,7 @@ def run_seeds(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
 
 
 def seeded(first: int, count: int) -> tuple[Member, ...]:
-    """Return the members of a run with several seeds.
+    """Return one model for each seed of a run with several seeds.
 
     >>> [(member.name, member.values) for member in seeded(3, 2)]
     [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]

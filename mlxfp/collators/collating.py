@@ -189,7 +189,7 @@ class _CollateReferences(_CollateCuts):
 
     def _stack(self) -> Stack | None:
         try:
-            return self.idle.pop()  # `pop` is atomic, so two threads never share a stack.
+            return self.idle.pop()  # `pop` is atomic, so two threads never write to the same batch memory.
         except IndexError:
             read, most = self.holder.rows.reader, self._groups_in(_BYTES_OF_A_STACK) * self._size
             return stacking(self.arrays, lambda name: read(name, most), self.collate.collator.finished)

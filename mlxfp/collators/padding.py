@@ -19,7 +19,10 @@ Side = Literal["left", "right"]
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:
-    """Check the common padding arguments of collators. Return the allowed padded lengths. Empty means the longest row."""
+    """Check the common padding arguments of collators.
+
+    Return the allowed padded lengths. An empty result allows the length of the longest row.
+    """
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:

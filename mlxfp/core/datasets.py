@@ -197,7 +197,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     def __or__(self, stage: Never) -> NoReturn:
         """Raise `ArgumentTypeError`, because `pipe` joins stages and operators do not."""
-        raise ArgumentTypeError(f"Stages are not joined by operators, got {brief(stage)} behind {self!r}. {_PIPED}")
+        raise ArgumentTypeError(f"An operator such as | or >> cannot add a stage to a dataset: got {brief(stage)} after {self!r}. {_PIPED}")
 
     __rshift__ = __or__
 

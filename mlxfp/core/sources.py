@@ -128,7 +128,7 @@ class SourceTraits:
     redraws: bool = False  # True if the set of rows changes between epochs
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # True if the rows are a subset of the inner rows, chosen without reading columns
+    keeps_rows: bool = False  # True if the rows are a subset of the rows of the inner dataset, chosen without reading columns
     taken_in: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
     costly: Callable[[], bool] = bool  # returns True if reading is expensive enough for a worker; the default `bool` returns False
     task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`

@@ -210,7 +210,7 @@ def _nearest(name: str, kind: Any) -> str:
 
 
 def _order(path: Place, values: Any) -> tuple[int, ...]:
-    """Return the sort key of a path: indices in the values, with missing names last."""
+    """Return a sort key that orders paths of mistakes like the values of the file. Unknown names come last."""
     if not path:
         return ()
     names = list(values) if isinstance(values, Mapping) else list(range(len(values)))

@@ -124,7 +124,7 @@ def test_stages_are_not_joined_by_operators(join):
     with pytest.raises(ArgumentTypeError) as caught:
         join()
     assert str(caught.value) == (
-        "Stages are not joined by operators, got batch(size=2) behind pipe(from_examples(2 rows)). "
+        "An operator such as | or >> cannot add a stage to a dataset: got batch(size=2) after pipe(from_examples(2 rows)). "
         "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(stage, ...)."
     )
 

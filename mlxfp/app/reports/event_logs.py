@@ -151,7 +151,7 @@ def _curves(logs: Sequence[Log]) -> Html:
 
 
 def _configuration(logs: Sequence[Log]) -> Html:
-    """Return a table of the options of all runs with a configuration. Differing options are marked and come first."""
+    """Return a table with the configured options of each run. Options that differ between runs are marked and come first."""
     known = [log for log in logs if log.configuration]
     if not known:
         return Html()

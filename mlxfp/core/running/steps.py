@@ -23,9 +23,9 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """A stage, or the combined work of several neighbouring stages, called once per chunk.
 
-    The step covers the stages from `index` up to, but not including, `stop`. The state is stored at `index`. Host parts, device parts
-    and column drops have `stop == index`; column drops have an empty text. `schema` is the output schema before columns are dropped.
-    `text` is the source text of the stages.
+    The step covers the stages from `index` up to, but not including, `stop`. The state is stored at `index`. Three kinds of steps cover no
+    whole stage and have `stop == index`: the host part of `collate`, the device part of `collate`, and the removal of unused columns.
+    `schema` is the output schema before columns are removed. `text` is the repr of the stages, and empty for the removal of columns.
     """
 
     stage: Stage

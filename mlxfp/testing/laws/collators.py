@@ -45,7 +45,7 @@ def unchanged_batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]
     try:
         return named_arrays(with_arrays(collator(examples)))
     except ArgumentTypeError as error:
-        raise AssertionError(f"{brief(collator)} returns arrays by name. {error}") from None
+        raise AssertionError(f"{brief(collator)} must return a dict of arrays. {error}") from None
 
 
 def with_arrays(batch: Any) -> Any:

@@ -217,8 +217,8 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
     if kinds is None and drawn_examples is None:
         raise ArgumentError(
             f"check needs inputs for the collator {brief(collator)}. Pass schema= or examples=, for example "
-            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=, a metric arrays=, and an "
-            "observer events=. For a function of datasets, pass compose(function)."
+            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=, a metric needs arrays=, and an "
+            "observer needs events=. For a function of datasets, pass compose(function)."
         )
     views = subject.views or isinstance(collator, Part)
     unused = collators.copied(collator)

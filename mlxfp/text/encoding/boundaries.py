@@ -82,7 +82,7 @@ _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
 # The pattern of GPT-2 has no match that continues from a visible character to white space.
-# The pattern ends letters and digits before punctuation and vice versa, except for the apostrophe in 's.
+# The pattern splits between letters or digits and punctuation, except for the apostrophe in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
 # The pattern of GPT-2 also tests whether white space follows a match. The end of a text has the same effect as white space.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))

@@ -34,7 +34,7 @@ from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the fields of a checkpoint that the event lacks
+Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the checkpoint fields missing from the event
 
 
 @explain_call

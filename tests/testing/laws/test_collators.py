@@ -134,7 +134,7 @@ def test_what_is_not_pure_is_caught(collator: Callable[..., Any]):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (None, r"returns arrays by name\. A batch holds arrays and lists of texts, .* but the batch is NoneType: None"),
+        (None, r"must return a dict of arrays\. A batch holds arrays and lists of texts, .* but the batch is NoneType: None"),
         (({"x": mx.array([1]), "y": None},), r"but '0.y' is NoneType: None"),
         ({"labels": [[1], [2, 3]]}, r"but 'labels' is list: \[\[1\], \[2, 3\]\]"),
         ({"labels": {5}}, r"but 'labels' is set: \{5\}"),

@@ -99,7 +99,8 @@ def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
     if schema is not None and not batch_schema.equals(schema, check_metadata=True):
         raise ArgumentError(
             "All batches of a cache need the same names, dtypes and numbers of axes. "
-            f"Got {_described(batch_schema)} after {_described(schema)}. Let the collator return arrays of the same names, dtypes and axes for every batch, or use load() instead of cache()."
+            f"Got {_described(batch_schema)} after {_described(schema)}. "
+            "Let the collator return arrays of the same names, dtypes and axes for every batch, or use load() instead of cache()."
         )
     return pa.RecordBatch.from_arrays(list(columns), schema=batch_schema)
 

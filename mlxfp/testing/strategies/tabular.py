@@ -158,7 +158,10 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without null tensors and without maps. Columns of these types get another type if a user function returns rows unchanged."""
+    """Return the schema without null tensors and without maps.
+
+    Columns of these types get another type if a user function returns rows unchanged.
+    """
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 

@@ -42,7 +42,7 @@ TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
 CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # blend of several models, chosen from the data
-# Names of table networks that are also names of optimizers, such as realmlp.
+# Names of table networks that are also names of optimizers.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
 PLATEAU = "plateau"  # missing from SCHEDULES, because an observer lowers the learning rate
 

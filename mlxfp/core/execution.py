@@ -197,14 +197,17 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
     job runs in this process.
     """
     __tracebackhide__ = True
-    segment, whole = Segment(run.plan.segment, run.hooks), run.plan.source.traits.level != "examples"
+    segment, traits = Segment(run.plan.segment, run.hooks), run.plan.source.traits
+    whole = traits.level != "examples"
     with closing(runner.map(source_jobs(run.plan.source, base, segment), whole=whole)) as results:
         for (job, after), result in results:
+            task = job.task
+            before = traits.before(task.chunk, after) if isinstance(task, ChunkTask) and not whole and after is not None else None
             if result.complete and keep_nothing(run.states[step.index] for step in segment.steps):
-                yield _Fed(result.chunks, run.calls[len(segment.steps) :], job.task.rows, after)
+                yield _Fed(result.chunks, run.calls[len(segment.steps) :], task.rows, after, before)
             else:
                 chunk = job.read()
-                yield _Fed((chunk,), run.calls, job.task.rows, after)
+                yield _Fed((chunk,), run.calls, task.rows, after, before)
                 if result.error is not None:
                     raise result.error
 

@@ -113,8 +113,9 @@ def _check_batch_rows(before: Division, now: Division) -> None:
         else f"{rows} rows are not divisible by {now.shards}: start {_divisors(rows)} ranks with equal shares."
     )
     raise ArgumentError(
-        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each, {rows} together, but would continue with "
-        f"{_ranks(now)} and batches of {now.batch_rows}, {rows_now} together, so the global batches would change. {remedy}"
+        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each rank, {rows} rows together, but would "
+        f"continue with {_ranks(now)} and batches of {now.batch_rows}, {rows_now} rows together, so the global batches would change. "
+        f"{remedy}"
     )
 
 

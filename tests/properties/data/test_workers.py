@@ -1,9 +1,9 @@
 """Workers change nothing that can be seen: items, cursors, errors; and leave nothing behind."""
 
+import fcntl
 import gc
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -567,13 +567,14 @@ def test_rows_that_cannot_be_sent_are_an_error_that_names_a_cure():
 def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(processes, "_IN_MEMORY", tmp_path / "absent")
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left, own = tmp_path / f"mlxfp-{ended.pid}-left", tmp_path / f"mlxfp-{os.getpid()}-own"
+    left, locked = tmp_path / "mlxfp-run-left", tmp_path / "mlxfp-run-locked"
     left.mkdir()
-    own.mkdir()
+    locked.mkdir()
+    descriptor = os.open(locked, os.O_RDONLY)  # as a running pool has it
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     assert len(list(pipe(numbers(3), map(dict), prefetch(1, kind="processes")))) == 3
-    assert [path.name for path in tmp_path.iterdir()] == [own.name]
+    assert [path.name for path in tmp_path.iterdir()] == [locked.name]
+    os.close(descriptor)
 
 
 class Here:

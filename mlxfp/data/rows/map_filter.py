@@ -223,7 +223,7 @@ class _MapChunks(_UserFunction, RowWise):
         if not isinstance(result, pa.RecordBatch):
             raise ArgumentTypeError(
                 f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(result).__name__}, in {self!r}. "
-                "For a data frame write pa.RecordBatch.from_pandas(frame)."
+                "For a data frame write pa.record_batch(frame)."
             )
         if result.num_rows != chunk.num_rows:
             raise SchemaError(

@@ -20,8 +20,8 @@ def refuse(row: int, kind: type[Exception], number: int) -> int:
 
 
 def enlarge(number: int) -> np.ndarray[Any, Any]:
-    """Return 64 KiB that contain a row number."""
-    return np.full(1 << 13, float(number))
+    """Return 512 KiB that contain a row number. The size exceeds the memory that a process keeps for reuse."""
+    return np.full(1 << 16, float(number))
 
 
 def check_errors(loader: Loader, workers: int) -> Iterator[str]:

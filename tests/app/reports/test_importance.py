@@ -78,6 +78,11 @@ def test_a_run_without_models_says_why_the_report_has_no_importances(values):
     assert "The importance was not computed: " in page.text
 
 
+def importances(page):
+    """Return the section of a report with the importance of the columns."""
+    return page.decode().partition(TITLE)[2].partition("</section>")[0]
+
+
 @pytest.mark.parametrize("model", ["sklearn.linear_model:LogisticRegression", "encoder", "auto"])
 def test_the_report_of_a_run_has_importances_of_its_models(model, tmp_path):
     pytest.importorskip("sklearn")
@@ -88,10 +93,12 @@ def test_the_report_of_a_run_has_importances_of_its_models(model, tmp_path):
     config = fp.runs.load_config(preset=preset, overrides=[*overrides, "observers.progress=false"]).config
     folder = fp.last(fp.runs.run(config)).folder
     written = (folder / "report.html").read_bytes()
-    section = written.decode().partition(TITLE)[2].partition("</section>")[0]
+    section = importances(written)
     assert "shuffles of 120 out-of-fold rows" in section
     assert all(f">{column.name}<" in section for column in fp.kaggle.SPECS["titanic"].columns)
-    assert fp.runs.report(folder).read_bytes() == written
+    again = fp.runs.report(folder).read_bytes()
+    assert importances(again) == section
+    assert again == written or model == "auto"  # with a time limit, the linear model of the first report may be missing
     if model == "auto":
         assert re.search(r"<td[^>]*>\w+: (boosted trees|linear model)", written.decode())  # a line about a member
     for member in folder.glob("members/*/report.html"):

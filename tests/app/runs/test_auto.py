@@ -223,7 +223,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     ticks = count(0, 100.0)
     monkeypatch.setattr(running, "monotonic", lambda: next(ticks))  # every event takes a hundred seconds
     assert (
-        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "34.5"])
+        main(["run", "--data", str(binary), "validation.folds=2", f"output={tmp_path}/runs", "observers.plots=false", "--minutes", "28"])
         == 0
     )
     said = capsys.readouterr().out

@@ -98,5 +98,5 @@ def test_case_e19_a_json_file_of_one_array_is_named(tmp_path: Path, text: str, k
 
 def test_a_line_with_an_array_of_numbers_is_still_a_bad_line(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1, 2]\n')
-    with pytest.raises(DataError, match=r"A line is not a JSON object: got '\[1, 2\]', in line 2"):
+    with pytest.raises(DataError, match=r"A line is a JSON array: got '\[1, 2\]', in line 2"):
         list(fp.read_jsonl(tmp_path / "a.jsonl"))

@@ -53,7 +53,7 @@ MISTAKES = {
     "a map that returns a list": (lambda: list(fp.pipe(ROWS, fp.map(lambda row: [row["x"]]))), r"as in \{\*\*row"),
     "a data frame of map_chunks": (
         lambda: list(fp.pipe(ROWS, fp.map_chunks(lambda chunk: chunk.to_pandas()))),
-        r"RecordBatch\.from_pandas",
+        r"pa\.record_batch",
     ),
     "a mask for select": (lambda: fp.select([True, False]), r"numpy\.flatnonzero\(mask\)"),
     "names of splits": (lambda: fp.split({"train": 0.8, "valid": 0.2}, seed=0), r"train, valid = fp\.split\(\[0\.8, 0\.2\]"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from glob import glob
+from heapq import heappop, heappush
 from itertools import takewhile
 from pathlib import Path
 from shlex import quote
@@ -75,7 +76,7 @@ def _walk(root: Path, *, hidden: bool) -> Iterator[Path]:
     read = set[str]()  # real paths of folders
     folders, links = [str(root)], list[str]()
     while folders or links:
-        folder = folders.pop() if folders else links.pop(0)
+        folder = folders.pop() if folders else heappop(links)
         real = os.path.realpath(folder)
         if real in read:
             continue
@@ -89,7 +90,7 @@ def _walk(root: Path, *, hidden: bool) -> Iterator[Path]:
                 elif not entry.is_symlink():
                     folders.append(entry.path)
                 elif not start.is_relative_to(os.path.realpath(entry.path)):
-                    links = sorted([*links, entry.path])
+                    heappush(links, entry.path)
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:

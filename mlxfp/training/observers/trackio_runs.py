@@ -1,7 +1,6 @@
 """Runs in Trackio."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -10,8 +9,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_text
 from mlxfp.support.optional import optional
 from mlxfp.training.loop.events import Observer
-from mlxfp.training.observers.first_rank import on_first_rank
-from mlxfp.training.observers.tracking import Number, track
+from mlxfp.training.observers.tracking import Number, track_project
 
 
 def log_trackio(
@@ -32,10 +30,7 @@ def log_trackio(
 
     See also: `log_mlflow`, `log_tensorboard`, `log_metrics`.
     """
-    check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
-    optional("trackio", extra="trackio", needed_by="observers.log_trackio")
-    begin = partial(begin_trackio_run, project, name=name, group=group, params=dict(params or {}))
-    return on_first_rank(ranks, partial(track, source="log_trackio", begin=begin, params={}))
+    return track_project("trackio", begin_trackio_run, ranks, project=project, name=name, group=group, params=params)
 
 
 @frozen

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 from mlxfp.training.loop.events import Observer
-from mlxfp.training.observers.first_rank import on_first_rank
-from mlxfp.training.observers.tracking import Number, track
+from mlxfp.training.observers.tracking import Number, track_project
 
 _RECORD = "mlxfp.json"  # file in the folder of a run: the name, the id, and the last logged step of each metric
 _RESERVED = "metric/"  # prefix of metrics whose names W&B reserves
@@ -39,10 +37,7 @@ def log_wandb(
 
     See also: `log_mlflow`, `log_trackio`, `log_tensorboard`.
     """
-    check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
-    optional("wandb", extra="wandb", needed_by="observers.log_wandb")
-    begin = partial(begin_wandb_run, project, name=name, group=group, params=dict(params or {}))
-    return on_first_rank(ranks, partial(track, source="log_wandb", begin=begin, params={}))
+    return track_project("wandb", begin_wandb_run, ranks, project=project, name=name, group=group, params=params)
 
 
 @frozen

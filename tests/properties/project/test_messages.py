@@ -177,7 +177,7 @@ CASES: list[Case] = [
         ArgumentTypeError,
         (
             "len must return a pyarrow.RecordBatch, got int, in map_chunks(function=len). "
-            "For a data frame write pa.RecordBatch.from_pandas(frame)."
+            "For a data frame write pa.record_batch(frame)."
         ),
     ),
     # cursors and identity

@@ -428,7 +428,7 @@ class Told(Ranks):
     said = ()
 
     def gather(self, numbers):
-        return [map_floats(numbers), list(self.said)]
+        return [map_floats(numbers), list(self.statement)]
 
 
 def map_floats(numbers):

@@ -80,7 +80,7 @@ class IndexTask(Task):
 
     def sent_to(self, workers: str) -> Task:
         """Read the rows here unless the source allows the workers to call `take`."""
-        return self if workers in self.source.traits.taken_in else ChunkTask(self.read())
+        return self if workers in self.source.traits.take_workers else ChunkTask(self.read())
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
@@ -129,7 +129,7 @@ class SourceTraits:
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
     keeps_rows: bool = False  # True if the rows are a subset of the rows of the inner dataset, chosen without reading columns
-    taken_in: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
+    take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
     costly: Callable[[], bool] = bool  # returns True if reading is expensive enough for a worker; the default `bool` returns False
     task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`
     exact_length: Callable[[], int | None] | None = None  # function that returns the exact length; may fill `load` or `cache`

@@ -65,7 +65,7 @@ class Bound:
 class BoundError(DataError):
     """Error for an id or label outside a table.
 
-    `place` is the index of the value in the array, and `rows` the number of rows of the array. `source` describes the source row in the
+    `index` is the index of the value in the array, and `rows` the number of rows of the array. `source` describes the source row in the
     data, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
@@ -73,14 +73,14 @@ class BoundError(DataError):
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
-        self, name: str, value: float, place: tuple[int, ...], rows: int, bound: Bound, source: str = ""
+        self, name: str, value: float, index: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
         """Store the parts of the message."""
-        super().__init__(name, value, place, rows, bound, source)
-        self.name, self.value, self.place, self.rows, self.bound, self.source = name, value, place, rows, bound, source
+        super().__init__(name, value, index, rows, bound, source)
+        self.name, self.value, self.index, self.rows, self.bound, self.source = name, value, index, rows, bound, source
 
     def __str__(self) -> str:
-        row, *rest = self.place or (0,)
+        row, *rest = self.index or (0,)
         inside = f", position {', '.join(map(str, rest))}" if rest else ""
         where = f"row {row}{inside}{f' ({self.source})' if self.source else ''}"
         if self.bound.size is None:
@@ -95,9 +95,9 @@ class BoundError(DataError):
             f"{cure.format(size=self.bound.size)}"
         )
 
-    def made_of(self, source: str) -> "BoundError":
+    def with_source(self, source: str) -> "BoundError":
         """Return the same error with the source row in the message."""
-        return BoundError(self.name, self.value, self.place, self.rows, self.bound, source)
+        return BoundError(self.name, self.value, self.index, self.rows, self.bound, source)
 
 
 # Bounds of the arguments of a compiled function: (index of the argument, bound, index of the argument with the example weights).

@@ -42,17 +42,17 @@ class Registry(Mapping[str, T]):
     entries: tuple[tuple[str, T], ...] = field(converter=_entries)
 
     @cached_property
-    def _found(self) -> dict[str, T]:
+    def _values(self) -> dict[str, T]:
         return dict(self.entries)
 
     def __getitem__(self, name: str) -> T:
         """Return the value. Raises `UnknownNameError` for an unknown name."""
-        if name not in self._found:
-            raise unknown_name(self.kind, str(name), self._found)
-        return self._found[name]
+        if name not in self._values:
+            raise unknown_name(self.kind, str(name), self._values)
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._values)
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -13,10 +13,10 @@ from attrs import fields, has
 from mlxfp.support.errors import ConfigError, MlxfpError
 from mlxfp.support.optional import optional
 from mlxfp.support.options import ARGUMENTS, check_bounds
-from mlxfp.support.yaml_files import Place
+from mlxfp.support.yaml_files import KeyPath
 
 T = TypeVar("T")
-Origin = Callable[[Place], str]  # maps a path to the origin of its value: a file with line, or the command line
+Origin = Callable[[KeyPath], str]  # maps a path to the origin of its value: a file with line, or the command line
 Hint = Callable[[str], str | None]  # maps an unknown key to a hint with the correct path, or to None
 
 _PAIRS = tuple[tuple[str, str], ...]  # type of a mapping in a frozen class: pairs of key and value
@@ -136,7 +136,7 @@ def _expected(value: Any, choices: Collection[str]) -> str:
     return f"expected {' or '.join(map(repr, choices))}{hint}"
 
 
-def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[tuple[Place, str]]:
+def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[tuple[KeyPath, str]]:
     flat = flatten(values) if isinstance(values, Mapping) else {}
     for path, names in choices.items():
         value = flat.get(path)
@@ -173,7 +173,7 @@ def _mapping(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     return {name: list(argument) if isinstance(argument, tuple) else argument for name, argument in pairs}
 
 
-def _mistakes(error: BaseException, path: Place, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[Place, str]]:
+def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[KeyPath, str]]:
     """Yield the mistakes in single values from the error tree of cattrs."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
@@ -209,7 +209,7 @@ def _nearest(name: str, kind: Any) -> str:
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
 
 
-def _order(path: Place, values: Any) -> tuple[int, ...]:
+def _order(path: KeyPath, values: Any) -> tuple[int, ...]:
     """Return a sort key that orders paths of mistakes like the values of the file. Unknown names come last."""
     if not path:
         return ()
@@ -217,7 +217,7 @@ def _order(path: Place, values: Any) -> tuple[int, ...]:
     return (names.index(path[0]), *_order(path[1:], values[path[0]])) if path[0] in names else (len(names),)
 
 
-def _named(path: Place, origin: Origin | None) -> str:
+def _named(path: KeyPath, origin: Origin | None) -> str:
     """Return the path of a value with its origin."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     source = "" if origin is None else origin(path)

@@ -16,7 +16,7 @@ from attrs import frozen
 from mlxfp.support.errors import ConfigError, MissingFileError
 from mlxfp.support.optional import optional
 
-Place = tuple[str | int, ...]  # path of a value in a tree: names and list indices, outermost first
+KeyPath = tuple[str | int, ...]  # path of a value in a tree: names and list indices, outermost first
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
@@ -30,11 +30,11 @@ class Document:
     """A tree of plain values with line numbers."""
 
     values: dict[str, Any]
-    lines: Mapping[Place, int]
+    lines: Mapping[KeyPath, int]
 
-    def line(self, place: Place) -> str:
+    def line(self, path: KeyPath) -> str:
         """Return the line of a value, or of the nearest enclosing value. `structure` adds the line to each mistake."""
-        return next((f"line {self.lines[place[:end]]}" for end in range(len(place), 0, -1) if place[:end] in self.lines), "")
+        return next((f"line {self.lines[path[:end]]}" for end in range(len(path), 0, -1) if path[:end] in self.lines), "")
 
 
 def read_document(path: str | Path, *, what: str = "configuration") -> Document:
@@ -63,7 +63,7 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
         raise MissingFileError(f"There is no {what} at {str(path)!r}. Give the path of a YAML or JSON file.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}. Save the file as UTF-8.") from error
-    lines: dict[Place, int] = {}
+    lines: dict[KeyPath, int] = {}
     if Path(path).suffix == ".json":
         values = _parse_json(text, str(path))
         try:
@@ -170,7 +170,7 @@ def _parse_json(text: str, where: str) -> Any:
         raise _unreadable(where, error) from error
 
 
-def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = (), line: int | None = None) -> Any:
+def _plain_value(value: Any, where: str, lines: dict[KeyPath, int], path: KeyPath = (), line: int | None = None) -> Any:
     """Convert parser values, which store their notation, to plain values. Add their lines to `lines`."""
     location = where if line is None else f"{where}:{line}"
     if len(path) > _DEEPEST:

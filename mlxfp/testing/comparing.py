@@ -70,10 +70,10 @@ def difference(a: object, b: object) -> str | None:
     return f"{path.lstrip('.') or 'all'}: {shown[0]}, not {shown[1]}"
 
 
-def assert_same(found: object, expected: object, claim: str) -> None:
+def assert_same(actual: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference unless both values are exactly equal."""
     __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
-    location = difference(found, expected)
+    location = difference(actual, expected)
     assert location is None, f"{claim}, but the results differ at {location}"
 
 
@@ -99,11 +99,11 @@ def is_close(a: Any, b: Any) -> bool:
     return np.allclose(a, b, rtol=tolerance, atol=tolerance * float(finite.max(initial=0)), equal_nan=True)
 
 
-def assert_close(found: object, expected: object, claim: str) -> None:
+def assert_close(actual: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference if two values differ by more than rounding."""
     __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
-    if not is_close(found, expected):
-        assert_same(found, expected, claim)
+    if not is_close(actual, expected):
+        assert_same(actual, expected, claim)
 
 
 def _same_numbers(a: NDArray[Any], b: NDArray[Any]) -> bool:

@@ -72,7 +72,7 @@ def test_the_message_names_the_number_its_place_and_what_to_do():
     )
     for error in (raised.value, BoundError("input_ids", 5216, (3, 7), 32, bound)):
         copy = pickle.loads(pickle.dumps(error))
-        assert (str(copy), copy.place, copy.rows) == (str(error), error.place, error.rows)
+        assert (str(copy), copy.index, copy.rows) == (str(error), error.index, error.rows)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

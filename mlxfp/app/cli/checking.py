@@ -27,7 +27,7 @@ class Finding:
     """Result of one check: a text, an optional `value` for the JSON output, and a problem if training is impossible."""
 
     name: str
-    found: str
+    text: str
     problem: str = ""
     value: Any = None
 
@@ -57,13 +57,13 @@ def _doctor(options: Namespace) -> int:
     ]
     problems = [finding.problem for finding in findings if finding.problem]
     if options.json:
-        values = {finding.name: finding.found if finding.value is None else finding.value for finding in findings if finding.name}
-        remarks = [finding.found for finding in findings if not finding.name]
+        values = {finding.name: finding.text if finding.value is None else finding.value for finding in findings if finding.name}
+        remarks = [finding.text for finding in findings if not finding.name]
         say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": values}, indent=2))
         return 1 if problems else 0
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        say(f"{finding.name:<{width}}  {finding.found}")
+        say(f"{finding.name:<{width}}  {finding.text}")
     say("\n".join(["", "Training can run." if not problems else "Training cannot run:", *(f"- {problem}" for problem in problems)]))
     return 1 if problems else 0
 

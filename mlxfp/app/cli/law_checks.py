@@ -79,7 +79,7 @@ def _checked(law: "laws.Law") -> Exception | None:
         if isinstance(error.__cause__, HypothesisException):  # too few generated cases were valid: the law is not checked
             raise
         failure = error
-    say(f"  {'held' if failure is None else 'BROKEN':<6}  {law.name}: {law.said}")
+    say(f"  {'held' if failure is None else 'BROKEN':<6}  {law.name}: {law.statement}")
     if failure is not None:
         kind = "" if isinstance(failure, AssertionError) else f"{type(failure).__name__}: "
         say(indent("\n".join([f"{kind}{failure}", *getattr(failure, "__notes__", ())]), " " * 10))

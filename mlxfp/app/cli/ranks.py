@@ -37,10 +37,10 @@ from mlx._distributed_utils import launch
 ready = launch.select
 
 def select(read, write, *rest):
-    found = ready(read, [], *rest)
-    if 0 in found[0]:
+    pipes = ready(read, [], *rest)
+    if 0 in pipes[0]:
         os.killpg(0, signal.SIGTERM)
-    return found
+    return pipes
 
 launch.select = select
 try:

@@ -153,19 +153,19 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     try:
         for event in events:
             match event:
-                case Began(folder=place, folds=folds, done=done):
-                    say(f"{place}: {folds} folds" + (f", {done} of them done" if done else ""))
-                case Summarized(folder=place, text=text):
-                    say(f"{place}:\n{text}")
+                case Began(folder=name, folds=folds, done=done):
+                    say(f"{name}: {folds} folds" + (f", {done} of them done" if done else ""))
+                case Summarized(folder=name, text=text):
+                    say(f"{name}:\n{text}")
                 case Noted(message=message):
                     warn(message)
-                case Ended(folder=place, score=total) if _is_member(place, folder):
-                    say(f"{place}: out of fold, {total}")
-                case Ended(folder=place, score=total, submission=submission):
+                case Ended(folder=name, score=total) if _is_member(name, folder):
+                    say(f"{name}: out of fold, {total}")
+                case Ended(folder=name, score=total, submission=submission):
                     scored = "out of fold" if total is not None and len(total.folds) > 1 else "validation rows"
-                    say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
+                    say(f"{name}: {scored}, {total}" if total is not None else f"{name}: done")
                     if submission is not None:
-                        say(f"{submission} is ready to submit: mlxfp submit {place}")
+                        say(f"{submission} is ready to submit: mlxfp submit {name}")
                 case _:
                     _show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.options import class_schema
 from mlxfp.support.structuring import flatten, structure, unstructure
-from mlxfp.support.yaml_files import Document, Place, read_document, read_value
+from mlxfp.support.yaml_files import Document, KeyPath, read_document, read_value
 
 Choices = Mapping[str, Collection[str]]  # valid names by option path, such as optimizer.name
 
@@ -55,7 +55,7 @@ def resolve_config(
         raise ConfigError(f"overrides must be a list of strings, got {type(overrides).__name__}. Write overrides={example!r:.100}.")
     if isinstance(path, str) and path in PRESETS and not Path(path).exists():
         raise ConfigError(f"There is no file {path!r}, but a preset has this name. Write load_config(preset={path!r}).")
-    origins, values = dict[Place, str](), dict[str, Any]()
+    origins, values = dict[KeyPath, str](), dict[str, Any]()
     document = Document({}, {}) if path is None else read_document(path)
     file_values, lines = dict(document.values), document.lines
     named = file_values.pop("preset", None)
@@ -75,7 +75,7 @@ def resolve_config(
     for layer, origin_of in layers:
         values = _merge(values, layer, origins, (), origin_of)
 
-    def origin(key: Place) -> str:
+    def origin(key: KeyPath) -> str:
         return next((origins[key[:end]] for end in range(len(key), 0, -1) if key[:end] in origins), "")
 
     config = structure(values, RunConfig, origin=origin, choices=choices, hint=hint)
@@ -143,7 +143,9 @@ def _parse_override(override: str) -> dict[str, Any]:
     return reduce(lambda inner, name: {name: inner}, reversed(path.split(".")), value)
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], parents: Place, origin: Any) -> dict[str, Any]:
+def _merge(
+    below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[KeyPath, str], parents: KeyPath, origin: Any
+) -> dict[str, Any]:
     """Merge two nested dicts. `above` has priority, and the origins of the values of `above` are recorded in `origins`."""
     out = dict(below)
     for name, value in above.items():

@@ -87,10 +87,10 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) 
     write_json(files / RESULT, {**result, "files": files.hashes()})
 
 
-Made = tuple[Predict, int, dict[str, Any]]  # a prediction function, the number of training rows, and the entries of result.json
+FittedFold = tuple[Predict, int, dict[str, Any]]  # a prediction function, the number of training rows, and the entries of result.json
 
 
-def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, Made]:
+def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, FittedFold]:
     """Fit an estimator to a fold. Estimators have no checkpoints: an interrupted fit restarts."""
     estimator = evolve(make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold)), seconds=plan.seconds)
     stops = plan.training.patient and estimator.library.stops
@@ -111,7 +111,7 @@ def work_of(prepared: PreparedFold) -> Work:
     return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
 
 
-def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, Made]:
+def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], train_on: Train) -> Generator[RunEvent, None, FittedFold]:
     """Train a network on a fold, or continue its training."""
     plan, test = prepared.plan, prepared.plan.data.test
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid

@@ -199,7 +199,7 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
     return {"without_duplicates": float(np.mean(values))}
 
 
-def duplicates_said(folder: Path) -> Iterator[RunEvent]:
+def duplicate_warnings(folder: Path) -> Iterator[RunEvent]:
     """Yield a message with the scores of a finished run with and without duplicates in other folds."""
     numbers = read_json(folder / folders.METRICS)
     if (others := numbers.get("without_duplicates")) is not None:

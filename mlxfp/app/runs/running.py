@@ -21,7 +21,7 @@ from mlxfp.app.runs.folding import Events, run_fold
 from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
 from mlxfp.app.runs.joining import following, leading
-from mlxfp.app.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
+from mlxfp.app.runs.outcomes import claim_environment, draw, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.summaries import summarize
@@ -140,7 +140,7 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
     else:
         events = _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, begun.code):
-        yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
+        yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event
 
 

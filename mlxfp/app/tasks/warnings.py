@@ -53,9 +53,9 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
 def _differences(data: CompetitionData) -> Iterator[str]:
     """Yield a warning with all differences between training and test rows. Also yield a warning if the id column holds dates."""
     spec = data.spec
-    found = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
-    if found:
-        yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in found)
+    differences = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
+    if differences:
+        yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in differences)
     if spec.id is not None and date_order(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)) is not None:
         yield f"The id {spec.id!r} holds dates, which no model reads. To use the dates, copy the column under another name in all files."
 

@@ -120,9 +120,9 @@ class Hooks:
         """Return the functions that a run calls to read a source."""
         return calls_of(source) if self.inner is None else self.inner.source(source)
 
-    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return the function that infers the schema of a stage. The argument `place` is the index of the stage."""
-        return stage.infer if self.inner is None else self.inner.infer(stage, place)
+    def infer(self, stage: Stage, index: int) -> Callable[[Schema, Rows], Stage]:
+        """Return the function that infers the schema of a stage. The argument `index` is the index of the stage."""
+        return stage.infer if self.inner is None else self.inner.infer(stage, index)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
         """Return the function that runs a step on a chunk."""

@@ -40,8 +40,8 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     dropped. A copy of the pipeline runs from the start, so `load` loads its rows again.
 
     >>> import mlxfp as fp
-    >>> found = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
-    >>> [(part.part, part.count) for part in found.parts]
+    >>> profile = fp.inspect.profile(fp.pipe(fp.from_examples([{"x": i} for i in range(100)]), fp.batch(32)))
+    >>> [(part.part, part.count) for part in profile.parts]
     [('from_examples(100 rows)', 100), ('batch(size=32)', 4), ('run loop', 4)]
     """
     check_dataset(dataset, profile)

@@ -132,13 +132,13 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     if row >> LEAF_BITS >= len(list(leaves(dataset))):
         raise ArgumentError(f"There is no source for row {row} in {dataset!r}. Use a row number from Examples.rows.")
     origin = locate(dataset, row)
-    return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
+    return RowTrace(origin, tuple(_stages_of_row(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
 _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of each part, and returns the result of the last part
 
 
-def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
+def _stages_of_row(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
     """Yield the results of all parts of a pipeline for a single source row.
 
     The argument `leaf` is the number of the data source. The argument `row` is the index of the row in this source.
@@ -170,7 +170,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
         return chunks
     firsts = np.cumsum([0, *(len(list(leaves(child))) for child in datasets)])
     index = int(np.searchsorted(firsts, leaf, side="right")) - 1
-    chunks = yield from _through(datasets[index], leaf - int(firsts[index]), row, epoch)
+    chunks = yield from _stages_of_row(datasets[index], leaf - int(firsts[index]), row, epoch)
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]

@@ -22,7 +22,7 @@ from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.core.stages import starts_empty
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
-from mlxfp.data.sources.files import FileSource, place
+from mlxfp.data.sources.files import FileSource, position_in
 from mlxfp.support.errors import CursorError, PipelineError
 from mlxfp.support.randomness import fold_in, fold_in_rows
 
@@ -93,7 +93,7 @@ class _FilesInTurn(Wrapper):
         """One dataset per file, with the stages and schemas of the original dataset."""
         source: Any = self.dataset.source
         files = source.files()
-        listed = attrs.evolve(source, found=files)
+        listed = attrs.evolve(source, files_before=files)
         resolved = self.dataset.resolved
         parts = tuple(attrs.evolve(self.dataset, source=OneFile(listed, number), stages=resolved.stages) for number in range(len(files)))
         for part in parts:
@@ -205,7 +205,7 @@ class OneFile(Source):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Read the file from `position` to its end."""
-        inner, row = position or (place(self.source.files(), self.number, 0, 0), 0)
+        inner, row = position or (position_in(self.source.files(), self.number, 0, 0), 0)
         if inner[0] != self.number:
             return
         chunks: Any = self.source.read(epoch, inner)

@@ -124,7 +124,7 @@ class _Stored(Wrapper):
             same_items=True,
             reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            taken_in=frozenset({"threads"}),  # Only threads are possible, because each worker process would need a copy of all rows.
+            take_workers=frozenset({"threads"}),  # Only threads are possible, because each worker process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 

@@ -108,10 +108,10 @@ class MarkFailed(Hooks):
 
         return take
 
-    def infer(self, stage: Stage, place: int) -> Any:
+    def infer(self, stage: Stage, index: int) -> Any:
         """Infer the schema of a stage from rows on which neither earlier stages nor this stage fail."""
-        inner = super().infer(stage, place)
-        if place >= self.as_written:
+        inner = super().infer(stage, index)
+        if index >= self.as_written:
             return inner
 
         def infer(schema: Schema, rows: Rows) -> Stage:

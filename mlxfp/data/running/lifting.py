@@ -221,8 +221,8 @@ class _Table(Source):
 class _Declared(Hooks):
     """Hooks that raise an error for a stage without a declared schema. A schema inferred from some rows may not fit other rows."""
 
-    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        inner = super().infer(stage, place)
+    def infer(self, stage: Stage, index: int) -> Callable[[Schema, Rows], Stage]:
+        inner = super().infer(stage, index)
 
         def infer(schema: Schema, rows: Rows) -> Stage:
             requests: list[bool] = []

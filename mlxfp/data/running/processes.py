@@ -161,7 +161,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the whole buffers.
                 return _read_chunk, (str(folder), _write_chunks(folder, [value]))
-            if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
+            if isinstance(value, FunctionType | type) and not _is_importable(value.__module__):
                 cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
             return super().reducer_override(value)
 
@@ -169,7 +169,7 @@ def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | 
 
 
 @lru_cache(maxsize=1024)
-def _is_found(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     """Return True if a new process can import a module by name. Returns False for a module created at run time."""
     top = module.partition(".")[0]
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)

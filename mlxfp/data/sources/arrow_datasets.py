@@ -16,7 +16,7 @@ from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fi
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
-from mlxfp.data.sources.files import find_place, place
+from mlxfp.data.sources.files import parse_position, position_in
 from mlxfp.data.sources.remote_files import FileStamp
 
 _AHEAD = 2  # number of chunks that Arrow reads ahead
@@ -63,7 +63,7 @@ class _FromDataset(Source):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files, schema = self.files(), self.schema()
-        first, group, row = find_place(files, position)
+        first, group, row = parse_position(files, position)
         for number in range(first, len(files)):
             with reading("of the format of its dataset", files[number].path):
                 whole = self.fragments[number]
@@ -71,7 +71,7 @@ class _FromDataset(Source):
                 for part in range(group, len(parts)):
                     for chunk, end in self._chunks(parts[part], schema):
                         if end > row:  # Skip the chunks before the resume position: every reading yields the same chunks.
-                            yield chunk, place(files, number, part, end)
+                            yield chunk, position_in(files, number, part, end)
                     row = 0
             group = 0
 
@@ -98,7 +98,7 @@ class _FromDataset(Source):
         return tuple(file.version for file in self.files())
 
     def file_of(self, position: Position) -> str | None:
-        number, _, _ = find_place(self.files(), position)
+        number, _, _ = parse_position(self.files(), position)
         return self.fragments[number].path if 1 < len(self.fragments) > number else None
 
     def __fingerprint__(self) -> Any:
@@ -154,7 +154,7 @@ class _FromLance(Source):
     def traits(self) -> SourceTraits:
         return SourceTraits(
             restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)),
-            taken_in=frozenset({"threads"}),
+            take_workers=frozenset({"threads"}),
             costly=lambda: True,
         )
 

@@ -106,7 +106,7 @@ class _ReadArrow(ColumnSource):
 
     @property
     def traits(self) -> SourceTraits:
-        return evolve(super().traits, taken_in=frozenset({"threads", "processes"}))
+        return evolve(super().traits, take_workers=frozenset({"threads", "processes"}))
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
         return _without_hidden(file), _read_header(file)[1]

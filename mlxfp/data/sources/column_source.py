@@ -20,7 +20,7 @@ from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
-from mlxfp.data.sources.files import FileSource, check_unchanged, find_place, place
+from mlxfp.data.sources.files import FileSource, check_unchanged, parse_position, position_in
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import schema_code
@@ -62,7 +62,7 @@ class ColumnSource(FileSource):
         Also returns None for a position that may be the end of the file, if only reading the file can tell.
         """
         files = self.files()
-        number, group, _ = find_place(files, position)
+        number, group, _ = parse_position(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
         return None if may_be_the_end else super().file_of(position)
 
@@ -130,7 +130,7 @@ class ColumnSource(FileSource):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files = self.files()
-        first, start, row = find_place(files, position)
+        first, start, row = parse_position(files, position)
         whole = self.whole_schema()
         schema = self.select(whole)
         for number in range(first, len(files)):
@@ -142,7 +142,7 @@ class ColumnSource(FileSource):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
                     fitting = (fit(chunk, schema, file.partition, file.path) for chunk in chunks)
                     for chunk, end in _cut_rows(_counted(fitting, rows), row, self.chunk_rows):
-                        yield chunk, place(files, *((number, group, end) if end < rows else after))
+                        yield chunk, position_in(files, *((number, group, end) if end < rows else after))
                     row = 0
                 check_unchanged(file)
             start = 0

@@ -163,9 +163,9 @@ class _ReadCsv(LineSource):
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
             records = data.lstrip(b"\r\n")
-            if said := _EXCEL.match(records):
-                self._check_delimiter(said[1].decode(), path)
-                records = records[said.end() :].lstrip(b"\r\n")
+            if line_of_excel := _EXCEL.match(records):
+                self._check_delimiter(line_of_excel[1].decode(), path)
+                records = records[line_of_excel.end() :].lstrip(b"\r\n")
             if b"\x00" in records[:_HEAD] and not records.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise DataError(
                     f"Text has NUL characters, like UTF-16: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "

@@ -175,16 +175,16 @@ def check_unchanged(file: FileStamp) -> None:
 
 @frozen(repr=False)
 class FileSource(Source):
-    """Base class of sources that read the files of one format in order. A subclass creates resume positions with `place`."""
+    """Base class of sources that read the files of one format in order. A subclass creates resume positions with `position_in`."""
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
     kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # columns to read; None reads all columns
-    # files found earlier; None searches for the files
-    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)
+    # result of an earlier search; None searches for the files
+    files_before: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)
     suffixes: ClassVar[tuple[str, ...]]  # A folder stands for its files with these suffixes.
 
     def files(self) -> tuple[FileStamp, ...]:
-        return find_files(self.paths, self.suffixes) if self.found is None else self.found
+        return find_files(self.paths, self.suffixes) if self.files_before is None else self.files_before
 
     def select(self, schema: Schema) -> Schema:
         """Return the schema restricted to the columns to read."""
@@ -197,7 +197,7 @@ class FileSource(Source):
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file at a position, or None for a single file."""
         files = self.files()
-        number, _, _ = find_place(files, position)
+        number, _, _ = parse_position(files, position)
         return without_secrets(files[number].path) if len(files) > 1 and number < len(files) else None
 
     def version(self) -> tuple[tuple[str, int, int], ...]:
@@ -219,16 +219,16 @@ class FileSource(Source):
         return show_call(super().__repr__(), self.paths)
 
 
-def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
+def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
     """Return a resume position: the pair (`at`, `rest`) in file `number`. Each file format defines the meaning of `at` and `rest`.
 
-    The position also holds the file size and the number of files, so that `find_place` can detect changed files.
+    The position also holds the file size and the number of files, so that `parse_position` can detect changed files.
     """
     return number, at, rest, files[number].size if number < len(files) else 0, len(files)
 
 
-def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return the file number, `at` and `rest` of a position made by `place`.
+def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
+    """Return the file number, `at` and `rest` of a position made by `position_in`.
 
     Raises `CursorError` if the files have changed since the position was made.
     """

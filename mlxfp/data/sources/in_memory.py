@@ -109,7 +109,7 @@ class _FromTable(Source):
     @property
     def traits(self) -> SourceTraits:
         return SourceTraits(
-            taken_in=frozenset({"threads"}),  # Only threads are possible, because every worker process would get a copy of the table.
+            take_workers=frozenset({"threads"}),  # Only threads are possible, because every worker process would get a copy of the table.
             restricted=lambda columns, conditions: attrs.evolve(self, table=self.table.select(list(columns))),
             in_table=lambda: InTable(self, places_as_numbered),
         )

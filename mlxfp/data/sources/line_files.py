@@ -26,7 +26,17 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
 from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
-from mlxfp.data.sources.files import BLOCK, FileSource, blocks, check_unchanged, find_place, open_bytes, packing, place, read_bytes
+from mlxfp.data.sources.files import (
+    BLOCK,
+    FileSource,
+    blocks,
+    check_unchanged,
+    open_bytes,
+    packing,
+    parse_position,
+    position_in,
+    read_bytes,
+)
 from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, fault_text, parse, without_faults
@@ -156,7 +166,7 @@ class LineSource(FileSource):
     def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
         """Yield the blocks from a resume position on as parsing tasks. Each task comes with the position after the block."""
         files = self.files()
-        first, offset, line = find_place(files, position)
+        first, offset, line = parse_position(files, position)
         schema, inferred_from = self.inferred(files)
         whole = self.whole_schema(schema, files)
         wanted = self.select(whole)
@@ -172,7 +182,7 @@ class LineSource(FileSource):
             for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
                 if not block.end:
                     check_unchanged(files[number])
-                after = place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
+                after = position_in(files, number, block.end, block.next_line) if block.end else position_in(files, number + 1, 0, 0)
                 yield Lines(self, block, file_schema, wanted, partition), after
 
     def notes(self) -> tuple[str, ...]:

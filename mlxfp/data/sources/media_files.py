@@ -109,7 +109,7 @@ class _MediaSource(Source):
     suffixes: ClassVar[tuple[str, ...]]
     columns: ClassVar[dict[str, pa.DataType]]
     indexable = True
-    traits = SourceTraits(costly=lambda: True, taken_in=frozenset({"threads", "processes"}))
+    traits = SourceTraits(costly=lambda: True, take_workers=frozenset({"threads", "processes"}))
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
-from mlxfp.data.sources.files import FileSource, Paths, check_unchanged, find_place, open_bytes, packing, place
+from mlxfp.data.sources.files import FileSource, Paths, check_unchanged, open_bytes, packing, parse_position, position_in
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
 from mlxfp.support.checks import as_strings, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
@@ -103,13 +103,13 @@ class _ReadTar(FileSource):
     def traits(self) -> SourceTraits:
         return attrs.evolve(
             super().traits,
-            taken_in=frozenset({"threads", "processes"}),
+            take_workers=frozenset({"threads", "processes"}),
             restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)),
         )
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files = self.files()
-        first, row, _ = find_place(files, position)
+        first, row, _ = parse_position(files, position)
         schema = self.schema()
         for number in range(first, len(files)):
             with closing(self._rows(files[number], schema, row)) as rows:
@@ -117,7 +117,7 @@ class _ReadTar(FileSource):
                     row += chunk.num_rows
                     if is_last:
                         check_unchanged(files[number])
-                    yield chunk, place(files, number + 1, 0, 0) if is_last else place(files, number, row, 0)
+                    yield chunk, position_in(files, number + 1, 0, 0) if is_last else position_in(files, number, row, 0)
             row = 0
 
     @property

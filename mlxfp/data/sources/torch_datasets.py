@@ -125,7 +125,7 @@ class FromItems(Source):
     @property
     def traits(self) -> SourceTraits:
         """Traits of the source. `take` may run in worker processes, but not in threads, because items need not be thread-safe."""
-        return SourceTraits(costly=lambda: True, task=self.task, taken_in=frozenset({"processes"}))
+        return SourceTraits(costly=lambda: True, task=self.task, take_workers=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:

@@ -116,7 +116,7 @@ class Law:
         return f"{self.name} of {brief(self.subject.part)}"
 
     @property
-    def said(self) -> str:
+    def statement(self) -> str:
         """Statement of the law as one sentence."""
         law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
         return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Law: ")

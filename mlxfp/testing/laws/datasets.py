@@ -178,14 +178,14 @@ def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     assert len(identify(dataset)) == len(list(flat_parts(dataset))), f"every part of {dataset!r} has an identity"
 
 
-def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
+def assert_same_items(actual: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: two datasets give the same items, with the same source rows and keys.
 
     >>> import mlxfp as fp
     >>> assert_same_items(fp.from_examples([{"x": 1}]), fp.from_table({"x": [1]}))
     """
-    assert found.level == expected.level, f"{found!r} gives {found.level}, not {expected.level}"
-    assert_same(collect(found, epoch=epoch), collect(expected, epoch=epoch), f"{found!r} gives what {expected!r} gives")
+    assert actual.level == expected.level, f"{actual!r} gives {actual.level}, not {expected.level}"
+    assert_same(collect(actual, epoch=epoch), collect(expected, epoch=epoch), f"{actual!r} gives what {expected!r} gives")
 
 
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
@@ -221,11 +221,11 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
     >>> assert_random_access(fp.from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
     """
     assert dataset.indexable, f"{dataset!r} has random access"
-    taken_rows = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
+    rows = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
     iterated = collect(dataset, epoch=epoch)
     expected = iterated.take(pa.array(indices))
     assert_same(
-        taken_rows.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
+        rows.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
     )
 
 

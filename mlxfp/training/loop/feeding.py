@@ -81,7 +81,7 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
     """Return an error about an id or a label with the source row added to the message."""
     rows = rows_after(batches, cursor)
-    if not error.place or len(rows) != error.rows:  # a collator may make several rows of a batch from one source row
+    if not error.index or len(rows) != error.rows:  # a collator may make several rows of a batch from one source row
         return error
-    origin = rows[error.place[0]]
-    return error.made_of(f"row {origin.row} of {origin.source!r}")
+    origin = rows[error.index[0]]
+    return error.with_source(f"row {origin.row} of {origin.source!r}")

@@ -35,12 +35,12 @@ def check_finite(  # noqa: PLR0913  # facts for the error message
     for index, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
         wrong = [f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0))]
         if wrong and not metrics.get("skipped"):
-            _look_again(look, batches, cursor)
+            _check_again(look, batches, cursor)
             number, rows = step - len(values) + 1 + index, rows_after(batches, cursor)
             raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows, shared=shared)}", number, rows, cursor)
 
 
-def _look_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
+def _check_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
     if cursor is None:
         return
     try:

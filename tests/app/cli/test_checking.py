@@ -154,7 +154,7 @@ def test_an_extra_that_is_missing_says_how_to_install_it(monkeypatch):
     versions = {"mlxfp": "1", "pillow": "11.0"}
     monkeypatch.setattr(checking, "_version", versions.get)
     monkeypatch.setattr(checking, "_packages", lambda _, extra: {"vision": ["pillow"], "hf": ["datasets", "pillow"]}.get(extra, []))
-    said = {finding.name: finding.found for finding in checking._extras()}
+    said = {finding.name: finding.text for finding in checking._extras()}
     assert said["extra vision"] == "pillow 11.0"
     assert said["extra hf"] == 'datasets missing, pillow 11.0: pip install "mlxfp[hf]"'
     assert said["extra dev"] == "nothing on this platform"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlxfp.data.sources import files
 from mlxfp.data.sources.columns import check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.files import as_paths, blocks, find_files, find_place, place, show_call
+from mlxfp.data.sources.files import as_paths, blocks, find_files, parse_position, position_in, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
@@ -193,24 +193,24 @@ def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path):
         Path(tmp_path, name).write_text("12345")
     paths = (str(tmp_path / "a"), str(tmp_path / "b"))
     before = find_files(paths, ())
-    assert find_place(before, None) == (0, 0, 0)
-    assert find_place(find_files(paths, ()), place(before, 1, 3, 4)) == (1, 3, 4)
-    assert find_place(before, place(before, 2, 0, 0)) == (2, 0, 0)
+    assert parse_position(before, None) == (0, 0, 0)
+    assert parse_position(find_files(paths, ()), position_in(before, 1, 3, 4)) == (1, 3, 4)
+    assert parse_position(before, position_in(before, 2, 0, 0)) == (2, 0, 0)
     with pytest.raises(
         CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore the files, or start without a cursor\."
     ):
-        find_place(before[:1], place(before, 0, 3, 4))
+        parse_position(before[:1], position_in(before, 0, 3, 4))
     Path(tmp_path, "b").write_text("123456")
     with pytest.raises(
         CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore the file, or start without a cursor\."
     ):
-        find_place(find_files(paths, ()), place(before, 1, 3, 4))
+        parse_position(find_files(paths, ()), position_in(before, 1, 3, 4))
 
 
 @pytest.mark.parametrize("position", [(), 3, "x", (0, 0, 0, 0), (0, -1, 0, 5, 1), (2, 0, 0, 0, 1), (0, 1.5, 0, 5, 1), ((), 0, 0, 5, 1)])
 def test_a_position_that_no_file_made_is_refused(position: Any):
     with pytest.raises(CursorError, match="The cursor has no position in files"):
-        find_place((files.FileStamp("a", 5, 0),), position)
+        parse_position((files.FileStamp("a", 5, 0),), position)
 
 
 def test_columns_have_names_of_their_own():

@@ -54,8 +54,8 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     ...     Path(folder, "cats").mkdir()
     ...     _ = Path(folder, "cats", "train.csv").write_text("id,age,purrs\n1,3,True\n2,,False\n")
     ...     _ = Path(folder, "cats", "test.csv").write_text("id,age\n4,8\n")
-    ...     found = scan(folder)
-    >>> found, found["cats"].target
+    ...     specs = scan(folder)
+    >>> specs, specs["cats"].target
     (Registry of 1 data set: cats, ('purrs',))
 
     See also: `SPECS`, the shipped specs; `SPECS | scan(folder)` has both.

@@ -20,7 +20,7 @@ from mlxfp.app.runs.outcomes import decided
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import TrialEnded
 from mlxfp.app.runs.tuning.spaces import Space, values_of
-from mlxfp.app.runs.tuning.studies import Found, Study, Trial, opened
+from mlxfp.app.runs.tuning.studies import BestTrial, Study, Trial, opened
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
@@ -33,7 +33,9 @@ class Limits:
     seconds: float | None
 
 
-def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callable[[Found], None]) -> Generator[RunEvent, None, Found]:
+def search(
+    plan: Plan, space: Space, folder: Path, limits: Limits, note: Callable[[BestTrial], None]
+) -> Generator[RunEvent, None, BestTrial]:
     """Start or continue the study in a folder, yield the events, and return the best trial.
 
     `note` is called with the best trial whenever a trial has ended. Other processes may work on the same study. If no trial remains to be

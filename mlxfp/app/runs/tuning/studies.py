@@ -40,7 +40,7 @@ class Trial:
 
 
 @frozen
-class Found:
+class BestTrial:
     """The best trial, with score and values. `given` is the score of the original configuration, `trials` the number of ended trials."""
 
     trial: int
@@ -63,7 +63,7 @@ class Study:
     given: Mapping[str, Any]
     maximize: bool
     seed: int
-    note: Callable[[Found], None] = field(repr=False)
+    note: Callable[[BestTrial], None] = field(repr=False)
     optuna: Any = field(repr=False)
     inner: Any = field(repr=False)
 
@@ -147,7 +147,7 @@ class Study:
             if (best := self._best()) is not None:
                 self.note(best)
 
-    def best(self) -> Found:
+    def best(self) -> BestTrial:
         """Return the best trial. Of equal trials, return the first."""
         with claiming(self.folder):
             result = self._best()
@@ -155,13 +155,13 @@ class Study:
             self.note(result)
         return result
 
-    def _best(self) -> Found | None:
+    def _best(self) -> BestTrial | None:
         complete = sorted(self._in("COMPLETE"), key=_number)
         if not complete or _number(complete[0]) != 0:
             return None
         best = (max if self.maximize else min)(complete, key=lambda trial: trial.value)
         values = dict(best.params) if _number(best) else {}
-        return Found(_number(best), best.value, values, complete[0].value, len(self._in("COMPLETE", "PRUNED")))
+        return BestTrial(_number(best), best.value, values, complete[0].value, len(self._in("COMPLETE", "PRUNED")))
 
     def _in(self, *states: str) -> list[Any]:
         return list(self.inner.get_trials(deepcopy=False, states=tuple(self.optuna.trial.TrialState[state] for state in states)))
@@ -180,7 +180,7 @@ def claiming(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(  # noqa: PLR0913
-    folder: Path, space: Space, given: Mapping[str, Any], note: Callable[[Found], None], *, maximize: bool, seed: int
+    folder: Path, space: Space, given: Mapping[str, Any], note: Callable[[BestTrial], None], *, maximize: bool, seed: int
 ) -> Iterator[Study]:
     """Open or create the study in a folder. Raises `MissingExtraError` without Optuna."""
     optuna = optional("optuna", extra="tune", needed_by="mlxfp tune")

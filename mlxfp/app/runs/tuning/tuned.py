@@ -18,7 +18,7 @@ from mlxfp.app.runs.tuning.events import Tuned
 from mlxfp.app.runs.tuning.nesting import check_nested, estimate
 from mlxfp.app.runs.tuning.searching import Limits, search
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
-from mlxfp.app.runs.tuning.studies import Found, claiming
+from mlxfp.app.runs.tuning.studies import BestTrial, claiming
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
 from mlxfp.support.errors import ArgumentError
@@ -101,7 +101,7 @@ def _identities(run_plan: Plan, space: Space) -> dict[str, object]:
     return {**given, **folders.decisive(run_plan.settings), "search space": tried}
 
 
-def _write_best(run_plan: Plan, folder: Path, result: Found) -> None:
+def _write_best(run_plan: Plan, folder: Path, result: BestTrial) -> None:
     """Write the best configuration with a comment about the score."""
     best, metric = changed(run_plan, {**result.values, "name": f"{run_plan.trackers.name}-tuned"}), run_plan.metric.name
     about = (

@@ -257,7 +257,8 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned numbers, negative ids are larger than any vocabulary
+    # as unsigned numbers, negative ids are larger than the size of any vocabulary
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

@@ -218,7 +218,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_fields(fields: Iterable[pa.Field], where: str) -> None:
-    """Raise `SchemaError` for columns, or fields of a struct, with one name. Values are selected by name.
+    """Raise `SchemaError` if several columns, or several fields of a struct, have the same name. Values are selected by name.
 
     >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
     Traceback (most recent call last):
@@ -376,9 +376,10 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # axis indices in memory, in the logical order of the axes
+    order = kind.permutation or range(len(kind.shape))  # for each logical axis of the tensor, the index of the axis in memory
     shape = tuple(kind.shape[axis] for axis in order)
-    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
+    # Up to pyarrow 25, the method `to_pandas_dtype` needs pandas.
+    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)
     for value, number in zip(values, numbers, strict=True):
         if value is None or holds_masked([value], lists):

@@ -91,7 +91,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # lazy import: asyncio takes as long to import as mlxfp.core
+    import asyncio  # The import is lazy, because importing asyncio takes as long as importing mlxfp.core.
 
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # a single thread, because lazy MLX arrays must not change threads
@@ -99,7 +99,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            with suppress(RuntimeError):  # submit raises RuntimeError if Python exits and the thread has ended
+            with suppress(RuntimeError):  # `submit` raises RuntimeError if Python exits and the thread has ended.
                 worker.submit(items.close).result()
 
 
@@ -164,13 +164,13 @@ class _Run:
 
 
 class _Fed(NamedTuple):
-    """Chunks for the remaining steps, with the number of source rows."""
+    """Input chunks for the remaining steps, with the number of source rows in these chunks."""
 
     chunks: Sequence[Any]
     calls: Calls
     rows: int
     after: Position  # position after the source rows
-    before: Position | None = None  # position before the source rows; None: the position after the earlier rows
+    before: Position | None = None  # position before the source rows; None if this is the position after the previous rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:

@@ -184,7 +184,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that read only the first source rows, or the buffered chunks `before`."""
+    """Hooks that read only the first rows of the source, or the chunks in `before` instead of the source."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -228,7 +228,8 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # else, the inner dataset reports its columns
+    # If the source keeps rows of an inner dataset, the inner dataset reports its columns.
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
@@ -297,7 +298,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # If earlier steps dropped columns, a projection replaces this stage, because drop_columns would miss the dropped columns.
+            # If earlier steps dropped columns, a projection replaces this stage. The stage could otherwise fail on the dropped columns.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)

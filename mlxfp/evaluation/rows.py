@@ -44,7 +44,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Return the example weight of each value of an array with the given shape, float32. The default weight is 1.
 
-    `example_weights` are [B], or have the leading axes of the values.
+    `example_weights` are [B], one weight per example, or have the shape of the first axes of the array.
     """
     if example_weights is None:
         return mx.ones(shape)
@@ -63,7 +63,7 @@ def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def sum_of(values: mx.array) -> mx.array:
-    """Return the sum of all values. Blocks are summed first, because one float32 sum on the CPU adds no 1 to 2^24."""
+    """Return the sum of all values. Blocks are summed first, because a running float32 sum of ones stops growing at 2^24 on a CPU."""
     values = values.reshape(-1)
     while values.size > _BLOCK:
         whole = values.size - values.size % _BLOCK

@@ -103,7 +103,7 @@ def _is_dataset(value: object) -> bool:
 
 
 def check_returns(**values: Callable[..., Any]) -> None:
-    """Raise `ArgumentError` for a Python function that returns None on every path, as without a return statement.
+    """Raise `ArgumentError` for a Python function that always returns None, for example without a return statement.
 
     >>> check_returns(predicate=lambda row: row["x"] > 0)
     """

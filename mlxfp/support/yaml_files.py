@@ -21,7 +21,7 @@ Place = tuple[str | int, ...]  # path of a value in a tree: names and list indic
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
 _MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
-_MOST_BITS = 1024  # of an integer, as the largest float; Python does not print integers with thousands of digits
+_MOST_BITS = 1024  # maximum number of bits of an integer, as in the largest float; Python does not print integers with thousands of digits
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -33,7 +33,7 @@ class Document:
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> str:
-        """Return the line of a value, or of the nearest enclosing value. `structure` adds the line to each mistake."""
+        """Return the line of a value, or of the nearest enclosing value. Error messages of `structure` contain this line."""
         return next((f"line {self.lines[place[:end]]}" for end in range(len(place), 0, -1) if place[:end] in self.lines), "")
 
 

@@ -21,7 +21,7 @@ _MAGIC = b"MLXFPCUR"
 _VERSION = 3
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows in a chunk of null columns, which take no bytes
-_NUMBERS = "biuf"  # numpy kinds of plain numbers
+_NUMBERS = "biuf"  # codes of the numpy dtypes for bool, int, unsigned int and float
 
 
 def pack(value: object, kinds: Mapping[str, type]) -> bytes:

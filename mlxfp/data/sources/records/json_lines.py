@@ -20,7 +20,7 @@ _SAFE = 4096
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # bit mask that maps [ and ] to { and }
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
-_LARGE = re.compile(rb"\d{8}|\d[eE]")  # in numbers from 2**24 on, the range in which float32 rounds integers
+_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Only numbers from 2**24 on match: float32 may round such integers.
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 

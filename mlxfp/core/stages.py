@@ -89,8 +89,8 @@ class Traits:
     longest_row: Callable[[int | None], int | None] | None = None
     # function from the number of rows to the possible group sizes and row lengths
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
-    decoders: Mapping[str, Any] = field(factory=dict)  # explained in the docstring of the class
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # explained in the docstring
+    decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
     share: Share | None = None  # how the stage depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time

@@ -178,8 +178,8 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     for name, column in zip(fields.names, columns, strict=True):
         if isinstance(column, pa.ChunkedArray):
             raise DataError(
-                f"Rows are too large for one chunk: {len(rows):,} rows have {column.nbytes:,} bytes in the column {name!r}, at most 2 GiB "
-                f"are possible, from row {numbers[0]} on. Cut long texts before this stage."
+                f"Rows are too large for one chunk: {len(rows):,} rows from row {numbers[0]} on have {column.nbytes:,} bytes in the column "
+                f"{name!r}, and a column holds at most 2 GiB. Cut long texts before this stage."
             )
     return pa.RecordBatch.from_arrays(columns, schema=fields)
 
@@ -222,13 +222,14 @@ def check_fields(fields: Iterable[pa.Field], where: str) -> None:
 
     >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
     Traceback (most recent call last):
-    mlxfp.support.errors.SchemaError: Several columns have one name: got 'x' more than once, in the table. Rename the columns.
+    mlxfp.support.errors.SchemaError: Several columns have the same name: got 'x' more than once, in the table. Rename the columns.
     """
     for names, kind, inside in _names_by_level(fields):
         doubled = sorted(name for name, count in Counter(names).items() if count > 1)
         if doubled:
             raise SchemaError(
-                f"Several {kind} have one name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. Rename the {kind}."
+                f"Several {kind} have the same name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. "
+                f"Rename the {kind}."
             )
 
 

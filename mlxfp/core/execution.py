@@ -380,5 +380,5 @@ def _continued(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
         )
     states = cursor.base.states
     if states is not None and len(states) != len(dataset.stages):
-        raise CursorError(f"The cursor holds the states of {len(states)} stages, and the pipeline has {len(dataset.stages)}: {dataset!r}.")
+        raise CursorError(f"The cursor holds the states of {len(states)} stages, but the pipeline has {len(dataset.stages)}: {dataset!r}.")
     return cursor

@@ -35,7 +35,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
     """Return both arrays as float32. Raise `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B]."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
-            f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
+            f"{function} needs predictions and targets of the same shape, got {predictions.shape} and {targets.shape}. "
             "If the model returns [B, 1], pass predictions[:, 0]."
         )
     return predictions.astype(mx.float32), targets.astype(mx.float32)

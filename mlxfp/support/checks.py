@@ -83,7 +83,7 @@ def check_callable(**values: object) -> None:
         # A factory without a call, such as fp.pipe(rows, fp.batch).
         original = getattr(value, "__wrapped__", None)
         if original is not None and _MAKES_PART.match(str(_shown(signature(original).return_annotation))):
-            raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, without its settings. {_usage(original)}")
+            raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, not the result of a call. {_usage(original)}")
 
 
 def _function_hint(value: object) -> str:

@@ -193,7 +193,7 @@ def _plain_value(value: Any, where: str, lines: dict[Place, int], path: Place = 
 
 def _scalar(value: Any, location: str) -> Any:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ConfigError(f"{location} has an integer of {value.bit_length():,} bits. Write at most {_MOST_BITS:,} bits.")
+        raise ConfigError(f"{location} has an integer of {value.bit_length():,} bits. Write a number of at most {_MOST_BITS:,} bits.")
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

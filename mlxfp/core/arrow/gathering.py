@@ -276,7 +276,7 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
         lengths = (ends[rows + 1] - begins) * width
         begins = (begins + first) * width
         if len(rows) and (lengths.min() < 0 or begins.min() < 0 or (begins + lengths).max() > buffer.size):
-            raise DataError(f"A column of {kind} is damaged: it has rows outside its bytes. Write the file again.")
+            raise DataError(f"A column of {kind} is damaged: a row lies outside the data of the column. Write the file again.")
         pieces.put(at, buffer, begins, lengths)
     ends, data = pieces.joined()
     ends = ends // width

@@ -135,7 +135,8 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor is damaged: it refers to bytes {start} to {start + size} of {len(self._data)}, after byte {self._read}. "
+                f"The cursor is damaged: a value is said to start at byte {start} and to have {size} bytes, but the next unread byte of "
+                f"{len(self._data)} is {self._read}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size

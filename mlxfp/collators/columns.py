@@ -33,7 +33,7 @@ GROUP = "group"  # word for the input of a collator in error messages
 
 
 class Prepared(NamedTuple):
-    """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
+    """Work of a collator in two parts: stages that workers can run on columns of a group, and a collator for the resulting group."""
 
     columns: tuple[str, ...]
     stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX

@@ -32,7 +32,7 @@ KEY = "__key__"
 HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
+LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
 LARGE = 64 << 20  # bytes up to which chunks are joined; Arrow offsets limit a column of a chunk to 2 GiB
 CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
@@ -57,9 +57,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Mark rows as rows of dataset `index` of several joined datasets. `leaf` is the index of the first leaf source of the dataset.
+    """Mark rows as rows of dataset `index` of several joined datasets.
 
-    The keys become distinct from the keys of the other datasets, and `__row__` includes the leaf index.
+    The argument `leaf` is the number of data sources in the datasets before. The keys become distinct from the keys of the other
+    datasets, and the row numbers include `leaf`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -191,7 +192,7 @@ def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
 
 
 def _columns(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> tuple[list[Any], Schema]:
-    """Return the columns of rows, as chunked arrays above 2 GiB, and their schema."""
+    """Return the columns of rows, and their schema. A column of more than 2 GiB is a chunked array."""
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
     if schema is not None:

@@ -91,7 +91,7 @@ class Cursor:
 
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
-        """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
+        """Return the cursor stored in the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, KINDS):
             case (parts, division, Cursor(base=Snapshot() as base, done=done)):
                 _check_fields(parts, division, base, done)

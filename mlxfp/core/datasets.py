@@ -111,7 +111,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def planned_calls(self) -> SourceCalls:
-        """Functions of the source of the plan."""
+        """Functions that read the source of the optimized plan."""
         return self.hooks.source(self.plan.source)
 
     @cached_property
@@ -306,7 +306,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A value that acts as a stage. A call with a dataset returns a dataset over `source(dataset, **options)`.
+    """A value that acts as a stage. A call with a dataset returns a dataset with the source `source(dataset, **options)`.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
@@ -374,9 +374,10 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` if `reader` cannot read the dataset.
+    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` for groups, batches and endless data.
 
-    Worker threads end when the reader is closed or garbage collected.
+    The argument `reader` is the name of the calling function, for messages. Worker threads end when the returned reader is closed or
+    garbage collected.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")

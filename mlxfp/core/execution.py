@@ -174,7 +174,7 @@ class _Fed(NamedTuple):
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
-    """Yield source chunks that need all steps, or chunks from workers that need only the steps after the segment."""
+    """Yield source chunks for all steps of the plan. If workers run the first steps (`segment`), yield their results for the rest."""
     __tracebackhide__ = True
     runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
     costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
@@ -248,7 +248,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for rows `first:stop` of a job with an unsplittable task. Reads the rows immediately."""
+    """Return a job for the rows `first:stop` of a job whose task cannot be split. This process reads the rows at once."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 

@@ -128,7 +128,7 @@ def inner_parts(source: Any) -> tuple[Any, ...]:
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
-    """Yield the sources without inner datasets, in join order."""
+    """Yield the sources of a pipeline that contain no datasets, in the order in which the pipeline joins the sources."""
     inner = inner_parts(dataset.source)
     if not inner:
         yield dataset.source
@@ -176,7 +176,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Return a part from pickled values. `local` names the values pickled by cloudpickle."""
+    """Return a stage or source from pickled values. The argument `local` names the values pickled by cloudpickle."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

@@ -172,7 +172,7 @@ class _Sample:
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Return the first chunks after these stages. Buffers the chunks for later stages."""
+        """Return the first output chunks of the given stages. The chunks are buffered for later stages."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -194,15 +194,15 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first chunks after the resolved stages, starting with stage `first`."""
+    """Yield the first output chunks of the resolved stages. Stages before stage `first` do not run."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level `examples` drops empty chunks and changes no other chunk
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # at the level `examples`, a run only drops empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
+    """Let projections select only the needed columns. Return the steps, and the needed columns before each step and after the last step."""
     needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits

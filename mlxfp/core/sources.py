@@ -221,7 +221,7 @@ class Source(Part, ABC):
 
 
 def take_task(source: Source, epoch: int, indices: Indices) -> Task:
-    """Return the task that reads the rows at `indices`, int64[N], of an indexable source."""
+    """Return the task that reads the rows at `indices`, int64[N], of a source with random access."""
     task = source.traits.task
     return IndexTask(source, epoch, indices) if task is None else task(epoch, indices)
 

@@ -111,7 +111,7 @@ def _converter() -> Any:
 
 
 def _class_hook(converter: Any, kind: Any) -> Any:
-    """Check bounds per field. The class itself would stop at its first invalid field, and skip bounds if another field has a wrong type."""
+    """Check the bounds of each field separately, so that all mistakes are reported. The class itself would stop at the first mistake."""
     from cattrs.gen import make_dict_structure_fn, override
 
     def checked(value: Any, kind: Any, *, checks: Any) -> Any:

@@ -33,7 +33,10 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Read the bytes of `pack`. Raises `CursorError` for any other bytes. The memory is bounded by a multiple of the input size."""
+    """Return the value that `pack` stored in bytes. Raises `CursorError` for other bytes.
+
+    The memory in use is bounded by a multiple of the number of bytes.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
     data = bytes(data)

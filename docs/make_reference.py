@@ -4,9 +4,10 @@ Run `python docs/make_reference.py` after a change of a public name or of the fi
 """
 
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import GenericAlias, MappingProxyType, ModuleType
+from types import GenericAlias, ModuleType
 
 import mlxfp as fp
 
@@ -69,11 +70,13 @@ def call_arguments(signature: inspect.Signature) -> Iterator[str]:
 
 
 def first_line(value: object) -> str:
-    """Return the first line of a docstring. For a type alias, return the type."""
-    if isinstance(value, dict | MappingProxyType):
+    """Return the first line of a docstring. For a table, a text or a type alias, return a description of the value."""
+    if isinstance(value, Mapping):
         return f"A table of names: {', '.join(map(str, value))}."
+    if isinstance(value, str):
+        return f"The text {value!r}."
     if isinstance(value, GenericAlias):
-        return f"The type `{value!r}`."
+        return f"The type `{re.sub(r'(?:[a-z_]+[.])+', '', repr(value))}`."
     return (inspect.getdoc(value) or "").partition("\n")[0]
 
 

@@ -13,9 +13,9 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 @frozen(kw_only=True)
 class Setting:
-    """Input of `for_task` to a function that creates a collator.
+    """Argument that `for_task` passes to the function that creates a collator.
 
-    Contains a `TaskSpec` with the column of every role, the tokenizer and the data columns.
+    Contains the description of the task, the column of every role, the tokenizer and the data columns.
     """
 
     modality: str

@@ -109,7 +109,7 @@ class _Causal(Padded):
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
 
     def _check_unused_mask(self, examples: Examples) -> None:
-        """Raise `DataError` for a prompt in the mask of `chat`, if no argument names the mask."""
+        """Raise `DataError` if `chat` has marked prompt tokens, but no argument of the collator names the mask."""
         if self.prompt_mask is not None or _PROMPT in self.carry or not prompt_masks(examples.chunk.schema):
             return
         if pc.any(pc.list_flatten(examples.column(_PROMPT))).as_py():

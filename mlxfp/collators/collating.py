@@ -48,7 +48,7 @@ _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With
 
 @frozen(repr=False)
 class _Collate(Stage):
-    collator: Any  # function from a sequence of examples to a batch, possibly `Choosing`
+    collator: Any  # function from a sequence of examples to a batch; objects of `Choosing` are such functions
     accepts = frozenset({"groups"})
     emits = "batches"
 

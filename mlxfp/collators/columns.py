@@ -33,7 +33,7 @@ GROUP = "group"  # word for the input of a collator in error messages
 
 
 class Prepared(NamedTuple):
-    """Split of a collator: stages that workers can run on columns of a group, and the collator of the resulting group."""
+    """Work of a collator in two parts: stages that workers can run on columns of a group, and a collator for the resulting group."""
 
     columns: tuple[str, ...]
     stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX
@@ -257,7 +257,8 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned numbers, negative ids are larger than any vocabulary
+    # as unsigned numbers, negative ids are larger than the size of any vocabulary
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

@@ -158,7 +158,7 @@ class Padded(Cutting):
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
-        """Read and check all columns. The errors are the same as for a batch with the invalid row."""
+        """Read and check all columns. An invalid row raises the same error as a batch that contains the row."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
         """Read all columns and cut batches."""

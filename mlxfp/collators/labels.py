@@ -68,7 +68,8 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
     if classes is not None:
         count = classes if isinstance(classes, int) else len(classes)
         why = f"outside the {count} classes 0 to {count - 1}. Correct the data, or set the right number of classes"
-        refuse(whole.view(np.uint32) >= count, whole, at, why)  # as unsigned numbers, negative labels exceed the count, too
+        # As an unsigned number, a negative label is larger than the number of classes.
+        refuse(whole.view(np.uint32) >= count, whole, at, why)
     return whole
 
 

@@ -40,7 +40,7 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return the mask of values for a group at its padded length, like `real_mask`. Raises `DataError` if a row is too long.
+    """Return the mask of the values, bool[B, length], for a group padded to its length. Raises `DataError` if a row is too long.
 
     For the message, `at` returns the location of a row, and `cut` is the name of a function that shortens rows.
     """
@@ -124,7 +124,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # no row needs padding, and the rows are in order and without gaps
+    if not missing.any() and counts.sum() == len(values):  # In this case, no row needs padding, and the rows are in order and without gaps.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")

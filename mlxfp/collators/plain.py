@@ -72,7 +72,10 @@ class _Default(Stacking):
         return arrays if arrays and len(arrays) == len(entries) and all(make for *_, make in entries) else None
 
     def _arrays(self, field: pa.Field) -> Iterator[tuple[str, str, Any]]:
-        """Yield the arrays of a column: name, column, and a function from `fixed_values` to the array (None if impossible)."""
+        """Yield (array name, column name, function) for each array of a column.
+
+        The function converts the result of `fixed_values` to the array, and is None if such a conversion is impossible.
+        """
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)
             return

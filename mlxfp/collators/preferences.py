@@ -95,7 +95,8 @@ class _Preference(Choosing):
             column = next(column for column, lengths in counts.items() if lengths.max() == longest + 1)
             raise DataError(
                 f"{at_row(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens including the prompt, which need a "
-                f"padded length of {longest}, but the largest is {self.lengths[-1]}. Cut or remove such rows, or pad to a larger length."
+                f"padded length of {longest}, but the largest of lengths is {self.lengths[-1]}. Cut or remove such rows, or "
+                "pad to a larger length."
             )
         return length
 

@@ -81,8 +81,8 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     check_text(**{name: column for name, column in (("words", words), ("spans", spans), ("labels", labels)) if column is not None})
     if len(names_of(words, spans, labels)) != 1:
         raise ArgumentError(
-            f"tokens needs one of labels= (column with a label per token), words= (a label per word) and spans=, got labels={labels!r}, "
-            f"words={words!r} and spans={spans!r}."
+            "tokens needs exactly one of three columns: labels (a label per token), words (a label per word) or spans, got "
+            f"labels={labels!r}, words={words!r} and spans={spans!r}."
         )
     if labels is not None and scheme != "all":
         raise ArgumentError(f"labels={labels!r} has a label per token and needs no scheme, got scheme={scheme!r}. Remove scheme.")

@@ -32,7 +32,7 @@ KEY = "__key__"
 HIDDEN = (ROW, KEY)
 EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
 
-LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` are the row and the high bits the leaf source
+LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
 LARGE = 64 << 20  # bytes up to which chunks are joined; Arrow offsets limit a column of a chunk to 2 GiB
 CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
@@ -57,9 +57,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Mark rows as rows of dataset `index` of several joined datasets. `leaf` is the index of the first leaf source of the dataset.
+    """Mark rows as rows of dataset `index` of several joined datasets.
 
-    The keys become distinct from the keys of the other datasets, and `__row__` includes the leaf index.
+    The argument `leaf` is the number of data sources in the datasets before. The keys become distinct from the keys of the other
+    datasets, and the row numbers include `leaf`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -178,8 +179,8 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     for name, column in zip(fields.names, columns, strict=True):
         if isinstance(column, pa.ChunkedArray):
             raise DataError(
-                f"Rows are too large for one chunk: {len(rows):,} rows have {column.nbytes:,} bytes in the column {name!r}, at most 2 GiB "
-                f"are possible, from row {numbers[0]} on. Cut long texts before this stage."
+                f"Rows are too large for one chunk: {len(rows):,} rows from row {numbers[0]} on have {column.nbytes:,} bytes in the column "
+                f"{name!r}, and a column holds at most 2 GiB. Cut long texts before this stage."
             )
     return pa.RecordBatch.from_arrays(columns, schema=fields)
 
@@ -191,7 +192,7 @@ def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
 
 
 def _columns(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> tuple[list[Any], Schema]:
-    """Return the columns of rows, as chunked arrays above 2 GiB, and their schema."""
+    """Return the columns of rows, and their schema. A column of more than 2 GiB is a chunked array."""
     names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
     if schema is not None:
@@ -218,17 +219,18 @@ def check_schema(schema: object) -> None:
 
 
 def check_fields(fields: Iterable[pa.Field], where: str) -> None:
-    """Raise `SchemaError` for columns, or fields of a struct, with one name. Values are selected by name.
+    """Raise `SchemaError` if several columns, or several fields of a struct, have the same name. Values are selected by name.
 
     >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
     Traceback (most recent call last):
-    mlxfp.support.errors.SchemaError: Several columns have one name: got 'x' more than once, in the table. Rename the columns.
+    mlxfp.support.errors.SchemaError: Several columns have the same name: got 'x' more than once, in the table. Rename the columns.
     """
     for names, kind, inside in _names_by_level(fields):
         doubled = sorted(name for name, count in Counter(names).items() if count > 1)
         if doubled:
             raise SchemaError(
-                f"Several {kind} have one name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. Rename the {kind}."
+                f"Several {kind} have the same name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. "
+                f"Rename the {kind}."
             )
 
 
@@ -376,9 +378,10 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # axis indices in memory, in the logical order of the axes
+    order = kind.permutation or range(len(kind.shape))  # for each logical axis of the tensor, the index of the axis in memory
     shape = tuple(kind.shape[axis] for axis in order)
-    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
+    # Up to pyarrow 25, the method `to_pandas_dtype` needs pandas.
+    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
     lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)
     for value, number in zip(values, numbers, strict=True):
         if value is None or holds_masked([value], lists):

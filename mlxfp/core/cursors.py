@@ -72,7 +72,7 @@ class Cursor:
         return f"Cursor(epoch={self.epoch}, {rows}items={inner.done})"
 
     def back(self, items: int) -> "Cursor":
-        """Return the cursor before the last `items` items. The items must come from the chunk of this cursor."""
+        """Return the cursor `items` items earlier. Both cursors must lie in the same chunk of the source."""
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:
@@ -91,7 +91,7 @@ class Cursor:
 
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
-        """Read the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
+        """Return the cursor stored in the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, KINDS):
             case (parts, division, Cursor(base=Snapshot() as base, done=done)):
                 _check_fields(parts, division, base, done)
@@ -100,7 +100,7 @@ class Cursor:
 
 
 def _check_fields(parts: Any, division: Any, base: Snapshot, done: Any) -> None:
-    """Raise `CursorError` with the name of the first field of another type or sign."""
+    """Raise `CursorError` with the name of the first field that has a wrong type or is negative."""
     texts = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
     match division:
         case None | Division(shards=int(), batch_rows=int(), fingerprint=str()):

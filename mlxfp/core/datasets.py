@@ -111,7 +111,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def planned_calls(self) -> SourceCalls:
-        """Functions of the source of the plan."""
+        """Functions that read the source of the optimized plan."""
         return self.hooks.source(self.plan.source)
 
     @cached_property
@@ -147,7 +147,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
             raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Add take(count) to the pipeline.")
         try:
             count = length(self)
-        except (MlxfpError, OSError) as error:  # list() calls len() first, and ignores a TypeError; iteration then raises the real error
+        except (MlxfpError, OSError) as error:  # `list()` ignores a TypeError of `len()`, and iteration then raises the original error.
             raise ArgumentTypeError(f"The length of {self!r} cannot be computed: {error}") from error
         if count is None:
             raise ArgumentTypeError(
@@ -201,7 +201,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     __rshift__ = __or__
 
-    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute name
+    # The condition hides `__getattr__` from type checkers. Otherwise, a type checker would accept any attribute name.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise `AttributeError`, with the mlxfp spelling for methods of other libraries."""
@@ -239,7 +240,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the inner dataset, with the functions that this class defines."""
+        """Traits of the wrapper: the traits of the inner dataset, with the methods of this class."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,
@@ -305,7 +306,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A value that acts as a stage. A call with a dataset returns a dataset over `source(dataset, **options)`.
+    """A value that acts as a stage. A call with a dataset returns a dataset with the source `source(dataset, **options)`.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
@@ -335,7 +336,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with new hooks for the dataset and all inner datasets. `hooks` maps a dataset to its hooks."""
+    """Return a copy of a dataset with new hooks, also for all inner datasets. The function `hooks` returns the hooks of a dataset."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -373,9 +374,10 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` if `reader` cannot read the dataset.
+    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` for groups, batches and endless data.
 
-    Worker threads end when the reader is closed or garbage collected.
+    The argument `reader` is the name of the calling function, for messages. Worker threads end when the returned reader is closed or
+    garbage collected.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")

@@ -14,7 +14,7 @@ from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import MlxfpError, without_generated_frames
 from mlxfp.support.html import clip, element, fragment
 
-_PART, _LINE = 1000, 500  # maximum characters per part, and per line about an optimization
+_PART, _LINE = 1000, 500  # maximum number of characters in the text of a part, and in a line about an optimization
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
@@ -79,7 +79,7 @@ def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["t
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
-    with suppress(MlxfpError, OSError):  # the description of the columns shows the error
+    with suppress(MlxfpError, OSError):  # The error is ignored here, because the description of the columns shows the error.
         lines = list(rewrites(dataset))
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in lines)] if lines else []
 
@@ -117,7 +117,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
 
 def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     """Return the indices of the stages that run in workers; -1 is the source."""
-    with suppress(MlxfpError, OSError):  # the description of the schema shows the error
+    with suppress(MlxfpError, OSError):  # The error is ignored here, because the description of the schema shows the error.
         plan = dataset.plan
         indices = {index for step in (*plan.segment, *plan.host) for index in range(step.index, max(step.stop, step.index + 1))}
         return frozenset(indices | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
@@ -129,7 +129,7 @@ def _length(dataset: Pipeline[Any]) -> str:
         return "no end"
     try:
         items = known_length(dataset)
-    except (MlxfpError, OSError):  # the description of the columns shows the error
+    except (MlxfpError, OSError):  # The error is ignored here, because the description of the columns shows the error.
         return "length not known"
     return "length known only by reading" if items is None else f"{items:,} of them"
 

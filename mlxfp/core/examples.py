@@ -16,7 +16,7 @@ from mlxfp.support.terminal import COLUMNS, printed
 
 
 class Row(dict[str, Any]):
-    """An example of a group: a dict with the metadata of its row, so a list of rows collates like the view of the rows.
+    """An example of a group: a dict with the metadata of its row. A list of these dicts and the group itself give the same batch.
 
     `schema` is the Arrow schema of the columns, `number` the source row (-1 if unknown), `key` the random key of the row (or None). A
     row equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.

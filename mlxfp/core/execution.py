@@ -91,7 +91,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # lazy import: asyncio takes as long to import as mlxfp.core
+    import asyncio  # The import is lazy, because importing asyncio takes as long as importing mlxfp.core.
 
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # a single thread, because lazy MLX arrays must not change threads
@@ -99,7 +99,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            with suppress(RuntimeError):  # submit raises RuntimeError if Python exits and the thread has ended
+            with suppress(RuntimeError):  # `submit` raises RuntimeError if Python exits and the thread has ended.
                 worker.submit(items.close).result()
 
 
@@ -164,17 +164,17 @@ class _Run:
 
 
 class _Fed(NamedTuple):
-    """Chunks for the remaining steps, with the number of source rows."""
+    """Input chunks for the remaining steps, with the number of source rows in these chunks."""
 
     chunks: Sequence[Any]
     calls: Calls
     rows: int
     after: Position  # position after the source rows
-    before: Position | None = None  # position before the source rows; None: the position after the earlier rows
+    before: Position | None = None  # position before the source rows; None if this is the position after the previous rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
-    """Yield source chunks that need all steps, or chunks from workers that need only the steps after the segment."""
+    """Yield source chunks for all steps of the plan. If workers run the first steps (`segment`), yield their results for the rest."""
     __tracebackhide__ = True
     runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
     costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
@@ -248,7 +248,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for rows `first:stop` of a job with an unsplittable task. Reads the rows immediately."""
+    """Return a job for the rows `first:stop` of a job whose task cannot be split. This process reads the rows at once."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -380,5 +380,5 @@ def _continued(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
         )
     states = cursor.base.states
     if states is not None and len(states) != len(dataset.stages):
-        raise CursorError(f"The cursor holds the states of {len(states)} stages, and the pipeline has {len(dataset.stages)}: {dataset!r}.")
+        raise CursorError(f"The cursor holds the states of {len(states)} stages, but the pipeline has {len(dataset.stages)}: {dataset!r}.")
     return cursor

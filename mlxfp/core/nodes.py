@@ -22,12 +22,13 @@ else:
 
 
 class Share(NamedTuple):
-    """Number of ranks and batch size of a part, and the same part for a single rank (`alone`)."""
+    """Number of ranks and batch size of a stage or source. `alone` is the same stage or source for a single rank."""
 
-    shards: int  # number of ranks; 0: the part does not divide rows between ranks
-    batch_rows: int  # rows per batch; 0: the part makes no batches of a fixed size
+    shards: int  # number of ranks; 0 if the part does not divide rows between ranks
+    batch_rows: int  # number of rows per batch; 0 if the part makes no batches of a fixed size
     alone: Any
-    # Function from the epoch, an earlier position of any rank and a number of rows of this rank to the position after these rows.
+    # Function called as position_after(epoch, position, rows). The result is the position after `rows` further rows of this rank.
+    # The argument `position` may be a position of any rank.
     position_after: Callable[[int, Any, int], Any] | None = None
 
 
@@ -127,7 +128,7 @@ def inner_parts(source: Any) -> tuple[Any, ...]:
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
-    """Yield the sources without inner datasets, in join order."""
+    """Yield the sources of a pipeline that contain no datasets, in the order in which the pipeline joins the sources."""
     inner = inner_parts(dataset.source)
     if not inner:
         yield dataset.source
@@ -175,7 +176,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Return a part from pickled values. `local` names the values pickled by cloudpickle."""
+    """Return a stage or source from pickled values. The argument `local` names the values pickled by cloudpickle."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

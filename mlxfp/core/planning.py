@@ -172,7 +172,7 @@ class _Sample:
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Return the first chunks after these stages. Buffers the chunks for later stages."""
+        """Return the first output chunks of the given stages. The chunks are buffered for later stages."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -184,7 +184,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that read only the first source rows, or the buffered chunks `before`."""
+    """Hooks that read only the first rows of the source, or the chunks in `before` instead of the source."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -194,15 +194,15 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first chunks after the resolved stages, starting with stage `first`."""
+    """Yield the first output chunks of the resolved stages. Stages before stage `first` do not run."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # the level `examples` drops empty chunks and changes no other chunk
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # at the level `examples`, a run only drops empty chunks
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Reduce projections to the needed columns. Return the steps, and the needed columns before each stage and at the end."""
+    """Let projections select only the needed columns. Return the steps, and the needed columns before each step and after the last step."""
     needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
@@ -228,7 +228,8 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    if len(remaining) < len(names) and not whole.traits.keeps_rows:  # else, the inner dataset reports its columns
+    # If the source keeps rows of an inner dataset, the inner dataset reports its columns.
+    if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
 
@@ -297,7 +298,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # If earlier steps dropped columns, a projection replaces this stage, because drop_columns would miss the dropped columns.
+            # If earlier steps dropped columns, a projection replaces this stage. The stage could otherwise fail on the dropped columns.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)

@@ -55,7 +55,7 @@ def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cur
 
 
 def _mapped(position: Any, dataset: Any, before: Division, now: Division) -> Any:
-    """Return the position of a source around a dataset of batches, with the cursors of the new rank."""
+    """Return a copy of a source position in which the cursors of the inner datasets belong to the new rank."""
     if isinstance(position, Cursor):
         return _moved(dataset, position, before, now)
     if isinstance(position, tuple):
@@ -68,7 +68,7 @@ def _cursors_in(position: Any) -> bool:
 
 
 def _after_rows(dataset: Any, cursor: Cursor, rows: int, before: Division) -> Cursor:
-    """Return the cursor after `rows` rows of the new rank, for a dataset whose source has the rows of a rank."""
+    """Return the cursor after `rows` rows of the new rank, for a dataset whose source yields the rows of a single rank."""
     base, source = cursor.base, dataset.source
     share = source.traits.share
     if share is not None and share.position_after is not None:

@@ -42,13 +42,16 @@ def row_name(number: int) -> str:
 
 
 def row_at(chunk: RecordBatch, index: int, *, of: str = "chunk") -> str:
-    """Return the name of row `index` of a chunk: the source row, or the index in `of` if the source row is unknown."""
+    """Return the text "source row 7" for row `index` of a chunk. If the source row is unknown, return a text such as "row 2 of the chunk".
+
+    The argument `of` replaces the word "chunk" in this text.
+    """
     row = int(source_rows(chunk)[index])
     return f"source row {row_name(row)}" if row >= 0 else f"row {index} of the {of}"
 
 
 def file_of(chunk: RecordBatch, name: str, row: int) -> str:
-    """Return the file of a column value in a row, in parentheses. Return an empty string if the file is unknown."""
+    """Return the path of the file from which a value comes, in parentheses. Return an empty string if the file is unknown."""
     names, kinds = chunk.schema.names, chunk.schema.types
     paths = [chunk.column(PATH)] if PATH in names else []
     index = chunk.schema.get_field_index(name)

@@ -39,7 +39,7 @@ class Task(ABC):
         return None
 
     def sent_to(self, workers: str) -> "Task":
-        """Return a task for workers of a kind ("threads", "processes"). Rows that the workers cannot read are read here."""
+        """Return a task for workers of a kind ("threads", "processes"). This process reads the rows that the workers cannot read."""
         return self
 
 
@@ -79,7 +79,7 @@ class IndexTask(Task):
         return IndexTask(self.source, self.epoch, self.indices[first:stop])
 
     def sent_to(self, workers: str) -> Task:
-        """Read the rows here unless the source allows the workers to call `take`."""
+        """Return a task for the workers. If the source does not allow workers to call `take`, this process reads the rows now."""
         return self if workers in self.source.traits.take_workers else ChunkTask(self.read())
 
 
@@ -100,13 +100,14 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 class InTable:
     """Mapping from source rows to rows of a table in memory, for late gathering in `collate`."""
 
-    holder: Any  # source of the table, with the attribute `rows` (see `gathering.py`) and the method `take`
-    places: Callable[[int, Indices], RecordBatch]  # maps (epoch, indices) to the columns `__row__` and `__epoch__` for `holder.take`
-    source: Any = None  # source with equal rows and positions that reads `places` instead of columns; None: holder
+    holder: Any  # source of the table, with the method `take` and the rows of the table in the attribute `rows` (see `gathering.py`)
+    # function from (epoch, row indices) to a chunk of the columns `__row__` and `__epoch__`, the arguments of `holder.take`
+    places: Callable[[int, Indices], RecordBatch]
+    source: Any = None  # source with the same rows and positions that yields the chunks of `places`; None: use `holder`
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return a chunk with the epoch and with table indices, for a table whose rows have the order of the source."""
+    """Return a chunk with the columns `__row__` and `__epoch__`, for a table in the row order of the source."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -129,21 +130,24 @@ class SourceTraits:
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
     keeps_rows: bool = False  # True if the rows are a subset of the rows of the inner dataset, chosen without reading columns
-    take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` concurrently
-    costly: Callable[[], bool] = bool  # returns True if reading is expensive enough for a worker; the default `bool` returns False
+    take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
+    # function that returns True if reading is expensive enough for a worker; the default `bool` returns False
+    costly: Callable[[], bool] = bool
     task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`
     exact_length: Callable[[], int | None] | None = None  # function that returns the exact length; may fill `load` or `cache`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
-    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()  # returns inner datasets with their cursors
-    # Function from a chunk of examples and the position after the chunk to the position before the chunk, or None if unknown. The earlier
-    # position, after the previous chunk, may hold cursors that precede the previous chunk.
+    # function that returns the inner datasets with their cursors
+    children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
+    # Function from a chunk of examples and the position after the chunk to the position before the chunk, or None if unknown.
+    # The function is needed if the position after the previous chunk holds cursors that precede the previous chunk.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
-    read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
+    # function that returns the datasets whose rows are read; None: the inner datasets
+    read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    # Function from the maximum token count of the inner rows to the maximum of the rows; None: unchanged.
+    # Function from the maximum token count of a row of the inner dataset to the maximum of a row of this source; None: the same maximum.
     longest_row: Callable[[int | None], int | None] | None = None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
@@ -217,7 +221,7 @@ class Source(Part, ABC):
 
 
 def take_task(source: Source, epoch: int, indices: Indices) -> Task:
-    """Return the task that reads the rows at `indices`, int64[N], of an indexable source."""
+    """Return the task that reads the rows at `indices`, int64[N], of a source with random access."""
     task = source.traits.task
     return IndexTask(source, epoch, indices) if task is None else task(epoch, indices)
 

@@ -36,7 +36,7 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible group sizes, and limits of the token count of the longest row in a group: `least` to `most`.
+    """Possible group sizes, and the smallest and largest possible token count of the longest row in a group (`least` and `most`).
 
     `most=None` means unbounded. `sizes` is empty before rows are grouped.
     """
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return these groups for stages that read `column`. Token counts are removed unless the column is `input_ids`."""
+        """Return the groups as seen by a stage that reads `column`. The token counts are unknown unless the column is `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -85,9 +85,11 @@ class Traits:
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
     # Function from the input count to the output count; None: unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    longest_row: Callable[[int | None], int | None] | None = None  # see the docstring of the class; None: the planner measures the rows
-    groups: Callable[[int | None], tuple[Groups, ...]] | None = None  # function from the number of rows to the possible groups
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # see the docstring
+    # explained in the docstring; None: the planner runs the stage and measures the rows
+    longest_row: Callable[[int | None], int | None] | None = None
+    # function from the number of rows to the possible group sizes and row lengths
+    groups: Callable[[int | None], tuple[Groups, ...]] | None = None
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # explained in the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
     share: Share | None = None  # how the stage depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
@@ -189,7 +191,7 @@ def seeded(stage: object) -> bool:
 
 
 def starts_empty(stage: Stage) -> bool:
-    """Return True if the initial state is empty. Most such stages are stateless."""
+    """Return True if the initial state of a stage is empty. Most stages with an empty initial state are stateless."""
     return is_empty(stage.start(0))
 
 

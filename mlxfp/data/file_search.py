@@ -27,7 +27,7 @@ def is_data(path: Path) -> bool:
 def match_pattern(pattern: Path) -> list[Path]:
     """Return the files that match a pattern, in order. `**` matches folders at any depth.
 
-    `**` follows links to folders, but reads each folder once, and leaves out links to a folder above the search.
+    `**` also follows links to folders. Each folder is read only once, and links to a parent of the searched folder are ignored.
     """
     head = Path(*takewhile(lambda part: part != "**", pattern.parts))
     rest = pattern.parts[len(head.parts) :]

@@ -35,7 +35,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
     """Return both arrays as float32. Raise `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B]."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
-            f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
+            f"{function} needs predictions and targets of the same shape, got {predictions.shape} and {targets.shape}. "
             "If the model returns [B, 1], pass predictions[:, 0]."
         )
     return predictions.astype(mx.float32), targets.astype(mx.float32)
@@ -44,7 +44,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Return the example weight of each value of an array with the given shape, float32. The default weight is 1.
 
-    `example_weights` are [B], or have the leading axes of the values.
+    `example_weights` are [B], one weight per example, or have the shape of the first axes of the array.
     """
     if example_weights is None:
         return mx.ones(shape)
@@ -63,7 +63,7 @@ def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def sum_of(values: mx.array) -> mx.array:
-    """Return the sum of all values. Blocks are summed first, because one float32 sum on the CPU adds no 1 to 2^24."""
+    """Return the sum of all values. Blocks are summed first, because a running float32 sum of ones stops growing at 2^24 on a CPU."""
     values = values.reshape(-1)
     while values.size > _BLOCK:
         whole = values.size - values.size % _BLOCK

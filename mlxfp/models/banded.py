@@ -124,7 +124,7 @@ def check_documents(hidden: mx.array, segment_ids: mx.array | None, positions: m
     check_positive(longest=longest)
     if segment_ids is None or positions is None:
         raise ArgumentError(
-            f"longest={longest} is for packed rows, and there are no segment_ids or no positions. Pass both arrays from the output of pack."
+            f"longest={longest} is for packed rows, but segment_ids or positions are missing. Pass both arrays from the output of pack."
         )
     if checked(positions, Bound("documents", longest)):
         return hidden

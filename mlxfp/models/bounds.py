@@ -106,7 +106,7 @@ Bounds = dict[tuple[int, Bound, int | None], None]
 
 @frozen
 class _Trace:
-    """Traced function: argument indices by object id, and the bounds recorded so far. The arguments stay alive during tracing."""
+    """Tracing of a function: the index of each argument by object id, and the recorded bounds. The arguments stay alive during tracing."""
 
     indices: dict[int, int]
     bounds: Bounds

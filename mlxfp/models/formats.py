@@ -53,7 +53,7 @@ class Format:
     dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Return the blueprint for `config.json`.
+        """Return the description of the model in `config.json`.
 
         `weights` are the weight names in the files. Raises `DataError` for unsupported models.
         """
@@ -66,7 +66,7 @@ class Format:
         return evolve(body, config=config, kind=kind, settings=settings)
 
     def read_body(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Return the blueprint of the body in `config.json`, without a head. Raises `DataError` with all unsupported values."""
+        """Return the description of the backbone in `config.json`, without a head. Raises `DataError` with all unsupported values."""
         given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
         wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
         settings = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}
@@ -81,7 +81,7 @@ class Format:
         return Blueprint(self, self.config(**{**settings, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
-        """Return the blueprint and the content of `config.json` for a model. Heads unknown to transformers get the section `mlxfp`."""
+        """Return the description and the content of `config.json` for a model. Heads unknown to transformers get the section `mlxfp`."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.allowed.items()}
@@ -107,7 +107,7 @@ class Format:
 
 @frozen
 class Blueprint:
-    """Description of a model and of the weight names in files."""
+    """Description of a model as read from `config.json`: config, head, and the names of weights in files."""
 
     format: Format
     config: Any  # config of the body
@@ -161,7 +161,7 @@ class Architecture:
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
     """Return the formats of the token and sequence classifiers of transformers.
 
-    `tokens` reads the settings of a token classifier from config.json. `rows` reads the settings in which a sequence classifier differs.
+    `tokens` reads the settings of both classifiers from config.json. `rows` reads further settings of the sequence classifier.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in
 from mlxfp.support.registries import Registry
 
-Input = mx.array | None  # optional input of a model
+Input = mx.array | None  # type of an optional input of a model
 
 PRETRAINED = "pretrained"  # attribute of a module, and key of config.json, for the name of a model on the hub
 _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
@@ -80,7 +80,7 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. `table` says what the rows are, such as tokens.
+    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. In messages, `table` names the rows, such as "tokens".
 
     Raises `BoundError`, a `DataError`, for invalid ids. Ids computed inside a compiled function cannot be checked. The vectors of such
     invalid ids are NaN.

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 of a file into its metadata, which must contain `UNSEALED`. The checksum is computed with zeros in its place."""
+    """Write the CRC-32 of a file over the zeros of `UNSEALED` in its metadata. The checksum is computed while the zeros are in place."""
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)

@@ -10,8 +10,8 @@ from shutil import disk_usage
 from typing import TextIO
 
 PARTIAL = ".partial"  # part of the names of unfinished files; leftover files belong to killed processes
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # full disk, quota of the user, limit of a file
-_LEAST = 1 << 16  # free bytes of a disk that is not full
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a full disk, an exceeded user quota and a too large file
+_LEAST = 1 << 16  # A disk with at least this number of free bytes is not full.
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
 
 
 def write_whole(path: Path, content: bytes, *, within: Path | None = None) -> None:
-    """Write bytes to a file atomically, with `written_whole`."""
+    """Write bytes to a file atomically."""
     with written_whole(path, within=within) as file:
         file.write_bytes(content)
 
@@ -60,7 +60,7 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def append(file: TextIO, text: str) -> None:
-    """Append text to an open file, for readers of the unfinished file. Errors of a full disk name the file and the remedy."""
+    """Append text to an open file. The text is visible to readers at once. Errors of a full disk name the file and the remedy."""
     with naming_full_disk(Path(file.name)):
         try:
             file.write(text)

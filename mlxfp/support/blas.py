@@ -126,7 +126,10 @@ def is_reference(library: Path) -> bool:
 
 
 def _shim(folder: Path) -> Path:
-    """Return the shim in `folder`. Build the shim if it does not exist. Raises `OSError` or `CalledProcessError` if the build fails."""
+    """Return the path of a small library in `folder` that forwards calls to OpenBLAS. Build the library if necessary.
+
+    Raises `OSError` or `CalledProcessError` if the build fails.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()

@@ -83,7 +83,7 @@ def check_callable(**values: object) -> None:
         # A factory without a call, such as fp.pipe(rows, fp.batch).
         original = getattr(value, "__wrapped__", None)
         if original is not None and _MAKES_PART.match(str(_shown(signature(original).return_annotation))):
-            raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, without its settings. {_usage(original)}")
+            raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, not the result of a call. {_usage(original)}")
 
 
 def _function_hint(value: object) -> str:
@@ -103,7 +103,7 @@ def _is_dataset(value: object) -> bool:
 
 
 def check_returns(**values: Callable[..., Any]) -> None:
-    """Raise `ArgumentError` for a Python function that returns None on every path, as without a return statement.
+    """Raise `ArgumentError` for a Python function that always returns None, for example without a return statement.
 
     >>> check_returns(predicate=lambda row: row["x"] > 0)
     """

@@ -12,7 +12,8 @@ from typing import Any
 
 _LISTED = 40  # maximum number of names in a message
 _USER = re.compile(r"(?<=://)[^\s/?#]*@")  # user and password of an address
-_QUERY = re.compile(r"(://[^\s?#'\"]*[?#])(\S*?)(?=[\])'\".,;:]*(?:\s|$))")  # without the punctuation after an address
+# query of an address, without the punctuation after the address
+_QUERY = re.compile(r"(://[^\s?#'\"]*[?#])(\S*?)(?=[\])'\".,;:]*(?:\s|$))")
 
 
 class MlxfpError(Exception):

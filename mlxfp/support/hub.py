@@ -57,7 +57,7 @@ def _download(name: str, revision: str | None, files: Sequence[str]) -> Path:
             f"There is no folder {name!r}, and no public model of this name at {page}. Correct the path or the name. For a private model, "
             "log in with: hf auth login"
         ) from error
-    except Exception as error:  # versions of huggingface_hub have errors of different HTTP libraries
+    except Exception as error:  # The types of network errors differ between versions of huggingface_hub.
         version = "" if revision is None else f" in revision {revision!r}"
         raise MissingFileError(
             f"There is no folder {name!r}, the model{version} is not in the cache of the hub, and the download from {page} failed "

@@ -51,7 +51,10 @@ def _expand_home(path: Any) -> Any:
 
 
 def check_bounds(value: Any, checks: tuple[Callable[[Any], str | None], ...]) -> None:
-    """Raise `ValueError` for the first failing check of a value. A check returns the expected value as text, or None if it passes."""
+    """Raise `ValueError` for the first failing check of a value.
+
+    For a valid value, a check returns None. For any other value, a check returns the expected value as text.
+    """
     expected = None if value is None else next((message for check in checks if (message := check(value)) is not None), None)
     if expected is not None:
         raise ValueError(f"expected {expected}")

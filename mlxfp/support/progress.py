@@ -79,7 +79,10 @@ class Progress:
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
     ) -> None:
-        """Start after `done` items. `total` is called before the first display. `lines=True` writes lines on terminals as well."""
+        """Create a counter that begins at `done`. The function `total` is called before the first display.
+
+        `lines=True` writes lines on terminals as well.
+        """
         self._facts: dict[str, Any] = {"initial": done, "unit": f" {unit}", "unit_scale": unit == "rows"}
         self._text, self._total, self._count, self._written = one_line(text), total, done, -1
         self._file = progress_file() if _is_first() else None

@@ -58,7 +58,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # the error is a bug in the class, not in the values
+        if not cattrs_mistakes:  # In this case, the class itself has a bug, and the values are valid.
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:
@@ -111,7 +111,7 @@ def _converter() -> Any:
 
 
 def _class_hook(converter: Any, kind: Any) -> Any:
-    """Check bounds per field. The class itself would stop at its first invalid field, and skip bounds if another field has a wrong type."""
+    """Check the bounds of each field separately, so that all mistakes are reported. The class itself would stop at the first mistake."""
     from cattrs.gen import make_dict_structure_fn, override
 
     def checked(value: Any, kind: Any, *, checks: Any) -> Any:
@@ -160,7 +160,7 @@ def _pairs(converter: Any, value: Any) -> Any:
 
 
 def _arguments(value: Any) -> Any:
-    """Check names and plain values: numbers, texts, booleans, null, and lists of these."""
+    """Return pairs of name and value. Raise an error for values other than numbers, texts, booleans, null, and lists of these values."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError("expected names with values")
     for name, argument in value.items():

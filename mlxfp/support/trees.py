@@ -73,7 +73,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     for other in others:
         other_structure, other_leaves = flatten(other)
         if other_structure != structure:
-            raise ArgumentError(f"tree_map needs trees of one structure. {difference(structure, other_structure)}")
+            raise ArgumentError(f"tree_map needs trees of the same structure. {difference(structure, other_structure)}")
         columns.append(other_leaves)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
 

@@ -21,7 +21,7 @@ KeyPath = tuple[str | int, ...]  # path of a value in a tree: names and list ind
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
 _MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
-_MOST_BITS = 1024  # of an integer, as the largest float; Python does not print integers with thousands of digits
+_MOST_BITS = 1024  # maximum number of bits of an integer, as in the largest float; Python does not print integers with thousands of digits
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 
 
@@ -33,7 +33,7 @@ class Document:
     lines: Mapping[KeyPath, int]
 
     def line(self, path: KeyPath) -> str:
-        """Return the line of a value, or of the nearest enclosing value. `structure` adds the line to each mistake."""
+        """Return the line of a value, or of the nearest enclosing value. Error messages of `structure` contain this line."""
         return next((f"line {self.lines[path[:end]]}" for end in range(len(path), 0, -1) if path[:end] in self.lines), "")
 
 
@@ -193,7 +193,7 @@ def _plain_value(value: Any, where: str, lines: dict[KeyPath, int], path: KeyPat
 
 def _scalar(value: Any, location: str) -> Any:
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ConfigError(f"{location} has an integer of {value.bit_length():,} bits. Write at most {_MOST_BITS:,} bits.")
+        raise ConfigError(f"{location} has an integer of {value.bit_length():,} bits. Write a number of at most {_MOST_BITS:,} bits.")
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

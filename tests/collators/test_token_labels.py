@@ -104,7 +104,7 @@ def test_labels_that_cannot_be_are_refused(column, value, message):
 
 
 def test_arguments_and_columns_that_cannot_be_are_refused():
-    with pytest.raises(ArgumentError, match=r"needs one of labels= \(column with a label per token\), words="):
+    with pytest.raises(ArgumentError, match=r"needs exactly one of three columns: labels \(a label per token\), words"):
         tokens(pad_id=0, scheme="all")
     with pytest.raises(ArgumentError, match='scheme="first" is for labels of words, got spans'):
         tokens(pad_id=0, scheme="first", spans="names")

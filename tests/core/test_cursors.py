@@ -128,7 +128,7 @@ def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference():
 def test_a_cursor_with_states_for_other_stages_is_refused():
     dataset = pipe(NUMBERS, batch(2))
     _, cursor = next(iterate(dataset))
-    with pytest.raises(CursorError, match=r"The cursor holds the states of 2 stages, and the pipeline has 1: pipe\(from_table"):
+    with pytest.raises(CursorError, match=r"The cursor holds the states of 2 stages, but the pipeline has 1: pipe\(from_table"):
         iterate(pipe(NUMBERS, batch(2)), evolve(cursor, base=Snapshot(0, states=(None, None))))
 
 

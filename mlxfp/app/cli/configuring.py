@@ -116,7 +116,7 @@ def load(
         overrides = [name, *([] if config is None else [config]), *overrides]
         config = "auto"
     if config is None:
-        raise ArgumentError("There is no configuration. Give --data FOLDER with a folder of data, a YAML or JSON file, or a preset.")
+        raise ArgumentError("No configuration was given. Give a YAML or JSON file, a preset, or --data FOLDER with a folder of data.")
     # The quotes of JSON make YAML read the path as text, even if the path looks like a number or a mapping.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():

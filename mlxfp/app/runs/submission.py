@@ -46,7 +46,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
     elif predictions.ndim > 1:
         raise DataError(
             f"{metric.name} needs a probability for each of {len(spec.classes)} classes, but the sample {str(sample)!r} has only "
-            f"the column {columns[0]!r}. Choose a metric of labels, such as competition.metric=accuracy, or another sample file."
+            f"the column {columns[0]!r}. Choose a metric that scores labels, such as competition.metric=accuracy, or another sample file."
         )
     else:
         by_name = dict.fromkeys(columns, predictions)

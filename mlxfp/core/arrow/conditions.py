@@ -21,8 +21,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# For each operator, the test of the column minimum (`_LEAST`) and of the column maximum (`_GREATEST`).
-# If a test of the minimum or maximum fails, no value of the column meets the condition.
+# Tests of a column with a given minimum and maximum. For each operator, `_LEAST` tests the minimum and `_GREATEST` the maximum.
+# If a test fails, no value of the column meets the condition.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from mlxfp.support.arrow_types import decoded, is_list_like, is_text, value_type
 
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # largest exact integer by the bits of a float type
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # largest number up to which a float type holds every integer, by the bits of the type
 _INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that rounds to infinity
-_INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # 4 digits: the shortest integer that float16 may round
+_INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 
 
 def largest_exact(kind: pa.DataType) -> int:
@@ -24,7 +24,7 @@ def largest_exact(kind: pa.DataType) -> int:
 
 
 def loses(value: Any, kind: pa.DataType) -> bool:
-    """Return True if a Python value has a number that floats of the type would round or turn infinite. Decimals may be rounded.
+    """Return True if a Python value contains a number that a float type would round or turn infinite. Decimals may be rounded.
 
     >>> loses([1e39], pa.list_(pa.float32())), loses(2**24 + 1, pa.float32()), loses(0.1, pa.float32())
     (True, True, False)
@@ -42,7 +42,7 @@ def loses(value: Any, kind: pa.DataType) -> bool:
 
 
 def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Return Python values as an Arrow array. Raises `ArrowInvalid` for a value that the type cannot hold, like `loses`."""
+    """Return Python values as an Arrow array. Raises `ArrowInvalid` for a value for which `loses` is True."""
     column = pa.array(values, kind)
     widths = set[int]() if kind is None else _float_widths(kind)
     if (16 in widths or (32 in widths and _infinities(column))) and any(loses(value, kind) for value in values):
@@ -62,7 +62,7 @@ def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
-    """Return True if floats read from texts have lost a value. The words inf and nan are no loss."""
+    """Return True if a text has an integer that the float rounds, or a number that became infinite. The texts inf and nan are allowed."""
     infinite = pc.is_inf(numbers.cast(pa.float64()))
     if pc.any(pc.and_(infinite, pc.match_substring_regex(texts, r"\d"))).as_py():
         return True
@@ -71,7 +71,7 @@ def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
 
 
 def _check_cast(column: pa.Array, result: pa.Array) -> None:
-    """Compare the floats of a column before and after a cast."""
+    """Raise `ArrowInvalid` if a cast to floats has rounded an integer or turned a finite number infinite."""
     column, result = decoded(column), decoded(result)
     before, after = column.type, result.type
     if before == after or not _float_widths(after):
@@ -88,7 +88,7 @@ def _check_cast(column: pa.Array, result: pa.Array) -> None:
 
 
 def _lost(column: pa.Array, result: pa.Array) -> Any:
-    """Return a value that floats have lost, or None."""
+    """Return a value that the cast rounded or turned infinite, or None."""
     kind = column.type
     if is_text(kind):
         return f"in {column[0].as_py()!r:.60}" if rounds_texts(column, result) else None
@@ -113,7 +113,7 @@ def _infinities(column: pa.Array) -> int:
 
 
 def _float_widths(kind: pa.DataType) -> set[int]:
-    """Return the bits of all float types in a type, at any depth."""
+    """Return the bit widths of all float types in a type, at any depth."""
     kind = value_type(kind)
     inner = (_float_widths(kind.field(index).type) for index in range(kind.num_fields))
     return {kind.bit_width} if pa.types.is_floating(kind) else set[int]().union(*inner)

@@ -171,7 +171,7 @@ class Pieces:
         self._buffers: list[pa.Buffer] = []
 
     def put(self, at: Positions | slice, buffer: pa.Buffer, begins: Positions, lengths: Positions) -> None:
-        """Set the pieces at positions `at`: `lengths` bytes of a buffer (below 2 GB), starting at `begins`. All are int[N]."""
+        """Set the pieces at positions `at`, int[N]. Piece `i` has `lengths[i]` bytes and starts at `begins[i]` in a buffer below 2 GB."""
         scattered = not isinstance(at, slice)
         views = np.empty((len(lengths), 4), np.int32) if scattered else self._views[at]
         views[:, 0], views[:, 2], views[:, 3] = lengths, len(self._buffers), begins
@@ -220,7 +220,7 @@ def _even_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Convert the result of `fixed_values` to a column of the given type, or to a list column with equal lengths."""
+    """Convert the result of `fixed_values` to a column of the given type. If the type is a list type, all lists have the same length."""
     if is_number(kind):
         return pa.array(values, kind)
     if is_list(kind):
@@ -276,7 +276,7 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
         lengths = (ends[rows + 1] - begins) * width
         begins = (begins + first) * width
         if len(rows) and (lengths.min() < 0 or begins.min() < 0 or (begins + lengths).max() > buffer.size):
-            raise DataError(f"A column of {kind} is damaged: it has rows outside its bytes. Write the file again.")
+            raise DataError(f"A column of {kind} is damaged: a row lies outside the data of the column. Write the file again.")
         pieces.put(at, buffer, begins, lengths)
     ends, data = pieces.joined()
     ends = ends // width

@@ -27,7 +27,7 @@ def named_parts(batch: Any) -> dict[str, Any]:
 
 
 def named_arrays(batch: Any) -> dict[str, Any]:
-    """Return the elements of `named_parts` with arrays as numpy arrays, which share memory with the batch if possible.
+    """Return the elements of a batch by name, with arrays converted to numpy. If possible, the arrays share memory with the batch.
 
     >>> import mlx.core as mx
     >>> named_arrays({"x": mx.array([1, 2])})

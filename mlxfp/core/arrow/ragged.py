@@ -45,7 +45,7 @@ def places_within(lengths: Indices, dtype: Any = np.int64) -> NDArray[Any]:
 
 
 def row_of(ends: Ends, index: int) -> int:
-    """Return the row of the value at `index` among the values of all rows."""
+    """Return the index of the row that contains the value at `index`. The values of all rows are counted from 0."""
     return int(np.searchsorted(ends, index, side="right")) - 1
 
 
@@ -70,7 +70,7 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
 def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
     """Return a column without nulls. Raises `DataError` with the number of the first null row.
 
-    In the message, `of` is the word for the container of the rows, such as chunk.
+    The argument `of` names the container of the rows in the message, for example "chunk".
     """
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:

@@ -21,7 +21,7 @@ _MAGIC = b"MLXFPCUR"
 _VERSION = 3
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows in a chunk of null columns, which take no bytes
-_NUMBERS = "biuf"  # numpy kinds of plain numbers
+_NUMBERS = "biuf"  # codes of the numpy dtypes for bool, int, unsigned int and float
 
 
 def pack(value: object, kinds: Mapping[str, type]) -> bytes:
@@ -33,7 +33,10 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Read the bytes of `pack`. Raises `CursorError` for any other bytes. The memory is bounded by a multiple of the input size."""
+    """Return the value that `pack` stored in bytes. Raises `CursorError` for other bytes.
+
+    The memory in use is bounded by a multiple of the number of bytes.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -135,7 +138,8 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor is damaged: it refers to bytes {start} to {start + size} of {len(self._data)}, after byte {self._read}. "
+                f"The cursor is damaged: a value is said to start at byte {start} and to have {size} bytes, but the next unread byte of "
+                f"{len(self._data)} is {self._read}. "
                 "Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size

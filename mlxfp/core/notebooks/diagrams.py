@@ -66,7 +66,7 @@ def _box(facts: PartFacts, above: Schema | str | None) -> Html:
 
 
 def _columns(schema: Schema | str, above: Schema | str | None) -> Iterator[Html]:
-    """Yield the columns, or the changes since the box above. Yield nothing without changes."""
+    """Yield the columns of a box, or only the changes since the box above. Yield nothing if no column has changed."""
     if isinstance(schema, str):
         yield element("div", clip(schema, _PART), class_="muted")
         return

@@ -20,14 +20,14 @@ class Decoder(Protocol):
 
 
 def holds_tokens(name: str) -> bool:
-    """Return True if a column or array name is a name of token ids."""
+    """Return True if the name of a column or array says that the values are token ids."""
     return name.endswith(("input_ids", "labels"))
 
 
 def decoded(ids: Any, decoder: Decoder | None) -> str | None:
-    """Return the text of a list of ids without ignored labels, or None for other values or without a decoder.
+    """Return the text of a list of ids without ignored labels. Return None for other values or without a decoder.
 
-    If an id is outside the vocabulary, return the error message, because the reader probably looks for this error.
+    If an id is outside the vocabulary, return the error message, because a wrong id is often the reason to look at the ids.
     """
     if decoder is None or not isinstance(ids, list | tuple) or not all(isinstance(token, int) for token in ids):
         return None

@@ -15,7 +15,10 @@ class Runner(Protocol):
     """Protocol of runners: run jobs in order in other threads or processes, with a bounded number in flight."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield (job, position after its task) and the result for each job, in order. `whole` jobs (groups) are not split."""
+        """Yield ((job, position after the task of the job), result) for each job, in order.
+
+        With `whole=True`, jobs are not split. Jobs on groups are never split.
+        """
         ...
 
     def read(self, task: Task) -> RecordBatch:

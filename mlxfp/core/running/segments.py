@@ -1,4 +1,4 @@
-"""Jobs for workers. A job is a task that reads rows, and a segment, the stateless steps that process the rows. Results are pure."""
+"""Jobs for workers. A job has a task that reads rows, and a segment: the stateless steps that process the rows. Results are pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -70,7 +70,7 @@ class RowTask(Task):
         return None if part is None else RowTask(part, self.epoch, self.indices[first:stop], self.segment, self.text)
 
     def sent_to(self, workers: str) -> Task:
-        """Return a task for the workers. Rows that workers cannot read are read here; the workers run the steps."""
+        """Return a task for the workers, which run the steps. This process reads the rows that the workers cannot read."""
         sent = self.task.sent_to(workers)
         return self if sent is self.task else RowTask(sent, self.epoch, self.indices, self.segment, self.text)
 
@@ -114,5 +114,5 @@ class Job:
         return None if task is None else Job(task, self.epoch, self.first + first, self.segment)
 
     def sent_to(self, workers: str) -> "Job":
-        """Return a version of the job that workers of this kind can run."""
+        """Return a copy of the job that workers of this kind can run."""
         return Job(self.task.sent_to(workers), self.epoch, self.first, self.segment)

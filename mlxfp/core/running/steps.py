@@ -78,7 +78,7 @@ class Changes:
 
     as_written: int = 0  # number of leading stages without optimization
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
-    marks: str = ""  # name of an added hidden column; caches keep rows with and without the column apart
+    marks: str = ""  # name of a hidden column that the hooks add, or ""; rows with this column get a separate cache
     collates: bool = True  # False if the run yields groups instead of batches
 
 
@@ -95,7 +95,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the functions of a source without hooks."""
+    """Return the functions of a source, unchanged by hooks."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)

@@ -194,10 +194,10 @@ def _between(number: float, low: float, high: float) -> float:
 def _range(values: Any, most: float | None, **named: Any) -> Range:
     name = next(iter(named))
     if not isinstance(values, tuple | list) or len(values) != 2:
-        raise ArgumentError(f"{name} must be (least, most), got {values!r}.")
+        raise ArgumentError(f"{name} must be a pair (minimum, maximum), got {values!r}.")
     low, high = values
     check_types((int, float), **{f"{name}[0]": low, f"{name}[1]": high})
     if not 0 < low <= high or high == float("inf") or (most is not None and high > most):
         above = "" if most is None else f", at most {most}"
-        raise ArgumentError(f"{name} must be (least, most), two increasing numbers above 0{above}, got {values!r}.")
+        raise ArgumentError(f"{name} must be a pair (minimum, maximum) of numbers above 0{above}, in increasing order, got {values!r}.")
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Stages that combine a number of examples to groups, and split groups into examples.
+"""Stages that combine several examples into a group, and split groups into examples.
 
 Grouping stages return the bounds of groups, so that `collate` can process many groups at once.
 """
@@ -117,7 +117,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append a chunk to the remaining rows. Columns missing in one of them are dropped, because a resumed run may read fewer columns."""
+    """Append a chunk to the remaining rows. Only the common columns are kept, because a resumed run may read fewer columns."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:

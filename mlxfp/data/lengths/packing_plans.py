@@ -29,7 +29,7 @@ class PackingPlan:
     ends: Indices  # 0, then the number of pieces up to the end of each row
 
     def take(self, rows: Indices) -> "PackingPlan":
-        """Return the plan of some rows: int64[N]."""
+        """Return the part of the plan for the packed rows at these indices, int64[N]."""
         counts = self.ends[rows + 1] - self.ends[rows]
         ends = ends_of(counts)
         pieces = np.repeat(self.ends[rows] - ends[:-1], counts) + np.arange(ends[-1])

@@ -125,7 +125,7 @@ class _FilesInTurn(Wrapper):
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the position with the same open files and earlier cursors."""
+        """Return the position before a chunk: the same open files, with the cursors before the rows of the chunk."""
         begun, count, slots = after
         return begun, count, tuple((number, cursor.back(chunk.num_rows // len(slots))) for number, cursor in slots)
 

@@ -107,7 +107,9 @@ def _joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
         check_dataset(dataset, name)
     levels = [dataset.level for dataset in datasets]
     if len(set(levels)) > 1:
-        raise PipelineError(f"{name} joins datasets of one level, got {', '.join(levels)}. Put batch and collate after {name}.")
+        raise PipelineError(
+            f"{name} joins datasets with the same kind of items, got {', '.join(levels)}. Put batch and collate after {name}."
+        )
     return tuple(datasets)
 
 
@@ -210,8 +212,8 @@ class _Gathered(Task):
     """Task that reads rows from several datasets and puts the rows in the order of the mixture."""
 
     parts: tuple[Task, ...]
-    owners: tuple[int, ...]  # index of the dataset to which each part belongs
-    leaves: tuple[int, ...]  # number of the first data source in the dataset of each part
+    owners: tuple[int, ...]  # for each part, the index of its dataset
+    leaves: tuple[int, ...]  # for each part, the number of data sources in the datasets before
     order: Indices  # final order of the concatenated rows
 
     @property

@@ -177,7 +177,8 @@ class _EveryNth(Stage):
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
         pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
-        whole = max(0, rows.num_rows - pending)  # 0 rows: the row of the round belongs to a batch before an elastic cursor.
+        # The maximum is needed after an elastic cursor: the row of the incomplete round belongs to a completed batch.
+        whole = max(0, rows.num_rows - pending)
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 
     def finish(self, state: Any) -> Iterable[RecordBatch]:

@@ -156,7 +156,7 @@ class OnError(Stage):
     """
 
     policy: Policy
-    max_rate: float | None = None  # None: the usual rate, not checked for the whole epoch
+    max_rate: float | None = None  # None: the default limit of 10 rows or 0.1 % of the rows of an epoch
 
     def start(self, epoch: int) -> State:
         return 0, ()

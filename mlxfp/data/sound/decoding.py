@@ -21,8 +21,8 @@ _HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
 _MOST_CHANNELS = 2  # libsndfile reads further header fields for more channels
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
 _UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
-# Sizes of samples in WAV and AIFF files from this one on are placeholders of programs that write to a pipe: samples fill the rest of the
-# file. ffmpeg writes 0xFFFFFFFF, arecord 0x80000000 and sox 0x7FFFF000. No file of `_MOST_SAMPLES` is so large.
+# Smallest placeholder size in WAV and AIFF files. Programs that write to a pipe declare such sizes: ffmpeg 0xFFFFFFFF, arecord
+# 0x80000000, sox 0x7FFFF000. The samples then fill the rest of the file. Files within the limit of `_MOST_SAMPLES` are smaller.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 _SIZE_OF_SAMPLES = re.compile(

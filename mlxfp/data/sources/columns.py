@@ -38,7 +38,7 @@ def check_unique_names(names: Sequence[str], where: str) -> None:
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled:
         raise SchemaError(
-            f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename the columns."
+            f"Several columns have the same name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename the columns."
         )
     reserved = sorted(set(names) & set(HIDDEN))
     if reserved:

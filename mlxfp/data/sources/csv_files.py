@@ -265,7 +265,7 @@ class _ReadCsv(LineSource):
             raise pa.ArrowInvalid(_LOSSY)
 
     def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns with numbers that floats of their type would lose. Such integers are usually identifiers."""
+        """Return the columns with integers that the floats of the column cannot hold exactly. Such integers are usually identifiers."""
         rounding = rounding_columns(chunk)
         texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk
         return [name for name in rounding if rounds_texts(texts.column(name), chunk.column(name))]

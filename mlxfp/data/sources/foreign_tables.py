@@ -116,7 +116,7 @@ def _advice(table: Any) -> str:
 def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
     sizes = {name: _length(column, name) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise ArgumentError(f"The columns of a table must have one length, got {sizes}.")
+        raise ArgumentError(f"The columns of a table must have the same length, got {sizes}.")
     return pa.RecordBatch.from_pydict({name: _to_array(column, name) for name, column in columns.items()})
 
 

@@ -29,8 +29,8 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     """Make a dataset from a list of mappings, stored as an Arrow table.
 
     Each key of an example becomes a column. An example without a key has a null in that column. Types are inferred from all values unless
-    `schema` is given. Arrays (NumPy, MLX, torch) with several axes become tensor columns of one shape. Arrays with one axis become lists,
-    and arrays without axes become numbers.
+    `schema` is given. Arrays (NumPy, MLX, torch) with several axes become columns of tensors of the same shape. Arrays with one axis
+    become lists, and arrays without axes become numbers.
 
     Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` for the first value that does not fit its column.
 

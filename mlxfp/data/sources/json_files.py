@@ -123,7 +123,7 @@ class _ReadJsonl(LineSource):
         lines = with_texts(data, texts) if texts else data
         chunk = _parse_json(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
-            raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
+            raise pa.ArrowInvalid("a line is not a single JSON object, or is nested too deeply")
         rounding = rounding_columns(chunk)
         if rounding and (long := lossy_keys(data, rounding)):
             if not long.isdisjoint(kinds.names) or any(pa.types.is_nested(rounding[name]) for name in long):
@@ -141,7 +141,7 @@ class _ReadJsonl(LineSource):
         start, end = first_failure(ends, lambda stop: self._parse_lines(data[:stop], schema))
         levels = depth(data[start:end])
         if levels > DEEPEST:
-            return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
+            return Fault(start, f"A line is nested too deeply: got {levels:,} levels, more than {DEEPEST}", "Flatten or remove the line.")
         line = data[start:end].decode().strip()
         if not data[:start].strip() and _WHOLE_FILE.match(line + data[end:].decode().lstrip()[:1]):
             kind, call = ("array", "-c '.[]'") if line.startswith("[") else ("object over several lines", "-c .")

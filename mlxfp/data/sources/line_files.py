@@ -245,7 +245,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
     blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
-    # maps each column to a fault for a single value of mixed types, such as a list of numbers and texts
+    # For each column, the fault of a single value that mixes types, such as a list of numbers and texts.
     faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:

@@ -314,7 +314,7 @@ def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) ->
     except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise _damaged(f"{str(error) or type(error).__name__}{f', behind {last!r}' if last else ''}", file) from error
+        raise _damaged(f"{str(error) or type(error).__name__}{f', after the file {last!r}' if last else ''}", file) from error
 
 
 def _split(name: str) -> tuple[str, str] | None:
@@ -331,7 +331,7 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
     if not member.isreg() or member.sparse is not None:
         kind = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
         raise DataError(
-            f"A tar archive has no bytes for a part of a row: {member.name!r} is {kind}, in {file.path}. Write the archive again with tar "
+            f"A tar archive has no bytes for a file of a row: {member.name!r} is {kind}, in {file.path}. Write the archive again with tar "
             "--dereference --hard-dereference and without --sparse."
         )
     if not 0 <= member.size <= _MOST_BYTES:

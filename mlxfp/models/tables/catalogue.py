@@ -110,7 +110,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
                 "training": {"epochs": 256, "size": 256, "ema": None},
                 "observers": {"patience": 256, "checkpoint_every": 500},
             },
-            # In the code of the authors, the factor multiplies the learning rate once, and the weight decay a second time.
+            # In the code of the authors, the factor of a group multiplies the learning rate once, and the weight decay a second time.
             rates=GroupedRates(
                 peaks={"class": 0.04, "labels": 0.04, "value": 0.2},
                 groups=((("scale",), 6.0, 6.0), (("layers.*.bias",), 0.1, 0.0), (("activations.*", "periodic.*"), 0.1, 0.1)),

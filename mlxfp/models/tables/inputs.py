@@ -25,7 +25,7 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return the median and factor for scaling each `one_hot` number. `counts` are row counts per category, starting with category 0.
+    """Return (median, factor) for scaling each number of `one_hot`. `counts` has the number of rows of each category, from category 0 on.
 
     The scales are defined as in `NumberColumn`. Without counts, return no scales.
 

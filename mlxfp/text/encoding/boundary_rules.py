@@ -139,10 +139,10 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 
 
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
-    """Add patterns for added tokens that a cut may divide, or whose match depends on the neighbouring text.
+    """Add patterns for added tokens that a cut could divide, or whose match depends on neighbouring text.
 
-    A token that is matched before normalization has the same cuts in every text, so its longest part always lies inside one word. For a
-    token that is matched in normalized text, the part before a cut is always the end of a word.
+    If a token is matched before normalization, cuts divide the token in the same way in every text, so the longest part of the token lies
+    inside one word. If a token is matched in normalized text, the part before a cut is the end of a word.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:

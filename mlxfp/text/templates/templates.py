@@ -181,7 +181,7 @@ def _shuffled(
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
     """Shuffle the phrases that have fields, separately for each row.
 
-    Return the phrases, in which a new field replaces each shuffled phrase, and the texts of each new field.
+    Return the phrases and the texts of their fields. In these phrases, a new field takes the place of each shuffled phrase.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

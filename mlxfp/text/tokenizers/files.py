@@ -40,7 +40,8 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_pr
 _HUB_FILES = (
     *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "added_tokens.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
-    *("tokenizer.model", "spiece.model"),  # SentencePiece models are downloaded for the error message
+    # SentencePiece models are downloaded, because the error message then names the model and explains the conversion.
+    *("tokenizer.model", "spiece.model"),
 )
 
 # Tokenizer classes of transformers that use the byte-level BPE of GPT-2 or RoBERTa. RoBERTa adds <s> ... </s> around a text.

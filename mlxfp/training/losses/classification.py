@@ -130,7 +130,7 @@ def contrastive(
     0.5514
     """
     if queries.ndim != 2 or queries.shape != keys.shape:
-        raise ArgumentError(f"contrastive needs queries and keys of one shape, [B, D], got {queries.shape} and {keys.shape}.")
+        raise ArgumentError(f"contrastive needs queries and keys of the same shape, [B, D], got {queries.shape} and {keys.shape}.")
     if isinstance(temperature, mx.array):  # An array may have no value yet while a function is traced.
         if temperature.size != 1:
             raise ArgumentError(f"temperature must be one number for all pairs, got an array of shape {temperature.shape}.")

@@ -174,7 +174,7 @@ def _parse_json(line: str) -> tuple[str, int, float]:
         raise ValueError("a field is missing or has another type")
     words = [record.get(name) for name in ("message", "reason")]
     if not all(isinstance(word, str | None) for word in words) or not isinstance(metrics, dict):
-        raise ValueError("a text or the metrics have another type")
+        raise ValueError("message, reason or metrics has another type")
     if not all(value is None or _is_number(value) for value in metrics.values()):
         raise ValueError("a metric is no number")
     return event, step, float(seconds)

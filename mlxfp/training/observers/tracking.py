@@ -62,7 +62,7 @@ def track_project(  # noqa: PLR0913  # the arguments of a public observer
 ) -> Observer:
     """Return the observer of a tracker with projects. `begin` starts a run in a project, and `params` is its configuration.
 
-    `package` is the name of the package, of its extra, and of the observer without `log_`.
+    `package` is the name of the Python package and of the extra. The observer is called `log_` + package.
     """
     check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
     optional(package, extra=package, needed_by=f"observers.log_{package}")

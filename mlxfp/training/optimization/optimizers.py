@@ -240,7 +240,7 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
 
 
 def _check_attributes(before: optimizers.Optimizer, after: optimizers.Optimizer) -> None:
-    """Raise `ArgumentError` if an update changed a Python attribute: the next update would start from the old value."""
+    """Raise `ArgumentError` if an update changed a Python attribute of the optimizer. The next update would use the old value again."""
     values = {name: value for name, value in vars(before).items() if not name.startswith("_") and isinstance(value, int | float | str)}
     changed = next((name for name, value in values.items() if getattr(after, name) != value), None)
     if changed is not None:

@@ -10,7 +10,7 @@ from mlxfp.evaluation.rows import sum_of
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # True if a step that is not compiled knows that the condition is true
+Condition = mx.array | Literal[True]  # An array, or True if the step is not compiled and the condition is known to be true.
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread

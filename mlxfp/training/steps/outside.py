@@ -19,7 +19,7 @@ _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys
 _MOST = 10_000  # maximum number of visited values
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
-Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # step on a path: function to read the value, holder of the value, key, value
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # step of a path from a holder to a value: reading function, holder, key, value
 
 
 @define
@@ -148,7 +148,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield edges to the values of an immutable holder, such as the items of a tuple."""
+    """Yield an `Edge` for each value of an immutable holder, such as a tuple."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

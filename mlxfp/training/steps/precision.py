@@ -54,7 +54,7 @@ def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
         )
     elif low:
         raise ArgumentError(
-            f"compute_dtype needs float32 parameters, because small updates round to nothing in lower precision; got "
+            f"compute_dtype needs float32 parameters, because lower precision loses small updates; got "
             f"{', '.join(low):.200}. Call model.set_dtype(mx.float32) before train_state and train_step."
         )
 

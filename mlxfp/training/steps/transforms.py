@@ -273,7 +273,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # names without the index in (args, kwargs)
+    ]  # each name without its leading index, which is the position in (args, kwargs)
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 

@@ -492,7 +492,7 @@ def test_a_folder_alone_is_enough_and_nothing_at_all_is_not(binary, capsys):
     shown = capsys.readouterr().out
     assert {"name: ship", "seed: 2", "name: auto"} <= {line.strip() for line in shown.splitlines()}
     assert main(["run"]) == 1
-    assert "There is no configuration. Give --data FOLDER with a folder of data" in capsys.readouterr().err
+    assert "No configuration was given. Give a YAML or JSON file, a preset, or --data FOLDER" in capsys.readouterr().err
 
 
 def test_options_that_members_choose_are_refused(binary):

@@ -250,7 +250,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
     [
         ("", DataError, r"A file has no header: got 0 bytes without a record, in .*a\.csv\. Name the columns with columns="),
         ("\n\r\n", DataError, r"A file has no header: got 3 bytes without a record"),
-        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have one name: got 'a' more than once, in .*a\.csv\. Rename the columns\."),
+        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have the same name: got 'a' more than once, in .*a\.csv\. Rename the columns\."),
         ("a,column_1,\n", None, ""),
         (",column_1\n", SchemaError, "got 'column_1' more than once"),
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),

@@ -215,7 +215,7 @@ def test_a_position_that_no_file_made_is_refused(position: Any):
 
 def test_columns_have_names_of_their_own():
     check_names(["a", "b"], "x.csv")
-    with pytest.raises(SchemaError, match=r"Several columns have one name: got 'a' more than once, in x\.csv\. Rename the columns\."):
+    with pytest.raises(SchemaError, match=r"Several columns have the same name: got 'a' more than once, in x\.csv\. Rename the columns\."):
         check_names(["a", "b", "a"], "x.csv")
     with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename the column\."):
         check_names(["a", "__row__"], "x.csv")

@@ -141,8 +141,8 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
         (["", " null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 2"),
         (['{"n":', "1}"], "A line is not JSON .* in line 1"),
         (["["] * 3, "A line is not JSON"),
-        (["[" * 100_000], "A line is nested too deep: got 100,000 levels, more than 64, in line 1 .* Flatten or remove the line"),
-        (['{"n":{"a":' + "[" * 3_000], "A line is nested too deep: got 3,002 levels"),
+        (["[" * 100_000], "A line is nested too deeply: got 100,000 levels, more than 64, in line 1 .* Flatten or remove the line"),
+        (['{"n":{"a":' + "[" * 3_000], "A line is nested too deeply: got 3,002 levels"),
         (['{"n": 1e999}'], r"A line cannot be read \(.*too big.*\)"),
         ([b'{"n": "\xff"}'.decode("latin-1")], None),
     ],
@@ -199,7 +199,7 @@ def test_lines_of_any_depth_are_read_or_named(
     if "\n" in opens:
         message = "A line is not JSON"
     elif levels > 64:
-        message = f"A line is nested too deep: got {levels:,} levels, more than 64"
+        message = f"A line is nested too deeply: got {levels:,} levels, more than 64"
     elif declared:
         message = "A value does not fit the column 'a' of int64"
     else:

@@ -261,7 +261,7 @@ def test_a_scan_gives_nulls_where_a_folder_is_missing(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("y=1/y=2", "Several columns have one name: got 'y'"), ("__row__=1", "reserved name: got '__row__'")]
+    ("name", "message"), [("y=1/y=2", "Several columns have the same name: got 'y'"), ("__row__=1", "reserved name: got '__row__'")]
 )
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_names_of_folders_are_names_of_columns(tmp_path: Path, kind: str, name: str, message: str):

@@ -201,7 +201,7 @@ def test_a_compressed_archive_without_its_suffix_is_refused(tmp_path: Path, comp
 def test_a_damaged_header_in_the_middle_is_no_end(tmp_path: Path, suffix: str):
     data = bytearray(archive([("a.txt", b"1"), ("b.txt", b"2"), ("c.txt", b"3")]))
     data[1024 + 150] ^= 0x11
-    with pytest.raises(DataError, match=r"damaged or ends early: .*header.*, behind 'a\.txt', in"):
+    with pytest.raises(DataError, match=r"damaged or ends early: .*header.*, after the file 'a\.txt', in"):
         list(read_tar(save(tmp_path / f"a{suffix}", bytes(data)), columns=["txt"]))
 
 

@@ -69,7 +69,7 @@ def test_labels_that_do_not_fit_are_refused():
         accuracy(mx.eye(3), mx.zeros((3, 1), mx.int32))
     with pytest.raises(ArgumentTypeError, match="accuracy needs integer labels"):
         accuracy(mx.eye(3), mx.zeros(3))
-    with pytest.raises(ArgumentError, match=r"roc_auc needs predictions and targets of one shape, got \(3, 3\) and \(3,\)"):
+    with pytest.raises(ArgumentError, match=r"roc_auc needs predictions and targets of the same shape, got \(3, 3\) and \(3,\)"):
         roc_auc(mx.eye(3), mx.zeros(3))
     with pytest.raises(DataError, match="'m' needs labels of 0 and 1, got 2"):
         value(roc_auc(mx.ones(3), mx.array([0, 1, 2])))

@@ -35,7 +35,7 @@ def test_case_e17_a_struct_with_two_fields_of_one_name_is_named(tmp_path: Path, 
         lambda: fp.pipe(ROWS, fp.map_chunks(lambda chunk: pa.record_batch({"s": column}))),
     ):
         with pytest.raises(
-            SchemaError, match=r"Several fields have one name: got 'a' more than once, in the column 's' of .*\. Rename the fields"
+            SchemaError, match=r"Several fields have the same name: got 'a' more than once, in the column 's' of .*\. Rename the fields"
         ):
             list(read())
 
@@ -45,7 +45,7 @@ def test_case_e17_map_chunks_with_two_columns_of_one_name_is_named():
         return pa.RecordBatch.from_arrays([chunk["x"], chunk["x"]], names=["a", "a"])
 
     for stage in (lambda: fp.map_chunks(doubled), lambda: fp.map_chunks(doubled, schema=TWICE), lambda: fp.map(dict, schema=TWICE)):
-        with pytest.raises(SchemaError, match="Several columns have one name: got 'a' more than once, in "):
+        with pytest.raises(SchemaError, match="Several columns have the same name: got 'a' more than once, in "):
             list(fp.pipe(ROWS, stage()))
 
 

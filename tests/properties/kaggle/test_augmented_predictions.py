@@ -28,7 +28,7 @@ def test_predictions_are_averaged_over_views(seeds: list[int]):
 def test_views_keep_the_rows():
     rows = from_table({"x": [1.0, 2.0]})
     model = test_time_augmentation(lambda rows: column_values(rows, "x"), [map_rows(lambda row: row), take(1)])
-    with pytest.raises(ArgumentError, match=r"Views must keep the number of rows, got predictions with the shapes \[\[2\], \[1\]\]"):
+    with pytest.raises(ArgumentError, match=r"views must have the same number of rows, got predictions with the shapes \[\[2\], \[1\]\]"):
         model(rows)
 
 

@@ -79,10 +79,10 @@ CASES: list[Case] = [
     (
         lambda: from_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
         SchemaError,
-        "Several columns have one name: got 'x' more than once, in the table. Rename the columns.",
+        "Several columns have the same name: got 'x' more than once, in the table. Rename the columns.",
     ),
     (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename the column."),
-    (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have one length, got {'x': 1, 'y': 2}."),
+    (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have the same length, got {'x': 1, 'y': 2}."),
     (
         lambda: from_iterable(row for row in [{"x": 1}]),
         ArgumentTypeError,
@@ -468,12 +468,12 @@ CASES: list[Case] = [
     (
         lambda: fp.kaggle.threshold(fp.kaggle.METRICS["rmse"]),
         ArgumentError,
-        "A threshold needs a metric of labels, got rmse, a metric of values. Remove the threshold.",
+        "A threshold needs a metric that scores labels, but rmse scores values. Remove the threshold.",
     ),
     (
         lambda: fp.kaggle.class_weights(fp.kaggle.METRICS["rmse"]),
         ArgumentError,
-        "Class weights need a metric of labels, got rmse, a metric of values. Remove the class weights.",
+        "Class weights need a metric that scores labels, but rmse scores values. Remove the class weights.",
     ),
     (
         lambda: fp.kaggle.Confidence(threshold=2.0),
@@ -543,7 +543,7 @@ CASES: list[Case] = [
     (
         lambda: fp.losses.mse(mx.zeros((2, 1)), mx.zeros((2,))),
         ArgumentError,
-        "mse needs predictions and targets of one shape, got (2, 1) and (2,). If the model returns [B, 1], pass predictions[:, 0].",
+        "mse needs predictions and targets of the same shape, got (2, 1) and (2,). If the model returns [B, 1], pass predictions[:, 0].",
     ),
     (
         lambda: fp.schedules.cosine_decay(1e-3, steps=10, warmup=10),

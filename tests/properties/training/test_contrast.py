@@ -51,7 +51,7 @@ def test_a_temperature_can_be_learned():
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(ArgumentError, match=r"queries and keys of one shape, \[B, D\], got \(2, 3\) and \(3, 3\)"):
+    with pytest.raises(ArgumentError, match=r"queries and keys of the same shape, \[B, D\], got \(2, 3\) and \(3, 3\)"):
         contrastive(mx.zeros((2, 3)), mx.zeros((3, 3)))
     with pytest.raises(ArgumentError, match=r"temperature must be above 0, got temperature=0"):
         contrastive(mx.zeros((2, 3)), mx.zeros((2, 3)), temperature=0.0)

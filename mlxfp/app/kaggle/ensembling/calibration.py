@@ -63,7 +63,9 @@ def threshold(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(f"A threshold needs a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the threshold.")
+        raise ArgumentError(
+            f"A threshold needs a metric that scores labels, but {metric.name} scores {metric.needs}. Remove the threshold."
+        )
     return partial(_tune, metric)
 
 
@@ -100,7 +102,7 @@ def class_weights(metric: Metric) -> Learn:
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
         raise ArgumentError(
-            f"Class weights need a metric of labels, got {metric.name}, a metric of {metric.needs}. Remove the class weights."
+            f"Class weights need a metric that scores labels, but {metric.name} scores {metric.needs}. Remove the class weights."
         )
     return partial(_weigh, metric)
 

@@ -141,7 +141,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     columns = Columns(layout, columns.numbers, columns.categories, counts, scaler, dates, typical)
     joined = columns.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
-        raise DataError(f"An estimator needs training rows with values, but {rows!r} has none in the columns {', '.join(names)}.")
+        raise DataError(f"An estimator needs training rows with values, but {rows!r} has no values in the columns {', '.join(names)}.")
     return columns, joined
 
 

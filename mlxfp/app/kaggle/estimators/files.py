@@ -127,7 +127,9 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
     models = [_model_file(number, package) for number, package in enumerate(about.packages, 1)]
     for name in dict.fromkeys([*models, *about.sha256]):
         if Path(name).name != name or not (path / name).is_file() or hash_file(path / name) != about.sha256.get(name):
-            raise DataError(f"{path / name} is missing or damaged: {RECIPE} has another SHA-256 digest. Save the estimator again.")
+            raise DataError(
+                f"{path / name} is missing, or its SHA-256 digest differs from the digest in {RECIPE}. Save the estimator again."
+            )
     texts = _read_texts(about, path / _ARRAYS) if about.texts else ()
     columns = Columns(
         about.layout,

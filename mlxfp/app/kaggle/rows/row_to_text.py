@@ -85,7 +85,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     check_integer(digits=digits, **({} if seed is None else {"seed": seed}))
     check_text(into=into)
     if into in ("__row__", "__key__") or not into:
-        raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
+        raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
     _check_written(spec, numbers, digits)
     bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)

@@ -172,7 +172,7 @@ def _mean_of_views(model: Predict, views: Sequence[View], rows: Dataset[Any]) ->
     predictions = [finite_numbers(f"Predictions of view {index}", model(view(rows))) for index, view in enumerate(views)]
     if len({array.shape for array in predictions}) > 1:
         raise ArgumentError(
-            f"Views must keep the number of rows, got predictions with the shapes {[list(array.shape) for array in predictions]}."
+            f"All views must have the same number of rows, got predictions with the shapes {[list(array.shape) for array in predictions]}."
         )
     return np.asarray(np.mean(predictions, axis=0))
 

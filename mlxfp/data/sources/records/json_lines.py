@@ -20,12 +20,12 @@ _SAFE = 4096
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # bit mask that maps [ and ] to { and }
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
-_LARGE = re.compile(rb"\d{8}|\d[eE]")  # in numbers from 2**24 on, the range in which float32 rounds integers
+_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Only numbers from 2**24 on match: float32 may round such integers.
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 
 def count_objects(data: bytes) -> int:
-    """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is nested too deep or is not one object.
+    """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is nested too deeply or is not a single object.
 
     Arrow also accepts null, several objects in a line, and an object that spans several lines. The check here is stricter. If every line
     begins with { and ends with }, no object continues in the next line, so each line can be checked separately.
@@ -38,7 +38,7 @@ def count_objects(data: bytes) -> int:
         return len(stops)
     lines = [line for part in data.split(b"\n") if (line := part.strip(b" \t\r"))]
     if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
-        raise pa.ArrowInvalid("a line is not one object")
+        raise pa.ArrowInvalid("a line is not a single JSON object")
     _check_depth(line for line in lines if len(line) > _SAFE)
     return len(lines)
 
@@ -60,7 +60,7 @@ def _check_depth(lines: Iterable[bytes]) -> None:
     """Raise `ArrowInvalid` for a line nested so deep that Arrow's parser could overflow the stack."""
     for line in lines:
         if np.count_nonzero((np.frombuffer(line, np.uint8) | _FOLD) == _OPENS) > _SAFE and depth(line) > DEEPEST:
-            raise pa.ArrowInvalid("a line is nested too deep")
+            raise pa.ArrowInvalid("a line is nested too deeply")
 
 
 def depth(line: bytes) -> int:

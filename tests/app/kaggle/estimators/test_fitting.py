@@ -210,7 +210,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_fitted(model, kind, e
 
 def test_rows_without_any_value_are_refused():
     rows = fp.from_table({"said": [None, ""], "y": [0.0, 1.0]})
-    with pytest.raises(fp.errors.DataError, match=r"An estimator needs training rows with values, but .* has none in the columns said"):
+    with pytest.raises(fp.errors.DataError, match=r"An estimator needs training rows with values, but .* no values in the columns said"):
         estimator(LogisticRegression(), spec_of("binary", columns=COLUMNS[2:]))(fp.Splits(rows))
 
 

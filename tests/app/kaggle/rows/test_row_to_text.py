@@ -173,7 +173,7 @@ def test_rows_are_read_only_where_something_is_learnt():
         ({"digits": 1, "numbers": "quantile"}, "digits must be at least 2 for numbers='quantile', got 1"),
         ({"digits": 0, "numbers": "significant"}, "digits must be at least 1"),
         ({"digits": -1}, "digits must be at least 0"),
-        ({"into": "__row__"}, "cannot name a column"),
+        ({"into": "__row__"}, "is empty or a reserved column name"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str):

@@ -249,7 +249,7 @@ def integer_lists(kind: pa.DataType) -> bool:
 
 
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
-    """Check and return token ids of equally long rows, int32[N, length], like `ids_of`. The `DataError` does not name the position."""
+    """Check and return token ids of equally long rows, int32[N, length]. Unlike in `ids_of`, the `DataError` does not name the position."""
     small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
     if vocab_size is not None and not _in_vocabulary(small, vocab_size):
         raise DataError(f"An id is outside the vocabulary of {vocab_size} tokens.")

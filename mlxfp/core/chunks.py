@@ -186,7 +186,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
-    """Return rows of any total size as a table, like `from_rows`."""
+    """Return rows as a table of any size. The arguments and the errors are the same as for `from_rows`."""
     columns, fields = _columns(rows, schema, range(len(rows)))
     return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
 

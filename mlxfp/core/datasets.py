@@ -258,7 +258,7 @@ class Wrapper(Source):
         return self.dataset.plan.schema
 
     def size(self, count: int) -> int | None:
-        """Return the number of output items for `count` items of the inner dataset."""
+        """Return the number of items of this source, given that the inner dataset has `count` items."""
         return count
 
     def length(self) -> int | None:

@@ -116,7 +116,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def row_segment(self) -> Segment:
-        """Steps of an indexable dataset, for random access."""
+        """Steps that process rows read by index. Only for a dataset with random access."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property

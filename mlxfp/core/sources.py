@@ -228,7 +228,7 @@ def take_task(source: Source, epoch: int, indices: Indices) -> Task:
 
 
 def exact_length(source: Source) -> int | None:
-    """Return the exact length of a source. May fill a `load` or `cache`."""
+    """Return the exact length of a source. If necessary, the rows of a `load` or `cache` are read first."""
     return (source.traits.exact_length or source.length)()
 
 

@@ -99,7 +99,7 @@ class Job:
     segment: Segment
 
     def read(self) -> RecordBatch:
-        """Run the task and number its rows."""
+        """Read the rows of the task, and add the hidden columns."""
         __tracebackhide__ = True
         return number_rows(self.task.read(), self.epoch, self.first)
 

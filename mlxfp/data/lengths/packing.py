@@ -109,7 +109,7 @@ class _Pack(Stage):
         return super().__call__(dataset)
 
     def plan(self, lengths: Indices) -> PackingPlan:
-        """Return the rows for documents of these lengths: int64[N]."""
+        """Return the plan of all packed rows, given the length of each document, int64[N]."""
         if self.method == "split":
             ends = ends_of(lengths)
             bounds = np.unique(np.concatenate([ends, np.arange(0, ends[-1], self._length)]))

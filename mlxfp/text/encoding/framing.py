@@ -50,7 +50,7 @@ class Frame:
 
     @property
     def bare(self) -> bool:
-        """True if the frame is a single text without special ids."""
+        """True if a row consists of a single text without special ids."""
         return self.ids == (_FIRST,)
 
 

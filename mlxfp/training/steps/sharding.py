@@ -59,7 +59,7 @@ class Shards:
 
     @property
     def label(self) -> str:
-        """Description of the part, for messages."""
+        """Part of the model on this rank, as text for messages."""
         return f"part {self.index + 1} of {self.count}"
 
 

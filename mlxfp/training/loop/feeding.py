@@ -1,4 +1,4 @@
-"""Batches for the loops around a step: cursors for datasets, and errors with source rows."""
+"""Batches for training and evaluation loops: cursors of datasets, and error messages with source rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

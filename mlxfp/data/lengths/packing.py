@@ -103,7 +103,7 @@ class _Pack(Stage):
     aligned: tuple[str, ...] = ()
 
     def __call__(self, dataset: Any) -> Any:
-        """Pack by index if the lengths of all documents are known, else append the stage."""
+        """If the lengths of all documents are known, pack the rows by index. Otherwise, append the stage to the dataset."""
         if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
             return Dataset(PackedRows(dataset, self, columns=(self.column, *self.aligned)))
         return super().__call__(dataset)

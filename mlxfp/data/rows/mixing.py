@@ -350,7 +350,7 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of this reader: the amount given, the number of items given, the number of passes, and the cursor."""
+        """Progress of this reader: number of examples or tokens yielded, number of items yielded, number of passes, and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:

@@ -152,7 +152,7 @@ def named_arrays(module: nn.Module) -> dict[str, mx.array]:
 
 
 def pretrained_in(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of the models on the hub with the first weights of a module, as `org/name@commit`."""
+    """Return the hub names of the models from which a module got its first weights, as `org/name@commit`."""
     names = (getattr(part, PRETRAINED, None) for part in module.modules())
     return tuple(sorted({name for name in names if isinstance(name, str)}))
 

@@ -91,7 +91,7 @@ class Result(NamedTuple):
 
 @frozen(eq=False)
 class Job:
-    """A task, the index of its first row, and the segment to run after the task."""
+    """Work for a worker: a task, the index of its first row, and the steps that run on the rows (`segment`)."""
 
     task: Task
     epoch: int

@@ -357,7 +357,10 @@ def shard_linear(
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
-    """Return two groups of ranks: the ranks with this model copy, and the ranks with the same shard of each copy. None means all ranks."""
+    """Return two groups of ranks: the ranks that share the model copy of this rank, and the ranks that hold the same part of other copies.
+
+    Return (None, None) if each rank has a complete copy, or if all ranks share one copy.
+    """
     if world.tensor in (1, world.size):
         return None, None
     try:

@@ -38,11 +38,11 @@ class Setting:
         return self.given_tokenizer
 
     def label_arguments(self) -> dict[str, Any]:
-        """Return the arguments of a collator with labels."""
+        """Return the arguments for a collator that creates labels."""
         return {"label": self.roles["label"], "label_kind": "value" if self.kind == "regression" else "class", "classes": self.classes}
 
     def token_arguments(self) -> dict[str, Any]:
-        """Return the arguments of a collator of token ids."""
+        """Return the arguments for a collator that reads token ids."""
         return {"pad_id": self.tokenizer.pad_id, "vocab_size": self.tokenizer.vocab_size, "length": self.length}
 
 
@@ -59,5 +59,5 @@ class BuiltIn:
 
 
 def labelled(modality: str) -> tuple[tuple[str, str], ...]:
-    """Return the tasks with a label for a modality, such as text."""
+    """Return the tasks of a modality, such as text, that have a label."""
     return (modality, "classification"), (modality, "regression")

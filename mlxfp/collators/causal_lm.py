@@ -125,7 +125,7 @@ class _Causal(Padded):
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # the slice is a view, because MLX copies a view as fast as NumPy would
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # a copy in NumPy would save no time, because MLX copies this view as fast
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:

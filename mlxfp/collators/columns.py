@@ -244,12 +244,12 @@ def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str
 
 
 def integer_lists(kind: pa.DataType) -> bool:
-    """Return True for column types that `ids_of` reads."""
+    """Return True for types of columns with token ids, as read by `ids_of`."""
     return is_list_like(kind) and bool(pa.types.is_integer(kind.value_type))
 
 
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
-    """Check and return token ids of equally long rows, int32[N, length], like `ids_of`. The `DataError` does not name the position."""
+    """Check and return token ids of equally long rows, int32[N, length]. Unlike in `ids_of`, the `DataError` does not name the position."""
     small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
     if vocab_size is not None and not _in_vocabulary(small, vocab_size):
         raise DataError(f"An id is outside the vocabulary of {vocab_size} tokens.")
@@ -328,7 +328,7 @@ def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], reason: str) -> None:
-    """Raise `DataError` for the first wrong number."""
+    """Raise `DataError` for the first number marked in `wrong`. The message names the location of the number."""
     if wrong.any():
         first = int(np.argmax(wrong))
         location, value = at(first), plain.flat[first]

@@ -74,7 +74,7 @@ class Columns:
         yield from self._small_batches(together)
 
     def _small_batches(self, cuts: list[Cut]) -> Iterator[dict[str, Any]]:
-        """Yield the results of `_batch` for adjacent small batches, padded together."""
+        """Yield small adjacent batches, padded in one step. Each batch equals the result of `_batch`."""
         if len(cuts) < 2:
             yield from (self._batch(*cut) for cut in cuts)
             return
@@ -175,7 +175,7 @@ class Padded(Cutting):
 
     @property
     def longest(self) -> int | None:
-        """Maximum row length; None: unlimited. `batch_shapes` uses `longest` and `padded`."""
+        """Maximum row length, or None without a limit. `batch_shapes` reads `longest` and calls `padded`."""
         return self.lengths[-1] + self.spare if self.lengths else None
 
     def padded(self, longest: int) -> int | None:

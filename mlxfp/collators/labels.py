@@ -29,7 +29,7 @@ def check_classes(classes: int | Sequence[str] | None) -> Classes:
 
 
 def check_label(label: str | None, label_kind: str, classes: int | Sequence[str] | None) -> Classes:
-    """Check the label arguments of a collator. Return the classes like `check_classes`."""
+    """Check the label arguments of a collator. Return the number of classes, or the class names as a tuple."""
     check_text(**({} if label is None else {"label": label}))
     check_choice(("class", "value"), label_kind=label_kind)
     checked = check_classes(classes)
@@ -58,7 +58,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, like `labels_of`. `at(index)` returns the start of the message for the number with this flat index."""
+    """Convert numbers to labels, with the dtypes and errors of `labels_of`. `at(index)` returns the start of the message for a number."""
     if kind == "value":
         return plain.astype(np.float32, copy=False)
     if plain.dtype.kind == "f":

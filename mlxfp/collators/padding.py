@@ -53,7 +53,7 @@ def padded_mask(
 
 @lru_cache(maxsize=1024)
 def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:
-    """Return the first sufficient element of `lengths`, or None. Without `lengths`, return `longest` rounded up to `pad_multiple`."""
+    """Return the first of `lengths` that is at least `longest`, or None. Without `lengths`, round `longest` up to `pad_multiple`."""
     return next((length for length in lengths if length >= longest), None) if lengths else padded_length(longest, pad_multiple)
 
 

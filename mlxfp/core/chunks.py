@@ -49,7 +49,7 @@ def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
 
 
 def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
-    """Append the hidden columns for source rows int64[N]. A chunk that already has hidden columns is returned unchanged."""
+    """Append the hidden columns for the given source rows, int64[N]. A chunk that already has hidden columns is returned unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
@@ -186,7 +186,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
-    """Return rows of any total size as a table, like `from_rows`."""
+    """Return rows as a table of any size. The arguments and the errors are the same as for `from_rows`."""
     columns, fields = _columns(rows, schema, range(len(rows)))
     return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
 
@@ -272,7 +272,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    """Return the values of one column as an Arrow array. Raises `SchemaError` like `from_rows`."""
+    """Return the values of one column as an Arrow array. Raises the `SchemaError` of `from_rows`."""
     arrays = {type_ for type_ in set(map(type, values)) if is_array(type_)}  # checking every value is slow, so check each type once
     if any(not issubclass(type_, np.ndarray | np.generic) or issubclass(type_, np.ma.MaskedArray) for type_ in arrays):
         values = [

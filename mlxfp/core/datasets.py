@@ -116,7 +116,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def row_segment(self) -> Segment:
-        """Steps of an indexable dataset, for random access."""
+        """Steps that process rows read by index. Only for a dataset with random access."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property
@@ -258,7 +258,7 @@ class Wrapper(Source):
         return self.dataset.plan.schema
 
     def size(self, count: int) -> int | None:
-        """Return the number of output items for `count` items of the inner dataset."""
+        """Return the number of items of this source, given that the inner dataset has `count` items."""
         return count
 
     def length(self) -> int | None:

@@ -84,7 +84,7 @@ class Examples(Sequence[Example]):
         return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash only the shape, because the content is too large to hash."""
+        """Hash only the column names and the number of rows, because the content is too large to hash."""
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:

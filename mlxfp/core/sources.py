@@ -141,7 +141,8 @@ class SourceTraits:
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
     # function that returns the inner datasets with their cursors
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
-    # Function from a chunk of examples and the position after the chunk to the position before the chunk, or None if unknown.
+    # Function called as before(chunk, after), with a chunk of examples and the position after the chunk.
+    # The result is the position before the chunk, or None if this position is unknown.
     # The function is needed if the position after the previous chunk holds cursors that precede the previous chunk.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # function that returns the datasets whose rows are read; None: the inner datasets
@@ -227,7 +228,7 @@ def take_task(source: Source, epoch: int, indices: Indices) -> Task:
 
 
 def exact_length(source: Source) -> int | None:
-    """Return the exact length of a source. May fill a `load` or `cache`."""
+    """Return the exact length of a source. If necessary, the rows of a `load` or `cache` are read first."""
     return (source.traits.exact_length or source.length)()
 
 

@@ -148,7 +148,7 @@ class Attention(nn.Module):
         return (queries, keys, values) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation), values)
 
     def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
-        """Attend, merge the heads and apply the output layer."""
+        """Compute attention, merge the heads and apply the output layer."""
         mixed: mx.array = self.output(attend(queries, keys, values, bias, self.dropout).swapaxes(1, 2).flatten(2))
         return mixed
 

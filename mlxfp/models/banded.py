@@ -75,7 +75,7 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Arrange labels of tokens, [B, length], like queries or keys: [B, count, 1, size or span]. Labels of padding are 0."""
+        """Arrange numbers per token, [B, length], in blocks of queries or keys: [B, count, 1, size or span]. Padding has the number 0."""
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 

@@ -75,7 +75,7 @@ class BoundError(DataError):
     def __init__(  # noqa: PLR0913, PLR0917
         self, name: str, value: float, index: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
-        """Store the parts of the message."""
+        """Store the values of which the message consists."""
         super().__init__(name, value, index, rows, bound, source)
         self.name, self.value, self.index, self.rows, self.bound, self.source = name, value, index, rows, bound, source
 

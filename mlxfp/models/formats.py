@@ -35,7 +35,7 @@ class HeadFormat:
 
 @frozen(kw_only=True)
 class Format:
-    """File format of a body and its heads."""
+    """File format of a backbone and its heads."""
 
     model_type: str
     classes: str  # prefix of the class names in transformers

@@ -55,7 +55,7 @@ class Dropout(nn.Module):
     """
 
     def __init__(self, rate: float, *, shared_axes: tuple[int, ...] = ()) -> None:
-        """Create the layer and check the rate."""
+        """Create the dropout layer, after a check of the rate."""
         super().__init__()
         _check_rates(rate=rate)
         self.rate = rate
@@ -93,7 +93,7 @@ class Embedding(nn.Embedding):
     _table = "rows"
 
     def __init__(self, count: int, size: int, *, table: str) -> None:
-        """Create the rows. The containing model initializes the weights."""
+        """Create the table of vectors. The containing model initializes the vectors."""
         super().__init__(count, size)
         self._table = table
 
@@ -129,7 +129,7 @@ class Transform(nn.Module):
         self.norm = nn.LayerNorm(hidden_size, eps, bias=bias)
 
     def __call__(self, hidden: mx.array) -> mx.array:
-        """Transform float[..., hidden_size] to the same shape."""
+        """Transform hidden states, float[..., hidden_size]. The shape stays the same."""
         transformed: mx.array = self.norm(self.activation(self.linear(hidden)))
         return transformed
 
@@ -152,7 +152,7 @@ def named_arrays(module: nn.Module) -> dict[str, mx.array]:
 
 
 def pretrained_in(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of the models on the hub with the first weights of a module, as `org/name@commit`."""
+    """Return the hub names of the models from which a module got its first weights, as `org/name@commit`."""
     names = (getattr(part, PRETRAINED, None) for part in module.modules())
     return tuple(sorted({name for name in names if isinstance(name, str)}))
 

@@ -28,7 +28,7 @@ class MlxfpError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        """Store the message without passwords and signatures of addresses."""
+        """Store the message. Passwords and signatures in addresses are removed."""
         super().__init__(*(without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
 
 
@@ -176,7 +176,7 @@ class NonFiniteError(MlxfpError, ArithmeticError):
     """
 
     def __init__(self, message: str, step: int, rows: tuple[Any, ...], cursor: Any) -> None:
-        """Store the values that a program needs to continue."""
+        """Store the message, and the values that a program needs to continue after the error."""
         super().__init__(message)
         self.step = step
         self.rows = rows

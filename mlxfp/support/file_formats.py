@@ -11,7 +11,7 @@ COMPRESSIONS: Mapping[str, str] = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}
 
 
 def with_compressions(*suffixes: str) -> tuple[str, ...]:
-    """Return the suffixes, without and with the suffix of each compression.
+    """Return each suffix alone and with the suffix of each compression, such as `.csv` and `.csv.gz`.
 
     >>> with_compressions(".csv")
     ('.csv', '.csv.gz', '.csv.zst', '.csv.zip')

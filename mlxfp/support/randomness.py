@@ -35,7 +35,7 @@ def fold_in_rows(key: int | Keys, rows: NDArray[np.int64] | Keys) -> Keys:
 
 
 def fold_into_rows(keys: Keys, *parts: int | str) -> Keys:
-    """Return `fold_in(key, *parts)` for every key of uint64[N].
+    """Return `fold_in(key, *parts)` for every key of an array, uint64[N].
 
     >>> fold_into_rows(np.array([1, 2], np.uint64), "my_stage", 0).shape
     (2,)

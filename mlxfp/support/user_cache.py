@@ -1,4 +1,4 @@
-"""Folder of the user for reproducible files kept between runs of Python."""
+"""Folder of the user for files that are kept between runs of Python and can be made again."""
 
 import os
 from pathlib import Path

@@ -134,7 +134,7 @@ def without_arrays(value: Any) -> Any:
 
 
 def nested(value: Any) -> Any:
-    """Convert a value like `without_arrays`. Turn arrays with several axes into lists, because Arrow rejects such arrays in lists."""
+    """Convert a value as `without_arrays` does, and also turn arrays with several axes into lists. Arrow rejects such arrays in lists."""
     if isinstance(value, Mapping):
         return {name: nested(part) for name, part in value.items()}
     if isinstance(value, tuple | list):

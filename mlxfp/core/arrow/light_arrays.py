@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def number_array(values: NDArray[Any]) -> pa.Array:
-    """Return an Arrow array of numbers like `pa.array`, without copying contiguous values. Other arrays are passed to `pa.array`.
+    """Return a numpy array as an Arrow array, without a copy of contiguous numbers. The result equals the result of `pa.array`.
 
     >>> number_array(np.arange(6)[::2]).to_pylist()
     [0, 2, 4]
@@ -23,7 +23,7 @@ def number_array(values: NDArray[Any]) -> pa.Array:
 
 
 def text_scalar(text: str) -> pa.StringScalar:
-    """Return a text scalar like `pa.scalar`.
+    """Return a text as an Arrow scalar, equal to the result of `pa.scalar`.
 
     >>> text_scalar("a").equals(pa.scalar("a"))
     True
@@ -33,7 +33,7 @@ def text_scalar(text: str) -> pa.StringScalar:
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Convert an Arrow array to a numpy array, like `to_numpy`. Integers without nulls share the memory of the Arrow array.
+    """Return an Arrow array as a numpy array, equal to the result of `to_numpy`. Integers without nulls share memory with the Arrow array.
 
     >>> numbers_of(pa.array([3, 1, 2])[1:]), numbers_of(pa.array([True, False]))
     (array([1, 2]), array([ True, False]))

@@ -91,7 +91,7 @@ def check_values(lists: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wa
 
 
 def check_same_lengths(first: tuple[str, Ends], second: tuple[str, Ends], chunk: RecordBatch, wanted_by: str, *, of: str = "chunk") -> None:
-    """Raise `DataError` with the first row whose lists in two columns, given as (name, ends), differ in length."""
+    """Raise `DataError` with the first row that has lists of different lengths in two columns. Each column is given as (name, ends)."""
     if not np.array_equal(first[1], second[1]):
         row = int(np.argmax(first[1] != second[1])) - 1
         lengths = " and ".join(f"{ends[row + 1] - ends[row]} in column {name!r}" for name, ends in (first, second))

@@ -36,7 +36,7 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0, without caches and prefetching at the end and before a shuffle."""
+    """Return a dataset with the same items in epoch 0. Caches and prefetching are left out at the end and before a shuffle."""
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset
         dataset = attrs.evolve(inner, stages=(*inner.stages, *dataset.stages))

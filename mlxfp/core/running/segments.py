@@ -91,7 +91,7 @@ class Result(NamedTuple):
 
 @frozen(eq=False)
 class Job:
-    """A task, the index of its first row, and the segment to run after the task."""
+    """Work for a worker: a task, the index of its first row, and the steps that run on the rows (`segment`)."""
 
     task: Task
     epoch: int
@@ -99,7 +99,7 @@ class Job:
     segment: Segment
 
     def read(self) -> RecordBatch:
-        """Run the task and number its rows."""
+        """Read the rows of the task, and add the hidden columns."""
         __tracebackhide__ = True
         return number_rows(self.task.read(), self.epoch, self.first)
 

@@ -84,7 +84,7 @@ class Changes:
 
 @frozen(eq=False)
 class SourceCalls:
-    """Functions of a source called by a run."""
+    """Functions of a source that a run calls: schema, reading, lengths and sample rows."""
 
     schema: Callable[[], Schema]
     read: Read

@@ -74,7 +74,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return how much each dataset has given, int64[2, N].
+    """Return the contribution of each of N datasets, int64[2, N].
 
     Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
     """

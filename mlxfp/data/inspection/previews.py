@@ -89,7 +89,7 @@ def _batches(batches: Iterator[Any], count: int, tokenizer: Decoder | None) -> I
 
 
 def batch_lines(batch: Mapping[str, Any], name: str, count: int, tokenizer: Decoder | None) -> Iterator[str]:
-    """Yield the lines of a batch and of its first `count` rows."""
+    """Yield printable lines about a batch and its first `count` rows."""
     yield f"{name}: {', '.join(f'{printed(name)} {_kind(value)}' for name, value in batch.items())}"
     rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
     for number in range(min(rows, count)):

@@ -103,13 +103,13 @@ class _Pack(Stage):
     aligned: tuple[str, ...] = ()
 
     def __call__(self, dataset: Any) -> Any:
-        """Pack by index if the lengths of all documents are known, else append the stage."""
+        """If the lengths of all documents are known, pack the rows by index. Otherwise, append the stage to the dataset."""
         if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
             return Dataset(PackedRows(dataset, self, columns=(self.column, *self.aligned)))
         return super().__call__(dataset)
 
     def plan(self, lengths: Indices) -> PackingPlan:
-        """Return the rows for documents of these lengths: int64[N]."""
+        """Return the plan of all packed rows, given the length of each document, int64[N]."""
         if self.method == "split":
             ends = ends_of(lengths)
             bounds = np.unique(np.concatenate([ends, np.arange(0, ends[-1], self._length)]))

@@ -172,7 +172,7 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Return a list with the maximum row length, measured in an epoch. The list is empty if all stages declare row lengths."""
+    """Return a list with the maximum row length, measured in an epoch. Return an empty list if all stages declare row lengths."""
     if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
         return []
     if "input_ids" not in schema(dataset).names:

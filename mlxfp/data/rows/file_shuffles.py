@@ -63,7 +63,7 @@ class Shuffle(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset `stream` with its cursor, as the only child."""
+        """Return the only inner dataset, `stream`, with its cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
@@ -188,7 +188,7 @@ class OneFile(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Planner traits of the file reader, for one file of the reader."""
+        """Traits for the planner: the traits of the file reader, but for a single file."""
         whole = self.source.traits
         return SourceTraits(
             restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None

@@ -292,14 +292,14 @@ class Mix(_Joined):
         return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return how much each dataset has given before a position, int64[2, N].
+        """Return the contribution of each of N datasets before a position, int64[2, N].
 
         Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return how much each dataset gives in a chunk, in the form of `given_at`."""
+        """Return the contribution of each dataset to a chunk, int64[2, N], as in `given_at`."""
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
 
@@ -350,7 +350,7 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of this reader: the amount given, the number of items given, the number of passes, and the cursor."""
+        """Progress of this reader: number of examples or tokens yielded, number of items yielded, number of passes, and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:

@@ -107,7 +107,7 @@ class _Flow:
     """Progress of the jobs of one source through a pool."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
-        """Create a flow in which no job has been sent to the workers."""
+        """Begin without any job at the workers. The iterator `jobs` yields the jobs."""
         self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
         self._more = True  # True while there are more jobs

@@ -21,8 +21,9 @@ _HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
 _MOST_CHANNELS = 2  # libsndfile reads further header fields for more channels
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
 _UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
-# Smallest placeholder size in WAV and AIFF files. Programs that write to a pipe declare such sizes: ffmpeg 0xFFFFFFFF, arecord
-# 0x80000000, sox 0x7FFFF000. The samples then fill the rest of the file. Files within the limit of `_MOST_SAMPLES` are smaller.
+# Smallest placeholder for the size of samples in WAV and AIFF files. A program that writes to a pipe declares such a size.
+# ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000, and sox 0x7FFFF000. The samples then fill the rest of the file.
+# Real sizes are smaller, because files with more than `_MOST_SAMPLES` samples are refused.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 _SIZE_OF_SAMPLES = re.compile(

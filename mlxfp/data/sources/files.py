@@ -154,7 +154,7 @@ def _expand_within(archive: Path, name: str) -> list[Path]:
 
 
 def look_up(path: Path) -> FileStamp:
-    """Return the stamp of a local file. For a file in an archive, size and time are those of the archive."""
+    """Return path, size and modification time of a local file. For a file in an archive, return size and time of the archive."""
     check_utf8(path, "file")
     status = (archive_of(path) or path).stat()
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)

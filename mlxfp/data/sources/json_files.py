@@ -41,7 +41,7 @@ Unknown = Literal["raise", "ignore"]
 
 _LOSSY = "a number is too long or too large for floats"
 _WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # start of a file with one array or object over several lines
-# An escaped surrogate without its pair.
+# Pattern of an escaped surrogate without the other surrogate of its pair.
 _HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 

@@ -71,7 +71,7 @@ def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
         groups = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
         if min(groups, default=0) < 0 or sum(groups) != opened.metadata.num_rows:
-            raise pa.ArrowInvalid(f"the footer announces {opened.metadata.num_rows:,} rows, but its row groups have {sum(groups):,}")
+            raise pa.ArrowInvalid(f"the footer declares {opened.metadata.num_rows:,} rows, but its row groups have {sum(groups):,}")
         return with_text_names(opened.schema_arrow), opened.num_row_groups, opened.metadata.num_rows
 
 

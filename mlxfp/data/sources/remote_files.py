@@ -31,7 +31,7 @@ _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modi
 
 
 class FileStamp(NamedTuple):
-    """Path, size and version of a file. If two stamps are equal, the file has probably not changed."""
+    """Path, size and version of a file. If path, size and version are equal, the file has probably not changed."""
 
     path: str
     size: int  # bytes on disk

@@ -43,7 +43,7 @@ def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Itera
 
 
 def _pulled(rows: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yield lists of at most 256 rows, and of about `LARGE` bytes of text. Reads no row early."""
+    """Yield lists of at most 256 rows and about `LARGE` bytes of text. A row is read only when its list is requested."""
     part, size = list[Example](), 0
     for row in rows:
         part.append(row)

@@ -69,7 +69,7 @@ class RootOfMean(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Return the root of the mean."""
+        """Return the root of the mean squared difference."""
         return sqrt(mean(name, self.total, self.weight))
 
 

@@ -161,7 +161,7 @@ class NTKLinear(nn.Module):
         self.bias = mx.zeros(outputs)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Map float[B, inputs] to float[B, outputs]."""
+        """Apply the layer to float[B, inputs]. Return float[B, outputs]."""
         mapped: mx.array = (x @ self.weight.T) * self.weight.shape[1] ** -0.5 + self.bias
         return mapped
 

@@ -17,8 +17,8 @@ Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 # Run epochs, given (function, epochs, workers). Yield items of rows after `function`, a pickleable function of a row number.
 Apply = Callable[[Callable[[int], Any], int, int], Iterator[Any]]
-# Run the first epoch on several ranks, given (ranks, states). Return the pairs of an item and a state of each rank. `states` has the
-# states of all ranks of an earlier run after equally many items, or is None for the start of the epoch.
+# Function called as run(ranks, states) that runs the first epoch on several ranks and returns (item, state) pairs of each rank.
+# `states` has the states of all ranks of an earlier run after equally many items, or is None for the start of the epoch.
 Ranks = Callable[[int, Sequence[Any] | None], Sequence[Sequence[tuple[Any, Any]]]]
 
 

@@ -58,7 +58,7 @@ def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
 
 
 def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
-    """Return the ids of `encode_chunk` as concatenated NumPy arrays."""
+    """Return the ids of each text as `encode_chunk` does, but as concatenated NumPy arrays."""
     ids, lengths = _join(_encoder(tokenizer.json, tokenizer.engine).encode(texts))
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
 

@@ -45,12 +45,12 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """Frame with 0 in place of each special id, for offsets and other numbers per token."""
+        """The same order of texts with 0 in place of each special id. Used for offsets and other numbers per token."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
     def bare(self) -> bool:
-        """True if the frame is a single text without special ids."""
+        """True if a row consists of a single text without special ids."""
         return self.ids == (_FIRST,)
 
 

@@ -32,7 +32,7 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the entries of the given words."""
+        """Return the cached ids and flags of the given words."""
         # positions are int32 if possible, which halves the memory traffic for each word of a column
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
@@ -96,7 +96,7 @@ class Memo:
         return flags
 
     def _learn(self, words: pa.StringArray, spelled: list[str], flags: Flags) -> NDArray[np.int64]:
-        """Encode and cache new words. Return the indices of the words."""
+        """Encode and cache new words. Return the indices of the words in the cache."""
         ids, lengths = self.caller.encode(self.rule.bare(spelled))
         known, first = self._entries, len(self._indices)
         # New values are written after the entries in use, and `_entries` is replaced last. A signal in between leaves no incomplete entry.

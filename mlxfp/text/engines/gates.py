@@ -76,7 +76,7 @@ def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return a gate that accepts the characters marked in `cleared` and rejects the added tokens of a tokenizer."""
+    """Return a `Gate` that accepts the characters marked in `cleared` and rejects the added tokens of a tokenizer."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:

@@ -1,4 +1,4 @@
-"""Batches for the loops around a step: cursors for datasets, and errors with source rows."""
+"""Batches for training and evaluation loops: cursors of datasets, and error messages with source rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -79,7 +79,7 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
 
 
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
-    """Return an error about an id or a label with the source row added to the message."""
+    """Return a copy of an error about an id or a label. The message of the copy also names the source row."""
     rows = rows_after(batches, cursor)
     if not error.index or len(rows) != error.rows:  # a collator may make several rows of a batch from one source row
         return error

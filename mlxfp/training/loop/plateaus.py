@@ -41,7 +41,7 @@ class PlateauTracker:
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
     def after_event(self, event: Event) -> "PlateauTracker":
-        """Return the tracker updated with an event. `RunStarted` contains all evaluations of a continued run."""
+        """Return the tracker updated with the evaluations of an event. A `RunStarted` event contains all evaluations of a continued run."""
         return reduce(PlateauTracker.after, metrics_in(event), self)
 
 

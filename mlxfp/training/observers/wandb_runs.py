@@ -60,7 +60,7 @@ class WandbRun:
         return dict(self.steps)
 
     def log_metrics(self, values: Sequence[Number]) -> None:
-        """Log numbers in the order of their steps, because W&B ignores a step below the last step."""
+        """Log numbers in the order of their steps, because W&B ignores numbers of earlier steps."""
         for step in sorted({step for _, _, step in values}):
             self.run.log({name: value for name, value, at in values if at == step}, step=step)
         self.steps.update({name: step for name, _, step in sorted(values, key=lambda value: value[2])})
@@ -113,7 +113,7 @@ def begin_wandb_run(
 
 
 def _last_run(folder: Path, project: str, name: str) -> dict[str, Any]:
-    """Return the record of the last run with this name, or an empty dict. Names of folders begin with the time."""
+    """Return the record of the last run with this name, or an empty dict. The order of the runs follows from their folder names."""
     for path in sorted(folder.glob(f"*run-*/{_RECORD}"), key=lambda path: path.parent.name.partition("run-")[2], reverse=True):
         record: dict[str, Any] = json.loads(path.read_bytes())
         if (record["project"], record["name"]) == (project, name):

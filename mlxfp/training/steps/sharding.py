@@ -59,7 +59,7 @@ class Shards:
 
     @property
     def label(self) -> str:
-        """Description of the part, for messages."""
+        """Part of the model on this rank, as text for messages."""
         return f"part {self.index + 1} of {self.count}"
 
 
@@ -143,14 +143,10 @@ def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, us
     if ranks is None:
         raise ArgumentError(f"{division}, but {user} has no ranks. Pass ranks=connect({'' if tensor == 1 else f'tensor={tensor}'}).")
     if ranks.world.tensor != tensor or (shards.wrapped and ranks.world.size != shards.count):
-        raise ArgumentError(
-            f"{division}, by {'fully_shard' if shards.wrapped else 'shard_linear'}, but the ranks of {user} are {ranks.world}. "
-            + (
-                "Call fully_shard without group=, to divide the model between all ranks."
-                if shards.wrapped
-                else f"Pass ranks=connect(tensor={tensor})."
-            )
-        )
+        function, remedy = "shard_linear", f"Pass ranks=connect(tensor={tensor})."
+        if shards.wrapped:
+            function, remedy = "fully_shard", "Call fully_shard without group=, to divide the model between all ranks."
+        raise ArgumentError(f"{division}, by {function}, but the ranks of {user} are {ranks.world}. {remedy}")
 
 
 def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:

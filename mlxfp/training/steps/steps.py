@@ -180,7 +180,7 @@ class TrainStep:
 
     @property
     def pretrained(self) -> tuple[str, ...]:
-        """Names of the models on the hub with the first weights, as `org/name@commit`."""
+        """Hub names of the models from which the model got its first weights, as `org/name@commit`."""
         return self._options.pretrained
 
     @property

@@ -212,7 +212,7 @@ class Compiler:
 
     @property
     def outside(self) -> Outside:
-        """Arrays that the function of the user reads without passing them as arguments, at the time of the first compilation."""
+        """Arrays that the function of the user reads although they are no arguments, recorded at the first compilation."""
         if self._outside is None:
             self._outside = Outside.of(self._user)
             mx.eval(self._outside.arrays)  # MLX refuses to compile a function that reads arrays without values

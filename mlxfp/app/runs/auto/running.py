@@ -24,8 +24,8 @@ _FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful m
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-# Imported after the first model: boosted trees do not need the package, its import takes seconds, and these seconds must not count as time
-# of the first fold of another model.
+# Module that is imported after the first model has ended, because boosted trees do not need the module.
+# The import takes seconds. These seconds must not count as time of the first fold of the next model.
 _SLOW = "skops.io"
 
 

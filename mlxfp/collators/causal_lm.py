@@ -10,13 +10,13 @@ from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Arrays, Collator, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
-from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
+from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.data.lengths.tokens import prompt_masks
 from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call
-from mlxfp.support.errors import DataError, SchemaError
+from mlxfp.support.errors import DataError
 
 
 @explain_call
@@ -63,7 +63,6 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
 _NAME = "collators.causal"
 _PROMPT = "prompt"  # mask of `chat`
-_OF_PACK = "segment_ids", "positions"
 
 
 @frozen(repr=False)
@@ -82,17 +81,12 @@ class _Causal(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", *(_OF_PACK if self.packed else []), *names_of(self.prompt_mask or _PROMPT), *self.carry
+        return "input_ids", *(OF_PACK if self.packed else []), *names_of(self.prompt_mask or _PROMPT), *self.carry
 
     def check(self, schema: Schema) -> None:
         if self.prompt_mask is not None:
             check_columns([self.prompt_mask], schema.names, _NAME)
         super().check(schema)
-        if not self.packed and set(schema.names).issuperset(_OF_PACK) and not set(self.carry).intersection(_OF_PACK):
-            raise SchemaError(
-                f"{_NAME} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. Write "
-                "causal(..., packed=True), or remove the columns with drop_columns(['segment_ids', 'positions']) before batch."
-            )
 
     def read(self, examples: Examples) -> Columns:
         self._check_unused_mask(examples)
@@ -101,10 +95,11 @@ class _Causal(Padded):
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
-        if self.packed:
-            segments, positions = (aligned_values(examples, name, ends, _NAME) for name in _OF_PACK)
+        documents = document_columns(examples, ends, _NAME, packed=self.packed)
+        if documents:
+            segments, _ = documents["segment_ids"]
             np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
-            ragged |= {"segment_ids": (segments, 0), "positions": (positions, 0)}
+        ragged |= documents
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
 
@@ -153,7 +148,7 @@ class _Causal(Padded):
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:
-    packed = {"segment_ids", "positions"} <= set(setting.columns)
+    packed = set(OF_PACK) <= set(setting.columns)
     return {**setting.token_arguments(), "prompt_mask": setting.roles["prompt_mask"], "packed": packed}
 
 

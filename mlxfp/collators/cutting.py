@@ -17,12 +17,13 @@ from mlxfp.core.arrow.ragged import Ends, Ragged, check_same_lengths
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text, value_type
-from mlxfp.support.errors import DataError
+from mlxfp.support.errors import DataError, SchemaError
 
 PaddedColumn = tuple[NDArray[Any], float]  # concatenated values of all rows, and the padding value
 Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded length
 
 MASK = "attention_mask"
+OF_PACK = "segment_ids", "positions"  # columns of `pack`
 _view: Any = memoryview  # MLX copies a buffer in two thirds of the time of a NumPy array.
 _CELLS = 1 << 19  # Number of values per column padded at once. Smaller numbers are slower (measured on rows of 45 tokens).
 
@@ -149,6 +150,8 @@ class Padded(Cutting):
     lengths: tuple[int, ...]
     pad_multiple: int
     side: Side
+    carry: tuple[str, ...]
+    packed: bool | None = None  # True for rows of `pack`; None for a collator without packed rows
     spare = 0  # 1 if the last token of a row is only used as a label
 
     @property
@@ -165,8 +168,12 @@ class Padded(Cutting):
         return self.read(examples).batches(ends)
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` for a missing column or a wrong type, before any row is read."""
+        """Raise `SchemaError` for a missing column, a wrong type or rows of `pack` that would lose columns, before any row is read."""
         self.read(Examples(no_rows(schema)))
+        if self.column == "input_ids" and not self.packed:
+            short = self.name.removeprefix("collators.")
+            remedy = "Use causal, masked or tokens with packed=True" if self.packed is None else f"Write {short}(..., packed=True)"
+            check_not_packed(schema.names, self.name, remedy, self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Return a single batch of all examples."""
@@ -196,6 +203,20 @@ def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, 
     values, column_ends = (lists_of if integers else ragged_of)(examples, column, wanted_by)
     check_same_lengths(("input_ids", ends), (column, column_ends), examples.chunk, wanted_by, of=GROUP)
     return values
+
+
+def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: bool) -> dict[str, PaddedColumn]:
+    """Return the columns of `pack` if the rows are packed."""
+    return {name: (aligned_values(examples, name, ends, wanted_by), 0) for name in OF_PACK if packed}
+
+
+def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:
+    """Raise `SchemaError` for rows of `pack`, unless the batch keeps a column of `pack` by `carry`."""
+    if set(columns).issuperset(OF_PACK) and not set(carry).intersection(OF_PACK):
+        raise SchemaError(
+            f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. "
+            f"{remedy}, or remove the columns with drop_columns(['segment_ids', 'positions']) before batch."
+        )
 
 
 def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bool) -> dict[str, PaddedColumn]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator, ids_of, keys_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
+from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, places_within
 from mlxfp.core.examples import Examples
@@ -33,6 +33,7 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     seed: int,
     rate: float = 0.15,
     continuations: Collection[int] | None = None,
+    packed: bool = False,
     ignore_index: int = -100,
     length: int | None = None,
     lengths: Sequence[int] = (),
@@ -48,9 +49,12 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     the ids of tokens that continue a word, whole words are chosen (BERT's "whole word masking" of 2019).
 
     The batch is the same as for `text`, with `labels` int32[B, L]: the original id at chosen positions, `ignore_index` elsewhere.
+    `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no word
+    continues in another document.
 
     The choice depends on `seed`, the example and the epoch, but not on the batch, its padding or its order. For examples from outside a
-    pipeline, the choice depends on `seed` and the tokens. Raises `DataError` for an id outside `vocab_size`, and the errors of `text`.
+    pipeline, the choice depends on `seed` and the tokens. Raises `DataError` for an id outside `vocab_size`, `SchemaError` for rows of
+    `pack` without `packed=True`, and the errors of `text`.
 
     >>> collator = masked(pad_id=0, mask_id=1, special_ids={0, 1, 2}, vocab_size=30, seed=0, rate=0.3)
     >>> batch = collator([{"input_ids": [2, 10, 11, 12, 13, 14, 2]}, {"input_ids": [2, 20, 21, 2]}])
@@ -79,7 +83,7 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     special, words = frozenset(special_ids), None if continuations is None else frozenset(continuations)
     carry = as_strings("carry", carry)
-    choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words)
+    choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words, packed)
     return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
 
 
@@ -122,6 +126,7 @@ class _Masked(Padded):
     seed: int
     rate: float = 0.15
     continuations: frozenset[int] | None = None
+    packed: bool = False
     ignore_index: int = -100
     lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
@@ -131,24 +136,32 @@ class _Masked(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *self.carry
+        return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *(OF_PACK if self.packed else []), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
+        documents = document_columns(examples, ends, _NAME, packed=self.packed)
+        starts = places_within(np.diff(ends)) == 0  # first token of each document
+        if documents:
+            segments, _ = documents["segment_ids"]
+            starts[1:] |= segments[1:] != segments[:-1]
+        shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends), starts)
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
-        ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
+        ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids), **documents}
         single = carried_columns(examples, self.carry, _NAME)
         return Columns(self, examples, ends, ragged, single)
 
-    def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
-        """Return the masked tokens and the labels, int32[N] each, for the concatenated tokens of all rows."""
-        firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
+    def _mask(self, ids: Ids, ends: Ends, keys: Keys, starts: NDArray[np.bool_]) -> tuple[Ids, Ids]:
+        """Return the masked tokens and the labels, int32[N] each, for the concatenated tokens of all rows.
+
+        `starts`, bool[N], is true on the first token of each document.
+        """
+        lengths = np.diff(ends)
         position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
         # The upper half of the random bits chooses the tokens to hide, the lower half chooses their replacements.
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
-        deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
+        deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, starts)]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
         draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
         kinds, others = draws % 10, self._known[draws // 10 % len(self._known)]
@@ -158,14 +171,13 @@ class _Masked(Padded):
         shown[chosen] = np.where(kinds < 8, np.int32(self.mask_id), np.where(kinds < 9, others, hidden))
         return shown, labels
 
-    def _word_starts(self, ids: Ids, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position where the word of each token starts. A word ends at the end of its row and before a special token."""
+    def _word_starts(self, ids: Ids, starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the position where the word of each token starts. A word ends at the end of its document and before a special token."""
         special = ~self._ordinary[ids]
-        begins = special | ~self._continuing[ids]
+        begins = starts | special | ~self._continuing[ids]
         begins[1:] |= special[:-1]
-        begins[firsts] = True
-        starts: NDArray[np.int64] = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
-        return starts
+        positions: NDArray[np.int64] = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
+        return positions
 
     @cached_property
     def _ordinary(self) -> NDArray[np.bool_]:
@@ -202,7 +214,8 @@ def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
 def _for_task(setting: Setting) -> dict[str, Any]:
     tokenizer = setting.tokenizer
     ids = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids}
-    return {**setting.token_arguments(), **ids, "type_ids": "token_type_ids" in setting.columns, "seed": setting.seed}
+    given = {"type_ids": "token_type_ids" in setting.columns, "packed": set(OF_PACK) <= set(setting.columns)}
+    return {**setting.token_arguments(), **ids, **given, "seed": setting.seed}
 
 
 MASKED = BuiltIn("masked", masked, tasks=(("text", "masked"),), reads_tokens=True, arguments=_for_task)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
-from mlxfp.collators.cutting import carried
+from mlxfp.collators.cutting import carried, check_not_packed
 from mlxfp.collators.padding import pad_rows, padded_mask
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
 from mlxfp.support.errors import ArgumentError
@@ -75,6 +75,11 @@ class _Seq2seq(Choosing):
     @property
     def uses(self) -> tuple[str, ...]:
         return "input_ids", self.target, *self.carry
+
+    def check(self, schema: Schema) -> None:
+        """Raise `SchemaError` for a missing column and for rows of `pack`, before any row is read."""
+        super().check(schema)
+        check_not_packed(schema.names, _NAME, "Remove pack", self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

@@ -51,7 +51,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     L is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
     up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster. Raises `DataError` with the row for a longer row, a
-    null, an invalid class label, and an id outside `vocab_size`.
+    null, an invalid class label, and an id outside `vocab_size`. Raises `SchemaError` for rows of `pack`, which contain several texts.
 
     >>> import mlxfp as fp
     >>> collator = fp.collators.text(pad_id=0, label="y")

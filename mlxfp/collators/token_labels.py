@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import GROUP, Collator, at_row, column_of, ids_of, lists_of, names_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, aligned_values, carried_columns, side_columns
+from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, aligned_values, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
 from mlxfp.core.examples import Examples
@@ -32,6 +32,7 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     words: str | None = None,
     spans: str | None = None,
     labels: str | None = None,
+    packed: bool = False,
     classes: int | None = None,
     vocab_size: int | None = None,
     ignore_index: int = -100,
@@ -61,6 +62,9 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     least 1; labels of words are at least 0, or `ignore_index`. `classes` is the number of possible token labels, equal to `outputs` of a
     `TokenClassifier`.
 
+    `packed=True` is for rows from `pack(aligned=...)` and needs `labels`: the batch also contains `segment_ids` and `positions` int32[B, L]
+    (0 on padding). Raises `SchemaError` for rows of `pack` without `packed=True`.
+
     Raises `DataError` with the row for an empty or overlapping span, a word without a label, and an invalid label. Also raises the errors
     of `text`.
 
@@ -86,13 +90,20 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
         )
     if labels is not None and scheme != "all":
         raise ArgumentError(f"labels={labels!r} has a label per token and needs no scheme, got scheme={scheme!r}. Remove scheme.")
+    if packed and labels is None:
+        raise ArgumentError(
+            "packed=True needs labels=, got a column per word or span, which pack does not keep. Write pack(..., aligned=['labels']) and "
+            "tokens(labels='labels', packed=True)."
+        )
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
     sizes = {"classes": classes, "vocab_size": vocab_size}
     check_positive(**{name: size for name, size in sizes.items() if size is not None})
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     carry = as_strings("carry", carry)
-    return _Tokens(pad_id, scheme, words, spans, labels, classes, vocab_size, ignore_index, fixed, pad_multiple, side, type_ids, carry)
+    return _Tokens(
+        pad_id, scheme, words, spans, labels, packed, classes, vocab_size, ignore_index, fixed, pad_multiple, side, type_ids, carry
+    )
 
 
 @explain_call
@@ -145,6 +156,7 @@ class _Tokens(Padded):
     words: str | None = None
     spans: str | None = None
     labels: str | None = None
+    packed: bool = False
     classes: int | None = None
     vocab_size: int | None = None
     ignore_index: int = -100
@@ -157,7 +169,7 @@ class _Tokens(Padded):
     @property
     def uses(self) -> tuple[str, ...]:
         positions = () if self.labels is not None else ("token_starts", "token_ends") if self.words is None else ("word_ids",)
-        types = ("token_type_ids",) if self.type_ids else ()
+        types = (*(("token_type_ids",) if self.type_ids else ()), *(OF_PACK if self.packed else ()))
         return "input_ids", MASK, *types, *positions, *names_of(self.words, self.spans, self.labels), *self.carry
 
     def read(self, examples: Examples) -> Columns:
@@ -167,6 +179,7 @@ class _Tokens(Padded):
         else:
             labels = self._of_spans(examples, str(self.spans), ends) if self.words is None else self._of_words(examples, self.words, ends)
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
+        ragged |= document_columns(examples, ends, _NAME, packed=self.packed)
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import attrs
 
@@ -59,6 +59,30 @@ class Part:
         values = [(f, getattr(self, f.name)) for f in fields]
         arguments = [f"{f.name.lstrip('_')}={brief(value)}" for f, value in values if not _same(value, f.default)]
         return f"{label(type(self))}({', '.join(arguments)})"
+
+
+class Itemless:
+    """A function of a dataset. Errors of `list(function)`, `function[0]` and `len(function)` name the missing call."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker would accept iteration
+
+        def __getitem__(self, index: object) -> NoReturn:
+            """Raise `ArgumentTypeError`. Python also calls this method for iteration, for `in` and for unpacking."""
+            text = brief(self)
+            raise ArgumentTypeError(
+                f"A stage is a function and contains no items, got {text} in place of a dataset. Call the stage on a dataset first, as in "
+                f"fp.pipe(rows, {text})."
+            )
+
+        def __len__(self) -> int:
+            """Raise `ArgumentTypeError`."""
+            return self[0]
+
+    def __bool__(self) -> bool:
+        """Return True, without a call of `len`."""
+        return True
 
 
 class Pipeline(Generic[Item]):

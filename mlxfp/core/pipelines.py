@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 import toolz
 from attrs import field, frozen
 
-from mlxfp.core.nodes import brief
+from mlxfp.core.nodes import Itemless, brief
 from mlxfp.support.checks import check_callable
 from mlxfp.support.errors import ArgumentTypeError
 
@@ -141,7 +141,7 @@ def _flat(functions: tuple[Stagelike, ...]) -> tuple[Stagelike, ...]:
 
 
 @frozen(repr=False)
-class _Composed:
+class _Composed(Itemless):
     functions: tuple[Stagelike, ...] = field(converter=_flat)
 
     def __call__(self, value: Any) -> Any:

@@ -17,7 +17,7 @@ from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.nodes import Part, Share, check_dataset
+from mlxfp.core.nodes import Itemless, Part, Share, check_dataset
 from mlxfp.support.errors import PipelineError
 
 Level = Literal["examples", "groups", "batches"]
@@ -96,7 +96,7 @@ class Traits:
     advice: str = ""  # advice in `profile` if this stage takes the most time
 
 
-class Stage(Part, ABC):
+class Stage(Part, Itemless, ABC):
     """A pure state machine over record batches. Subclasses are frozen attrs classes. Calling a stage on a dataset appends the stage.
 
     Subclasses must define `step`. `accepts` and `emits` are class attributes, checked when a pipeline is built.

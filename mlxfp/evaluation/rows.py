@@ -6,6 +6,7 @@ from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 _BLOCK = 4096
+_CLASS_BLOCK = 1 << 20
 
 
 def class_labels(  # noqa: PLR0913  # common arguments of classification losses
@@ -70,6 +71,13 @@ def sum_of(values: mx.array) -> mx.array:
         sums = values[:whole].reshape(-1, _BLOCK).sum(axis=-1)
         values = sums if whole == values.size else mx.concatenate([sums, values[whole:].sum(keepdims=True)])
     return values.sum()
+
+
+def sums_by_class(labels: mx.array, weights: mx.array, classes: int) -> mx.array:
+    """Return the sum of the weights of each class, float32[classes]. Blocks are summed first, as in `sum_of`."""
+    blocks = mx.arange(labels.size) // _CLASS_BLOCK
+    sums = mx.zeros((-(-labels.size // _CLASS_BLOCK), classes)).at[blocks, labels.reshape(-1)].add(weights.reshape(-1))
+    return sums.sum(axis=0)
 
 
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:

@@ -266,11 +266,15 @@ def _class_names(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
 
 
 def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Average float[B, L, D] over the real tokens of each row: float[B, D]. Rows without real tokens become zeros."""
+    """Average float[B, L, D] over the real tokens of each row: float[B, D]. Rows without real tokens become zeros.
+
+    The sums are float32, because a float16 sum of many tokens overflows.
+    """
+    values = hidden.astype(mx.float32)
     if mask is None:
-        return hidden.mean(axis=1)
-    real = (mask != 0).astype(hidden.dtype)[..., None]
-    return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)
+        return values.mean(axis=1).astype(hidden.dtype)
+    real = (mask != 0).astype(mx.float32)[..., None]
+    return ((values * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)).astype(hidden.dtype)
 
 
 def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:

@@ -72,9 +72,10 @@ def test_the_schema_says_what_rows_hold(tokenizer: Tokenizer):
     pair = tokenize(tokenizer, pair="summary")
     assert "token_type_ids" in batch_for(TaskSpec("text", "classification"), tokenizer, pair)
     packed = pipe(ROWS, tokenize(tokenizer), pack(32))
-    collator = for_task(TaskSpec("text", "causal"), tokenizer=tokenizer, schema=schema(packed))
-    (made,) = pipe(packed, batch(4), collate(collator))
-    assert "segment_ids" in made
+    for kind in ("causal", "masked"):
+        collator = for_task(TaskSpec("text", kind), tokenizer=tokenizer, schema=schema(packed))
+        (made,) = pipe(packed, batch(4), collate(collator))
+        assert "segment_ids" in made
 
 
 def test_masks_follow_the_seed_and_can_be_changed_after(tokenizer: Tokenizer):

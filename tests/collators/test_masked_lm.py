@@ -15,10 +15,12 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.map_filter import skip
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import IDS, groups, view_of
 
 VOCABULARY: dict[str, Any] = {"pad_id": 0, "mask_id": 1, "special_ids": {0, 1, 2, 3}, "vocab_size": IDS, "seed": 0}
@@ -195,3 +197,36 @@ def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
 def test_arguments_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         masked(**{**VOCABULARY, **wrong})
+
+
+DOCUMENTS = [{"input_ids": ids} for ids in ([5, 6, 7], [8, 9], [10, 11, 12, 13], [14])]
+
+
+def test_packed_rows_keep_the_documents_in_the_batch():
+    """The batch has the columns of `pack`, 0 on padding."""
+    packed = pipe(from_examples(DOCUMENTS), pack(6))
+    for collator in (masked(**VOCABULARY, packed=True), masked(**VOCABULARY, packed=True, continuations=range(20, IDS))):
+        made = next(iter(pipe(packed, batch(2), collate(collator))))
+        assert made["segment_ids"].tolist() == [[1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0]]
+        assert made["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
+        assert made["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+
+
+def test_packed_rows_without_packed_are_refused_before_a_row_is_read():
+    packed = pipe(from_examples(DOCUMENTS), pack(6))
+    with pytest.raises(SchemaError, match=r"collators\.masked would lose .* of pack, .* Write masked\(\.\.\., packed=True\), or remove"):
+        next(iter(pipe(packed, batch(2), collate(masked(**VOCABULARY)))))
+    alone = pipe(packed, drop_columns(["segment_ids", "positions"]), batch(2), collate(masked(**VOCABULARY)))
+    assert set(next(iter(alone))) == {"input_ids", "labels", "attention_mask"}
+
+
+def test_no_word_continues_in_another_document():
+    """A token that continues a word begins a word at the start of a document, so its choice does not follow the previous document."""
+    rows = [{"input_ids": [4] + [25] * 9, "segment_ids": [1] * 5 + [2] * 5, "positions": [*range(5)] * 2}] * 200
+    chunk = pa.RecordBatch.from_pylist(rows)
+    numbered = Examples(number_rows(chunk, 0, 0))
+    _, labels = arrays(masked(**VOCABULARY, rate=0.5, continuations=range(20, IDS), packed=True)(numbered))
+    chosen = labels != IGNORED
+    assert (chosen[:, :5] == chosen[:, :1]).all()
+    assert (chosen[:, 5:] == chosen[:, 5:6]).all()
+    assert 0.3 < (chosen[:, 0] != chosen[:, 5]).mean() < 0.7

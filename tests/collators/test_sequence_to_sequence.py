@@ -6,7 +6,12 @@ import mlx.core as mx
 import pytest
 from hypothesis import given
 
+from mlxfp.collators.collating import collate
 from mlxfp.collators.sequence_to_sequence import seq2seq
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import groups, view_of
 
@@ -58,3 +63,10 @@ def test_errors_name_the_column():
 def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         seq2seq(**{"pad_id": 0, "start_id": 1, **options})
+
+
+def test_rows_of_pack_are_refused():
+    """The encoder would see several documents as one."""
+    rows = pipe(from_examples([{"input_ids": [5, 6], "labels": [7, 8]}]), pack(4, aligned=["labels"]), batch(1))
+    with pytest.raises(SchemaError, match=r"collators\.seq2seq would lose .* Remove pack, or remove the columns"):
+        next(iter(pipe(rows, collate(seq2seq(pad_id=0, start_id=1)))))

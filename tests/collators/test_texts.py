@@ -16,6 +16,7 @@ from mlxfp.core.chunks import number_rows
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.shape_planning import Padding
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
@@ -326,3 +327,11 @@ def test_another_column_has_no_token_types_and_is_named_in_messages():
         text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])
     with pytest.raises(ArgumentTypeError, match="prefix"):
         text(pad_id=0, prefix=3)
+
+
+def test_rows_of_pack_are_refused():
+    """One mask for several documents would let the documents see each other. Columns in `carry` are no loss."""
+    rows = pipe(from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8]}]), pack(4))
+    with pytest.raises(SchemaError, match=r"collators\.text would lose .* Use causal, masked or tokens with packed=True, or remove"):
+        next(iter(pipe(rows, batch(1), collate(text(pad_id=0)))))
+    assert next(iter(pipe(rows, batch(1), collate(text(pad_id=0, carry=["segment_ids"])))))["segment_ids"].tolist() == [[1, 1, 2, 2]]

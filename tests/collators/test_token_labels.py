@@ -168,3 +168,19 @@ def test_the_default_collator_pads_other_columns_and_real_labels_with_its_pad_id
     """Only integer lists named `labels` are labels per token."""
     batch = fp.collators.default(pad_id=7)([{"labels": [0.5], "tags": [1]}, {"labels": [0.5, 1.5], "tags": [1, 2]}])
     assert (batch["labels"].tolist(), batch["tags"].tolist()) == ([[0.5, 7.0], [0.5, 1.5]], [[1, 7], [1, 2]])
+
+
+def test_labels_per_token_of_packed_rows_keep_the_documents():
+    """The batch has the columns of `pack`. Rows of `pack` without `packed=True`, and labels of words or spans, are refused."""
+    rows = fp.from_examples([{"input_ids": [5, 6], "labels": [0, 1]}, {"input_ids": [7], "labels": [2]}])
+    packed = fp.pipe(rows, fp.pack(4, aligned=["labels"]), fp.batch(1))
+    made = next(iter(fp.pipe(packed, fp.collate(fp.collators.tokens(pad_id=0, labels="labels", packed=True, length=4)))))
+    assert {name: made[name].tolist() for name in ("labels", "segment_ids", "positions")} == {
+        "labels": [[0, 1, 2, -100]],
+        "segment_ids": [[1, 1, 2, 0]],
+        "positions": [[0, 1, 0, 0]],
+    }
+    with pytest.raises(SchemaError, match=r"Write tokens\(\.\.\., packed=True\)"):
+        next(iter(fp.pipe(packed, fp.collate(fp.collators.tokens(pad_id=0, labels="labels")))))
+    with pytest.raises(ArgumentError, match=r"packed=True needs labels=, .* Write pack\(\.\.\., aligned="):
+        fp.collators.tokens(pad_id=0, words="tags", packed=True)

@@ -1,6 +1,7 @@
 """`pipe` and `compose`."""
 
 import pickle
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.map_filter import map as map_rows
 from mlxfp.data.rows.map_filter import skip, take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
@@ -69,3 +71,15 @@ def test_a_misplaced_stage_says_where_it_belongs():
 def test_a_stage_on_what_is_no_dataset_says_how_to_begin():
     with pytest.raises(ArgumentTypeError, match=r"batch\(size=2\) works on a dataset, got list: \[1, 2\]. Start with a source, as in pipe"):
         pipe([1, 2], batch(2))  # type: ignore[call-overload]  # the mistake that is tested
+
+
+@pytest.mark.parametrize("stage", [batch(2), map_rows(dict), compose(shuffle(seed=0), batch(2))], ids=repr)
+@pytest.mark.parametrize(
+    "mistake", [list, len, lambda stage: next(iter(stage)), lambda stage: stage[0], lambda stage: 3 in stage, lambda stage: [*stage]]
+)
+def test_a_stage_without_a_dataset_has_no_items(stage, mistake):
+    """Iteration over a stage in place of a pipeline names the missing call."""
+    with pytest.raises(ArgumentTypeError, match=r"A stage is a function and contains no items, got .* as in fp\.pipe\(rows, .*\)\.$"):
+        mistake(stage)
+    assert stage
+    assert not isinstance(stage, Iterable)

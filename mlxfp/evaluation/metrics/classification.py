@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, negative_log_likelihood
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, negative_log_likelihood, sums_by_class
 from mlxfp.support.checks import check_choice, explain_call
 from mlxfp.support.errors import ArgumentError, DataError
 
@@ -88,7 +88,7 @@ def f1(
     chosen = logits.argmax(axis=-1)
     weights = weights * at_labels(mx.ones(classes), labels)  # at_labels gives NaN if a label is not a class
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
-    counts = [mx.zeros(classes).at[classes_of_rows.reshape(-1)].add(kept.reshape(-1)) for classes_of_rows, kept in parts]
+    counts = [sums_by_class(classes_of_rows, kept, classes) for classes_of_rows, kept in parts]
     if average == "micro":
         return HitCounts(*(count.sum(keepdims=True) for count in counts))
     return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)

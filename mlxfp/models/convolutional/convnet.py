@@ -4,6 +4,7 @@ import mlx.core as mx
 from attrs import field, frozen
 from mlx import nn
 
+from mlxfp.models.heads import mean_over_tokens
 from mlxfp.models.layers import Dropout, draw_weights, random_key
 from mlxfp.support.checks import check_positive, check_types, explain_class
 from mlxfp.support.errors import ArgumentError
@@ -89,7 +90,7 @@ class ConvNet(nn.Module):
         for stage in self.stages:
             for block in stage:
                 hidden = block(hidden)
-        answers: mx.array = self.output(self.dropout(nn.relu(self.norm(hidden)).mean(axis=(1, 2))))
+        answers: mx.array = self.output(self.dropout(mean_over_tokens(nn.relu(self.norm(hidden)).flatten(1, 2), None)))
         return answers
 
 

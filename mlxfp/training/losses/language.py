@@ -45,7 +45,8 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     """Sum the cross-entropy of the masked tokens in a batch of `collators.masked`: (sum, predicted tokens), two float32 scalars.
 
     The labels are -100 (not counted) for all tokens that were not selected for prediction. The model is called like `models.MaskedLM`, with
-    `token_type_ids` if present. If the batch has a column `weight`, the loss of each row is multiplied by the weight of the row.
+    `token_type_ids` if present, and with `segment_ids` and `positions` for packed rows. If the batch has a column `weight`, the loss of
+    each row is multiplied by the weight of the row.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("bert", size="tiny", head="masked_lm", vocab_size=20)
@@ -54,7 +55,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     >>> weight.item()
     1.0
     """
-    return _token_loss(model, batch, ("token_type_ids",))
+    return _token_loss(model, batch, ("token_type_ids", "segment_ids", "positions"))
 
 
 @explain_call

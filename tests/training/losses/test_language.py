@@ -45,6 +45,19 @@ def test_masked_lm_predicts_the_hidden_tokens_of_a_collated_batch():
     assert values(masked_lm(model, types))[0] != values(masked_lm(model, batch))[0]
 
 
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_hidden_tokens_of_packed_documents_are_predicted_as_without_packing(name):
+    """A masked language model sees only the document of each token."""
+    model = create(name, size="tiny", head="masked_lm", vocab_size=20).eval()
+    collator = {"pad_id": 0, "mask_id": 1, "special_ids": [2], "vocab_size": 20, "seed": 1}
+    packed = masked(**collator, packed=True)(PACKED)
+    labels = mx.array([[-100, 6, -100, 8, 9]])
+    shown = mx.where(labels == -100, packed["input_ids"], 1)
+    apart = [{"input_ids": shown[:, :3], "labels": labels[:, :3]}, {"input_ids": shown[:, 3:], "labels": labels[:, 3:]}]
+    sums = [masked_lm(model, batch | {"attention_mask": mx.ones_like(batch["input_ids"])})[0].item() for batch in apart]
+    assert values(masked_lm(model, packed | {"input_ids": shown, "labels": labels})) == pytest.approx([sum(sums), 3], rel=1e-5)
+
+
 def test_rows_that_pad_a_shard_do_not_count():
     model, batch = decoder(), causal(pad_id=0, length=4)(ROWS)
     shorter = causal(pad_id=0, length=4)(ROWS[:2])

@@ -143,8 +143,6 @@ class SourceTraits:
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     read_parts: Callable[[], tuple[Any, ...]] | None = None  # returns the datasets whose rows are read, if not the inner datasets
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    # Function from the maximum token count of the inner rows to the maximum of the rows; None: unchanged.
-    longest_row: Callable[[int | None], int | None] | None = None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time

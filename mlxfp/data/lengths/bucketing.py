@@ -147,7 +147,7 @@ class _BucketByLength(Grouping):
         full, waiting = self._full_groups(lengths)
         last = self._leftover_groups(lengths[waiting])
         kind = np.int32 if len(lengths) < 2**31 else np.int64
-        documents = np.concatenate([full.documents, waiting[last.documents]]).astype(kind)
+        documents: Any = np.concatenate([full.documents, waiting[last.documents]]).astype(kind)
         return IndexPlan(documents, np.concatenate([full.ends, full.ends[-1] + last.ends[1:]]))
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:

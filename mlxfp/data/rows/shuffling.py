@@ -25,7 +25,8 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     """Return the examples in random order. The order depends only on the seed and the epoch.
 
     Without `buffer`, all orders are equally likely. A dataset with random access (tables, Arrow files, and stages that treat each row
-    alone) is read in the new order. Any other dataset is first loaded into memory, and `explain` reports this.
+    alone) is read in the new order. Any other dataset is first loaded into memory, in every epoch and at every resume: put `load()` or
+    `cache(path)` before `shuffle`, or use `buffer`. `explain` reports this.
 
     With `buffer=n`, at most n rows of a stream are in memory. Each incoming row replaces a random row of the buffer, and the replaced row
     comes out. A row can come out much later than it came in, but at most n positions earlier.

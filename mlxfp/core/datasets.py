@@ -181,7 +181,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @overload
     def __getitem__(self, index: slice) -> Examples: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """Return one example of epoch 0, or an `Examples` view for a slice. Raises `PipelineError` without random access."""
+        """Return an item of epoch 0; for a slice, `Examples` or a list of groups. Raises `PipelineError` without random access."""
         if isinstance(index, str):
             raise ArgumentTypeError(
                 f"A dataset is indexed by the number of a row, got [{index!r}] on {self!r}. For the values of a column write "
@@ -190,6 +190,9 @@ class Dataset(Pipeline[Item], Generic[Item]):
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]")
         rows_at = range(row_count(self))[index]
+        if self.level == "groups":
+            groups = [Examples(take_rows(self, 0, np.array([number])), decoders(self)) for number in np.atleast_1d(rows_at)]
+            return groups if isinstance(index, slice) else groups[0]
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(rows_at, np.int64)))
         return Examples(rows, decoders(self)) if isinstance(index, slice) else to_rows(rows)[0]
 
@@ -386,8 +389,8 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:
-    """Raise `PipelineError` unless the dataset consists of examples with random access."""
-    if dataset.level != "examples":
+    """Raise `PipelineError` unless the dataset consists of examples or groups with random access."""
+    if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):
         raise PipelineError(f"{stage} needs single examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
     check_ends(dataset, stage)
     if not dataset.indexable:

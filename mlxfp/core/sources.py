@@ -148,8 +148,6 @@ class SourceTraits:
     # function that returns the datasets whose rows are read; None: the inner datasets
     read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
-    # Function from the maximum token count of a row of the inner dataset to the maximum of a row of this source; None: the same maximum.
-    longest_row: Callable[[int | None], int | None] | None = None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time

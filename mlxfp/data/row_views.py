@@ -16,7 +16,7 @@ from mlxfp.core.execution import row_task, run, start
 from mlxfp.core.running.runners import read_now
 from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, check_level
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, from which the row size is measured.
@@ -45,9 +45,17 @@ def _rows_like(chunk: RecordBatch, most: int) -> int:
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
 
+def check_reorders(dataset: Dataset[Any], stage: object) -> None:
+    """Raise `PipelineError` unless the dataset has examples, or groups with random access."""
+    if dataset.level != "groups" or not dataset.indexable:
+        check_level(dataset, stage, frozenset({"examples"}))
+
+
 @frozen(repr=False)
 class View(Wrapper):
-    """Source that reads the rows of a dataset by index. Reading can then resume at any row. Needs a dataset with random access."""
+    """Source that reads the rows or groups of a dataset by index, and can resume at any of them. Needs a dataset with random access."""
+
+    permutes = False  # True for a source that only reorders rows or groups
 
     @abstractmethod
     def rows(self, indices: Indices, epoch: int) -> Indices:
@@ -99,7 +107,9 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows in the first chunk. The number is small, unless an in-memory table shows the size of the rows."""
+        """Number of rows in the first chunk. The number is small, unless an in-memory table shows the row size. A group is one chunk."""
+        if self.traits.level == "groups":
+            return 1
         table = self.in_table()
         chunks = () if table is None else table.holder.rows.chunks
         return _rows_like(chunks[0](), CHUNK_ROWS) if chunks else _FIRST_ROWS
@@ -119,12 +129,12 @@ class View(Wrapper):
         next task is created after the measured task has been read.
         """
         first, size = position
-        count = self.exact_length() or 0
+        count, grouped = self.exact_length() or 0, self.traits.level == "groups"
         while first < count:
             # Chunks end at multiples of `size`, as batches do, so that few batches need rows of two chunks.
             stop = min((first // size + 1) * size, count)
             task = self.task(epoch, np.arange(first, stop))
-            if first // size % _MEASURED_ONCE_IN == 0:
+            if not grouped and first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
                 task, size = ChunkTask(chunk), min(_GROWTH * size, rows_at_once(content_bits(chunk), chunk.num_rows))
             yield task, (stop, size)

@@ -17,6 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import Share, label
 from mlxfp.core.stages import Groups, Stage, State, Traits
+from mlxfp.data.lengths.index_plans import Ungrouped, is_planned
 from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
@@ -176,6 +177,11 @@ class _Batch(Grouping):
 class _Unbatch(Stage):
     accepts = frozenset({"groups"})
     emits = "examples"
+
+    def __call__(self, dataset: Any) -> Any:
+        """Read the rows by index if the groups are planned, else append the stage."""
+        return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
+
     traits = Traits(longest_row=identity)
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:

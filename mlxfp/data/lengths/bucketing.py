@@ -1,6 +1,7 @@
 """Stages that group examples by length, up to a budget of tokens or in buckets of similar length."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import Groups
 from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
+from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import lengths_of
 from mlxfp.support.checks import check_positive, check_text, explain_call
@@ -57,6 +59,10 @@ def bucket_by_length(
 
     At the end, the remaining examples are grouped from longest to shortest across buckets, so only the very last group may be short.
     `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
+
+    If the lengths of all examples are known (tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`), the groups follow
+    from the lengths alone. Groups then have a length and random access: put `shuffle`, and `unbatch` and `shard`, after
+    `bucket_by_length`. The groups are the same as on a stream.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
@@ -130,22 +136,27 @@ class _BucketByLength(Grouping):
     drop_last: bool = False
     column: str = "input_ids"
 
+    def __call__(self, dataset: Any) -> Any:
+        """Group by index if the lengths of all rows are known, else append the stage."""
+        if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
+            return Dataset(Planned(dataset, self))
+        return super().__call__(dataset)
+
+    def plan(self, lengths: Indices) -> IndexPlan:
+        """Return the groups for rows of these lengths: int64[N]."""
+        full, waiting = self._full_groups(lengths)
+        last = self._leftover_groups(lengths[waiting])
+        kind = np.int32 if len(lengths) < 2**31 else np.int64
+        documents: Any = np.concatenate([full.documents, waiting[last.documents]]).astype(kind)
+        return IndexPlan(documents, np.concatenate([full.ends, full.ends[-1] + last.ends[1:]]))
+
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = after(rest, chunk)
-        buckets = self._buckets(rows)
-        groups: list[Indices] = []
-        waits = np.ones(rows.num_rows, bool)
-        for bucket, size in enumerate(self.sizes):
-            inside = np.flatnonzero(buckets == bucket)
-            full = inside[: len(inside) // size * size].reshape(-1, size)
-            waits[full] = False
-            groups.extend(full)
-        # Sorting by the last row of each group makes the order independent of chunk boundaries.
-        groups.sort(key=lambda group: int(group[-1]))
-        return rows.filter(pa.array(waits)), _gathered(rows, groups)
+        groups, waiting = self._full_groups(self.lengths_in(rows))
+        return rows.take(pa.array(waiting)), _gathered(rows, groups)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
-        return () if rest is None else _gathered(rest, list(self._leftover_groups(rest)))
+        return () if rest is None else _gathered(rest, self._leftover_groups(self.lengths_in(rest)))
 
     def count(self, rows: int) -> int | None:
         if self.size is None:
@@ -166,16 +177,8 @@ class _BucketByLength(Grouping):
         """Number of rows in a full group, for each bucket."""
         return tuple(self.size or (self.tokens or 0) // length for length in self.lengths)
 
-    def _leftover_groups(self, rest: RecordBatch) -> Iterator[Indices]:
-        buckets = self._buckets(rest)
-        order = np.argsort(-lengths_of(rest, self.column, "bucket_by_length"), kind="stable")
-        while len(order):
-            size = self.sizes[buckets[order[0]]]  # The longest row determines the padded length of the group.
-            if len(order) >= size or not self.drop_last:
-                yield order[:size]
-            order = order[size:]
-
-    def _buckets(self, rows: RecordBatch) -> Indices:
+    def lengths_in(self, rows: RecordBatch) -> Indices:
+        """Return the number of tokens of each row: int64[N]. Raises `DataError` for a row longer than the last of `lengths`."""
         lengths = lengths_of(rows, self.column, "bucket_by_length")
         if (lengths > self.lengths[-1]).any():
             index = int(np.argmax(lengths > self.lengths[-1]))
@@ -183,7 +186,30 @@ class _BucketByLength(Grouping):
                 f"bucket_by_length: {row_at(rows, index)} has {lengths[index]} tokens, more than the last of the lengths, "
                 f"{self.lengths[-1]}. Truncate with tokenize(max_length={self.lengths[-1]}), or add a larger length."
             )
-        return np.searchsorted(self.lengths, lengths)
+        return lengths
+
+    def _full_groups(self, lengths: Indices) -> tuple[IndexPlan, Indices]:
+        """Return the full groups, in the order of their last rows, and the indices of the other rows."""
+        buckets = np.searchsorted(self.lengths, lengths)
+        inside = [np.flatnonzero(buckets == bucket) for bucket in range(len(self.lengths))]
+        counts = [len(rows) // size for rows, size in zip(inside, self.sizes, strict=True)]
+        rows = np.concatenate([rows[: count * size] for rows, count, size in zip(inside, counts, self.sizes, strict=True)])
+        ends = ends_of(np.repeat(self.sizes, counts))
+        waits = np.ones(len(lengths), bool)
+        waits[rows] = False
+        # The order by the last row of each group does not depend on chunk boundaries.
+        return IndexPlan(rows, ends).take(np.argsort(rows[ends[1:] - 1])), np.flatnonzero(waits)
+
+    def _leftover_groups(self, lengths: Indices) -> IndexPlan:
+        """Return the groups of rows that fill no group of their bucket, from longest to shortest."""
+        buckets = np.searchsorted(self.lengths, lengths)
+        order, ends = np.argsort(-lengths, kind="stable"), [0]
+        while ends[-1] < len(order):
+            # The longest row determines the padded length of the group.
+            ends.append(ends[-1] + self.sizes[buckets[order[ends[-1]]]])
+        if ends[-1] > len(order):
+            ends[-1:] = [] if self.drop_last else [len(order)]
+        return IndexPlan(order[: ends[-1]], np.array(ends))
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
@@ -192,9 +218,8 @@ def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) 
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 
 
-def _gathered(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
+def _gathered(rows: RecordBatch, groups: IndexPlan) -> tuple[Cuts, ...]:
     """Return groups of rows that are not adjacent. All groups are copied at once, because a copy per group is slower."""
-    if not groups:
+    if len(groups.ends) == 1:
         return ()
-    ordered = rows_in(rows.schema, [rows]).take(np.concatenate(groups))
-    return ((ordered, ends_of(np.array([len(group) for group in groups])).tolist()),)
+    return ((rows_in(rows.schema, [rows]).take(np.asarray(groups.documents, np.int64)), groups.ends.tolist()),)

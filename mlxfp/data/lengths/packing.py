@@ -14,7 +14,7 @@ from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import Stage, Traits
-from mlxfp.data.lengths.packing_plans import PackedRows, PackingPlan, has_lengths
+from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
@@ -88,6 +88,14 @@ def pack(
     return _Pack(length, method, open_rows or OPEN_ROWS, column, names)
 
 
+@frozen(eq=False)
+class PackingPlan(IndexPlan):
+    """Pieces of documents in the order of the packed rows. A document without cuts is one piece."""
+
+    firsts: NDArray[np.int32]  # first token of each piece in its document
+    sizes: NDArray[np.int32]  # number of tokens of each piece
+
+
 @frozen(repr=False)
 class _Pack(Stage):
     """Stage that packs documents into rows.
@@ -105,7 +113,7 @@ class _Pack(Stage):
     def __call__(self, dataset: Any) -> Any:
         """If the lengths of all documents are known, pack the rows by index. Otherwise, append the stage to the dataset."""
         if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
-            return Dataset(PackedRows(dataset, self, columns=(self.column, *self.aligned)))
+            return Dataset(Planned(dataset, self, columns=(self.column, *self.aligned)))
         return super().__call__(dataset)
 
     def plan(self, lengths: Indices) -> PackingPlan:
@@ -124,7 +132,7 @@ class _Pack(Stage):
             documents, firsts, sizes = documents[order], firsts[order], sizes[order]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         small = np.int32 if len(lengths) < 2**31 else np.int64
-        return PackingPlan(documents.astype(small), firsts.astype(np.int32), sizes.astype(np.int32), np.append(starts, len(rows)))
+        return PackingPlan(documents.astype(small), np.append(starts, len(rows)), firsts.astype(np.int32), sizes.astype(np.int32))
 
     def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
         """Return the rows of a plan. `documents` has one row for each piece."""
@@ -144,9 +152,9 @@ class _Pack(Stage):
     def step(self, state: Packing, chunk: RecordBatch) -> tuple[Packing, Iterable[RecordBatch]]:
         open_pieces, open_rows = state
         # Number of tokens in each open row.
-        used = np.empty(0, np.int64) if open_pieces is None else np.bincount(open_rows, self._lengths(open_pieces)).astype(np.int64)
+        used = np.empty(0, np.int64) if open_pieces is None else np.bincount(open_rows, self.lengths_in(open_pieces)).astype(np.int64)
         fresh = self._pieces(chunk, int(used.sum()))
-        placed, closed = self._assign(self._lengths(fresh), used)
+        placed, closed = self._assign(self.lengths_in(fresh), used)
         chunks = [fresh] if open_pieces is None else [open_pieces, fresh]
         pieces, rows = _in_turn(rows_in(fresh.schema, chunks), np.concatenate([open_rows, placed]), closed)
         done = int(np.searchsorted(rows, len(closed)))
@@ -173,7 +181,8 @@ class _Pack(Stage):
         rows = 1 if self.method == "split" else self.open_rows
         return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds at most {rows:,} open rows of {self._length:,} tokens",))
 
-    def _lengths(self, pieces: RecordBatch) -> Indices:
+    def lengths_in(self, pieces: RecordBatch) -> Indices:
+        """Return the number of tokens of each row: int64[N]."""
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, open_tokens: int) -> RecordBatch:
@@ -206,7 +215,7 @@ class _Pack(Stage):
 
     def _rows(self, pieces: RecordBatch, rows: Indices) -> RecordBatch:
         """Join the adjacent pieces of each row."""
-        lengths, firsts = self._lengths(pieces), ends_of(np.bincount(rows))
+        lengths, firsts = self.lengths_in(pieces), ends_of(np.bincount(rows))
         ends = ends_of(lengths)[firsts]
         lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
         segments = np.repeat((places_within(np.diff(firsts)) + 1).astype(np.int32), lengths)

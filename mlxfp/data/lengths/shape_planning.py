@@ -16,7 +16,7 @@ from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.execution import read_all
-from mlxfp.core.nodes import brief, check_dataset, children, known_length
+from mlxfp.core.nodes import brief, check_dataset, inner_parts, known_length
 from mlxfp.core.stages import Groups, Stage
 from mlxfp.support.checks import check_positive, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, PipelineError
@@ -117,10 +117,8 @@ def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, 
 
 def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
     """Return the shapes declared by stages: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
-    datasets = children(dataset.source)
+    datasets = inner_parts(dataset.source)
     facts = tuple(fact for child in datasets for fact in _facts(child)) if datasets else (Groups(),)
-    packed = dataset.source.traits.longest_row
-    facts = facts if packed is None else tuple(Groups(groups.sizes, 0, packed(groups.most)) for groups in facts)
     for index, stage in enumerate(dataset.stages):
         before, after = (evolve(dataset, stages=dataset.stages[:stop]) for stop in (index, index + 1))
         if before.level == "batches":
@@ -182,7 +180,7 @@ def _longest(dataset: Dataset[Any]) -> list[int]:
 
 
 def _stages(dataset: Dataset[Any]) -> Iterator[Stage]:
-    for child in children(dataset.source):
+    for child in inner_parts(dataset.source):
         yield from _stages(child)
     yield from dataset.stages
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, source_rows, visible
-from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
+from mlxfp.core.datasets import Dataset, check_indexable
 from mlxfp.core.describing import schema
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
@@ -209,7 +209,7 @@ class _Splitting:
     def __call__(self, dataset: Dataset[Example]) -> tuple[Dataset[Example], ...]:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
-        if isinstance(source, Wrapper) and getattr(source, "permutes", False) and dataset.indexable:
+        if isinstance(source, View) and source.permutes and dataset.indexable:
             # A shuffle changes the order in each epoch, so the dataset before the shuffle is split. Later stages apply to each part.
             inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))

@@ -16,7 +16,7 @@ from mlxfp.core.execution import row_count, start
 from mlxfp.core.nodes import Share
 from mlxfp.core.sources import Position, SourceTraits, Task
 from mlxfp.core.stages import Stage
-from mlxfp.data.row_views import View
+from mlxfp.data.row_views import View, check_reorders
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -83,7 +83,7 @@ def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset
     check_choice(("uneven", "drop", "pad"), ends=ends)
     if not 0 <= index < count:
         raise ArgumentError(f"index must be from 0 to {count - 1}, got index={index} of count={count}.")
-    return Combinator(_Shard, {"index": index, "count": count, "ends": ends}, frozenset({"examples"}))
+    return Combinator(_Shard, {"index": index, "count": count, "ends": ends}, frozenset({"examples", "groups"}))
 
 
 @frozen(repr=False)
@@ -91,6 +91,9 @@ class _Shard(View):
     index: int
     count: int
     ends: Ends = "uneven"
+
+    def __attrs_post_init__(self) -> None:
+        check_reorders(self.dataset, self)
 
     @property
     def traits(self) -> SourceTraits:
@@ -139,10 +142,11 @@ class _Weighted(Task):
 
     @property
     def rows(self) -> int:
-        return len(self.real)
+        return self.task.rows
 
     def read(self) -> RecordBatch:
-        return _weighted(self.task.read(), self.real)
+        chunk = self.task.read()
+        return _weighted(chunk, np.resize(self.real, chunk.num_rows))  # all rows of a group have one weight
 
     def part(self, first: int, stop: int) -> Task | None:
         part = self.task.part(first, stop)

@@ -11,7 +11,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.sources import Position, SourceTraits
-from mlxfp.data.row_views import View, rows_at_once
+from mlxfp.data.row_views import View, check_reorders, rows_at_once
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
@@ -25,7 +25,8 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     """Return the examples in random order. The order depends only on the seed and the epoch.
 
     Without `buffer`, all orders are equally likely. A dataset with random access (tables, Arrow files, and stages that treat each row
-    alone) is read in the new order. Any other dataset is first loaded into memory, and `explain` reports this.
+    alone) is read in the new order. Any other dataset is first loaded into memory, in every epoch and at every resume: put `load()` or
+    `cache(path)` before `shuffle`, or use `buffer`. `explain` reports this.
 
     With `buffer=n`, at most n rows of a stream are in memory. Each incoming row replaces a random row of the buffer, and the replaced row
     comes out. A row can come out much later than it came in, but at most n positions earlier.
@@ -46,7 +47,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
                 f"shuffle(files={files!r}) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact "
                 "shuffle of all rows."
             )
-        return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples"}))
+        return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples", "groups"}))
     check_positive(buffer=buffer)
     if files is None:
         return ShuffleBuffer(seed, buffer)
@@ -57,7 +58,10 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # For a source that only reorders rows, `split` and the notebook views work on the dataset inside the source.
+    permutes = True  # `split` and the notebook views work on the dataset inside the source
+
+    def __attrs_post_init__(self) -> None:
+        check_reorders(self.dataset, self)
 
     @property
     def traits(self) -> SourceTraits:

@@ -147,6 +147,7 @@ class _CountRows(Hooks):
 
     def source(self, source: Source) -> SourceCalls:
         calls, one_row, note = super().source(source), self.counted.one_row, self.counted.note
+        by_row = source.traits.level == "examples"
         if one_row and isinstance(source, Prefetch):
             return attrs.evolve(calls, read=lambda epoch, position: run(source.dataset, start(epoch, position)))
         if children(source) and not (isinstance(source, View) and source.indexable):
@@ -154,7 +155,7 @@ class _CountRows(Hooks):
 
         def read(epoch: int, position: Any) -> Iterator[tuple[Any, Any]]:
             for chunk, after in calls.read(epoch, position):
-                for part in (chunk.slice(row, 1) for row in range(chunk.num_rows)) if one_row else (chunk,):
+                for part in (chunk.slice(row, 1) for row in range(chunk.num_rows)) if one_row and by_row else (chunk,):
                     note(source, part.num_rows)
                     yield part, after
 

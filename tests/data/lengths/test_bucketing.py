@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.chunks import source_rows
 from mlxfp.core.describing import length as length_of
 from mlxfp.core.execution import run as chunks_of
@@ -14,6 +15,7 @@ from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import bucketing
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.lengths.index_plans import IndexPlan
 from mlxfp.data.rows.map_filter import skip
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
@@ -151,10 +153,10 @@ def _in_order_of_buckets(self: Any, rest: Any, chunk: Any) -> Any:
     return after, sorted(groups, key=lambda group: group.column("input_ids").value_lengths().to_pylist())
 
 
-def _each_bucket_for_itself(self: Any, rest: Any) -> Any:
-    """Leave a short group of every bucket."""
-    found = self._buckets(rest)
-    return (np.flatnonzero(found == bucket) for bucket in np.unique(found))
+def _each_bucket_for_itself(self: Any, lengths: Any) -> IndexPlan:
+    """Return a short group of every bucket."""
+    buckets = np.searchsorted(self.lengths, lengths)
+    return IndexPlan(np.argsort(buckets, kind="stable"), ends_of(np.unique(buckets, return_counts=True)[1]))
 
 
 STEP = bucketing._BucketByLength.step
@@ -198,7 +200,7 @@ def test_rows_that_are_left_fill_up_the_groups_of_longer_ones():
 def test_the_number_of_groups_is_known_where_all_have_one_size(count: int, size: int, drop_last: bool):
     dataset = pipe(from_table(numbered([1, 5] * count)), bucket_by_length([2, 7], size=size, drop_last=drop_last))
     assert length_of(dataset) == len(list(dataset))
-    assert length_of(pipe(from_table(numbered([1, 5])), bucket_by_length([2, 7], tokens=9))) is None
+    assert length_of(pipe(from_chunks(numbered([1, 5]).to_batches()), bucket_by_length([2, 7], tokens=9))) is None
 
 
 def test_fewer_rows_are_held_than_the_buckets_have_room_for():

@@ -8,7 +8,7 @@ from attrs import frozen
 from mlxfp.collators.collating import collate
 from mlxfp.collators.plain import default
 from mlxfp.core.datasets import Dataset, Wrapper, to_table
-from mlxfp.core.describing import schema
+from mlxfp.core.describing import explain, schema
 from mlxfp.core.execution import iterate, run, start
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch
@@ -80,6 +80,7 @@ BEFORE = {
     "the later rows of a stream": pipe(STREAM, filter(odd), skip(20)),
     "a part of a stream": pipe(STREAM, split([0.8, 0.2], seed=0))[0],
     "several wrappers": pipe(STREAM, prefetch(2), filter(odd), repeat(2), prefetch(2), shuffle(seed=0, buffer=20)),
+    "buckets of a table": pipe(TABLE, bucket_by_length([3, 7], size=24), shuffle(seed=0), unbatch()),
     "buckets of a shuffled table": pipe(TABLE, shuffle(seed=0), bucket_by_length([3, 7], size=8), unbatch()),
     "packed rows of a shuffled table": pipe(TABLE, shuffle(seed=0), pack(8, open_rows=4)),
     "loaded rows": pipe(STREAM, load(), shuffle(seed=0)),
@@ -94,6 +95,18 @@ def test_runs_continue_on_other_ranks(rows):
 @pytest.mark.parametrize("name", ["a stream", "a shuffled table", "a shuffle with a buffer", "packed rows"])
 def test_runs_continue_on_many_ranks(name):
     assert_continues(BEFORE[name], ranks=MANY_RANKS)
+
+
+def test_an_exact_shuffle_of_a_stream_continues_on_other_ranks_and_names_the_way_to_read_less():
+    """The permutation needs all rows, so the stream is read again. `explain` and the documentation say what to change."""
+    rows = pipe(STREAM, shuffle(seed=0))
+    _, cursor = list(iterate(pipe(rows, shard(1, 2), batch(GLOBAL // 2))))[2]
+    for index in range(3):
+        batches = pipe(rows, shard(index, 3), batch(GLOBAL // 3))
+        assert [list(group) for group, _ in iterate(batches, cursor)] == [list(group) for group in batches][3:]
+    assert "gathers all rows in memory, and again when resumed; load() before it keeps them" in explain(rows)
+    with pytest.raises(AssertionError, match=r"reads at most \d+ rows again, one chunk of each source and one global batch, but it read"):
+        assert_continues(rows)
 
 
 @pytest.mark.parametrize("ends", ["uneven", "drop", "pad"])

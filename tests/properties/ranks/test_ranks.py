@@ -159,6 +159,31 @@ def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
     assert "The run failed, because at least one rank failed. The output above has the error of the rank.\n" in failed.stderr
 
 
+def losses(folder):
+    """Return the losses of all steps of a run, by fold and step. A run that continues writes later lines for the same step."""
+    lines = [(log.parent.name, json.loads(line)) for log in folder.glob("titanic/fold-*/log.jsonl") for line in log.open(encoding="utf-8")]
+    return {(fold, line["step"]): line["metrics"]["loss"] for fold, line in lines if line["event"] == "Stepped"}
+
+
+def test_a_killed_run_on_two_ranks_continues_on_one_with_the_same_global_batches(tmp_path):
+    options = ("training.epochs=6", "training.size=8", "model.dropout=0", "observers.every=1", "observers.checkpoint_every=2")
+    whole = run_titanic(tmp_path / "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    output = tmp_path / "killed"
+    with subprocess.Popen(titanic(output, "--ranks", "2", *options), env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
+        wait_until(lambda: list(output.glob("titanic/fold-*/checkpoints/*/*.safetensors")) or process.poll() is not None)
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    begun = len(losses(output))
+    continued = run_titanic(output, *options)
+    assert continued.returncode == 0, continued.stderr
+    expected, actual = losses(tmp_path / "whole"), losses(output)
+    assert 0 < begun < len(expected)
+    assert actual.keys() == expected.keys()
+    assert all(np.isclose(actual[step], loss, rtol=1e-4) for step, loss in expected.items())
+
+
 def test_ctrl_c_ends_a_run_on_ranks(tmp_path):
     command = titanic(tmp_path, "--ranks", "2", "training.epochs=500")
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

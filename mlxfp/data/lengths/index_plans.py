@@ -1,0 +1,186 @@
+"""Index plans: packed rows and buckets follow from the lengths of the documents alone, so any of them can be read without earlier rows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Self
+
+import numpy as np
+from attrs import evolve, field, fields, frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.core.chunks import Indices, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import read_all, row_task
+from mlxfp.core.nodes import children, known_length, label
+from mlxfp.core.planning import head
+from mlxfp.core.sources import Source, SourceTraits, Task
+from mlxfp.data.row_views import View
+
+
+@frozen(eq=False)
+class IndexPlan:
+    """Documents in the order of the packed rows, or of the groups."""
+
+    documents: NDArray[np.integer[Any]]  # index of each document
+    ends: Indices  # 0, then the number of documents up to the end of each row or group
+
+    def take(self, rows: Indices) -> Self:
+        """Return the plan of some rows or groups: int64[N]."""
+        counts = self.ends[rows + 1] - self.ends[rows]
+        ends = ends_of(counts)
+        pieces = np.repeat(self.ends[rows] - ends[:-1], counts) + np.arange(ends[-1])
+        return type(self)(**{f.name: ends if f.name == "ends" else getattr(self, f.name)[pieces] for f in fields(type(self))})
+
+
+def has_lengths(dataset: Dataset[Any]) -> bool:
+    """Return True if the rows keep their order in all epochs, and row lengths are in memory or in memory-mapped files."""
+    if dataset.reorders or any(stage.traits.projection is None for stage in dataset.stages):
+        return False
+    source, inner = dataset.source, children(dataset.source)
+    if inner:
+        return source.indexable and (source.traits.gathers or all(map(has_lengths, inner)))
+    return source.traits.restricted is not None and source.indexable
+
+
+@frozen(repr=False)
+class Planned(View):
+    """Source of packed rows or groups with random access. All rows are planned once, from the lengths of all documents."""
+
+    stage: Any  # stage that packs or groups a stream of documents
+    columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # columns of the documents that the stage reads; None: all
+    whole: "Planned | None" = field(default=None, kw_only=True, eq=False)  # source with the same plan and all columns
+
+    @property
+    def traits(self) -> SourceTraits:
+        level: Any = self.stage.emits or "examples"
+        return evolve(super().traits, level=level, keeps_rows=self.columns is None, read_parts=lambda: (self.stream,))
+
+    @cached_property
+    def stream(self) -> Dataset[Any]:
+        """Documents packed or grouped in order."""
+        return evolve(self.dataset, stages=(*self.dataset.stages, self.stage))
+
+    @cached_property
+    def plan(self) -> IndexPlan:
+        """Documents of all rows or groups."""
+        if self.whole is not None:
+            return self.whole.plan
+        ids = evolve(self.dataset, columns=(self.stage.column,))
+        lengths = map(self.stage.lengths_in, read_all(ids, reader=label(type(self.stage))))
+        plan: IndexPlan = self.stage.plan(np.concatenate([np.empty(0, np.int64), *lengths]))
+        return plan
+
+    @cached_property
+    def documents(self) -> Dataset[Any]:
+        """Documents with the columns that the stage reads."""
+        return self.dataset if self.columns is None else evolve(self.dataset, columns=self.columns)
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        source: Any = super().restricted(columns, conditions)
+        return source if source is self else evolve(source, whole=self)
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        """Return the index of the first document of each row or group."""
+        return self.plan.documents[self.plan.ends[indices]].astype(np.int64)
+
+    def task(self, epoch: int, indices: Indices) -> Task:
+        plan = self.plan.take(indices)
+        documents = row_task(self.documents, epoch, plan.documents.astype(np.int64))
+        return documents if self.columns is None else _Packed(documents, self.stage, plan)
+
+    def schema(self) -> Schema:
+        schema: Schema = self.stage.schema(super().schema())
+        return schema
+
+    def head(self) -> Iterator[RecordBatch]:
+        return head(self.stream)
+
+    def length(self) -> int | None:
+        return known_length(self.stream)
+
+    def exact_length(self) -> int:
+        count = self.length()
+        return len(self.plan.ends) - 1 if count is None else count
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"plans all {'rows' if self.columns else 'groups'} from the lengths of the documents, and reads them by index",)
+
+    def __repr__(self) -> str:
+        return repr(self.stage)
+
+
+@frozen(eq=False)
+class _Packed(Task):
+    documents: Task  # one row for each piece
+    packing: Any
+    plan: IndexPlan
+
+    @property
+    def rows(self) -> int:
+        return len(self.plan.ends) - 1
+
+    def read(self) -> RecordBatch:
+        rows: RecordBatch = self.packing.gathered(self.documents.read(), self.plan)
+        return rows
+
+    def sent_to(self, workers: str) -> Task:
+        return _Packed(self.documents.sent_to(workers), self.packing, self.plan)
+
+
+@frozen(repr=False)
+class Ungrouped(View):
+    """Source of the rows of planned groups, in the order of the groups. Groups may be shuffled."""
+
+    @property
+    def traits(self) -> SourceTraits:
+        return evolve(super().traits, level="examples", keeps_rows=True)
+
+    @cached_property
+    def groups(self) -> Planned:
+        """Source of the groups before a shuffle."""
+        source: Any = self.dataset.source
+        while not isinstance(source, Planned):
+            source = source.dataset.source
+        return source
+
+    @cached_property
+    def documents(self) -> Dataset[Any]:
+        """Dataset of the rows before they are grouped."""
+        return evolve(self.groups.dataset, columns=self.dataset.columns)
+
+    @cached_property
+    def order(self) -> Callable[[int], NDArray[np.integer[Any]]]:
+        """Function from an epoch to the index of the document of each row."""
+        return lru_cache(maxsize=1)(self._order)
+
+    def _order(self, epoch: int) -> NDArray[np.integer[Any]]:
+        source: Any = self.dataset.source
+        groups: Indices = np.arange(self.groups.exact_length())
+        while not isinstance(source, Planned):
+            groups, source = source.rows(groups, epoch), source.dataset.source
+        return self.groups.plan.take(groups).documents
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return self.order(epoch)[indices].astype(np.int64)
+
+    def task(self, epoch: int, indices: Indices) -> Task:
+        return row_task(self.documents, epoch, self.rows(indices, epoch))
+
+    def length(self) -> int | None:
+        return None
+
+    def exact_length(self) -> int:
+        return int(self.groups.plan.ends[-1])
+
+    def __repr__(self) -> str:
+        return "unbatch()"
+
+
+def is_planned(dataset: Dataset[Any]) -> bool:
+    """Return True for planned groups, possibly shuffled, without later stages."""
+    source = dataset.source
+    if dataset.level != "groups" or dataset.stages:
+        return False
+    return isinstance(source, Planned) or (isinstance(source, View) and source.permutes and is_planned(source.dataset))

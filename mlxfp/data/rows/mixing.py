@@ -235,8 +235,8 @@ class Mix(_Joined):
     """
 
     weights: tuple[float, ...]
-    by: Measure
-    stop: Stop
+    by: Measure = "examples"
+    stop: Stop = "restart"
 
     @property
     def traits(self) -> SourceTraits:

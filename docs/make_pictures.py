@@ -99,11 +99,11 @@ def explain_picture(parts: Iterable[PartFacts], width: int) -> str:
     drawn, y, room = [], margin, width - 2 * margin - 16
     above = None
     for part in parts:
-        about = re.sub(r"; (encoded|not) by .*", "", part.about(above))  # depends on the installed packages
-        above = part.schema
+        about = [line for line in part.about(above) if not line.startswith("encoded by")]  # depends on the installed packages
+        above = part
         lines = [
             *(("code bold", line) for line in wrap(part.part, int(room / 8.1))),
-            *(("muted small", line) for line in wrap(about, int(room / 6.2))),
+            *(("muted small", line) for text in about for line in wrap(text, int(room / 6.2))),
         ]
         height = 8 + 18 * len(lines)
         drawn.append(element("rect", x=margin, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))

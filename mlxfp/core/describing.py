@@ -14,6 +14,7 @@ from mlxfp.support.checks import check_choice, check_types
 from mlxfp.support.errors import MlxfpError, without_generated_frames
 from mlxfp.support.html import clip, element, fragment
 
+_ONE = {"examples": "example", "groups": "group", "batches": "batch"}
 _PART, _LINE = 1000, 500  # maximum number of characters in the text of a part, and in a line about an optimization
 
 
@@ -49,7 +50,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
 
 
 def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["text", "html"] = "text") -> str:
-    """Return a description of every part of a pipeline: changes of the columns, item count, memory and cost.
+    """Return a description of every part of a pipeline: number of items, changes of the columns, memory and cost.
 
     `columns=True` lists all columns after every part.
 
@@ -59,22 +60,22 @@ def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["t
     >>> import mlxfp as fp
     >>> print(fp.explain(fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2))))
     from_examples(1 rows)
-        examples: x int64; 1 of them; random access
+        1 example: x int64; random access
     batch(size=2)
-        groups: same columns; 1 of them
+        1 group: same columns
     """
     check_dataset(dataset, explain)
     check_choice(("text", "html"), format=format)
     if format == "html":
         return fragment(diagram(part_facts(dataset)), *(element("p", clip(line, _LINE), class_="muted") for line in _rewritten(dataset)))
     check_types(bool, columns=columns)
-    above: Schema | str | None = None
+    above: PartFacts | None = None
     lines: list[str] = []
     for facts in part_facts(dataset):
         indent = "  | " * facts.depth
         shown = facts.about(None if columns or facts.begins else above)
-        lines += [f"{indent}{clip(facts.part, _PART)}", f"{indent}    {shown}"]
-        above = facts.schema
+        lines += [f"{indent}{clip(facts.part, _PART)}", *(f"{indent}    {line}" for line in shown)]
+        above = facts
     return "\n".join([*lines, *(clip(line, _LINE) for line in _rewritten(dataset))])
 
 
@@ -107,7 +108,7 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
             part=repr(part),
             level=so_far.level,
             schema=schemas[count] if schemas else _schema(so_far),
-            count=_length(so_far),
+            count=_count(so_far),
             access=access,
             notes=part.traits.notes(),
             thread=thread,
@@ -124,14 +125,17 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
     return frozenset()
 
 
-def _length(dataset: Pipeline[Any]) -> str:
+def _count(dataset: Pipeline[Any]) -> str:
+    """Return the number of items with their level, such as "5 examples"."""
     if dataset.endless:
-        return "no end"
+        return f"endless {dataset.level}"
     try:
         items = known_length(dataset)
     except (MlxfpError, OSError):  # The error is ignored here, because the description of the columns shows the error.
-        return "length not known"
-    return "length known only by reading" if items is None else f"{items:,} of them"
+        return f"{dataset.level} (number not known)"
+    if items is None:
+        return f"{dataset.level} (number known after reading)"
+    return f"{items:,} {_ONE[dataset.level] if items == 1 else dataset.level}"
 
 
 def _schemas(dataset: Pipeline[Any]) -> tuple[Schema, ...]:

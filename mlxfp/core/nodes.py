@@ -57,7 +57,7 @@ class Part:
         kind: Any = type(self)
         fields = [f for f in attrs.fields(kind) if f.repr and f.name != "dataset"]
         values = [(f, getattr(self, f.name)) for f in fields]
-        arguments = [f"{f.name.lstrip('_')}={brief(value)}" for f, value in values if not _same(value, f.default)]
+        arguments = [_argument(f.name, value) for f, value in values if not _same(value, f.default)]
         return f"{label(type(self))}({', '.join(arguments)})"
 
 
@@ -102,6 +102,12 @@ class Pipeline(Generic[Item]):
     calls: Any  # `calls` has the functions of the source, `planned_calls` the functions of the planned source
     planned_calls: Any
     hooks: Any
+
+
+def _argument(name: str, value: object) -> str:
+    if isinstance(value, tuple) and value and all(isinstance(item, Pipeline) for item in value):
+        return f"{len(value)} dataset{'s' if len(value) > 1 else ''}"
+    return f"{name.lstrip('_')}={brief(value)}"
 
 
 def label(kind: Any) -> str:

@@ -40,8 +40,14 @@ def columns_text(schema: Any) -> str:
     """Return names and types of the first columns of a `pyarrow.Schema`. The command line calls this function without importing Arrow.
 
     >>> import pyarrow as pa
-    >>> columns_text(pa.schema([("age", pa.int64()), ("name", pa.string())]))
-    'age int64, name string'
+    >>> columns_text(pa.schema([("age", pa.int64()), ("words", pa.list_(pa.string()))]))
+    'age int64, words list<string>'
     """
-    texts = [f"{printed(field.name)} {printed(field.type, _TYPE)}" for field in islice(schema, COLUMNS)]
+    texts = [f"{printed(field.name)} {printed(_type_text(field.type), _TYPE)}" for field in islice(schema, COLUMNS)]
     return ", ".join([*texts, *([f"{len(schema) - COLUMNS:,} more"] if len(schema) > COLUMNS else [])]) or "no columns"
+
+
+def _type_text(kind: Any) -> str:
+    """Return the name of an Arrow type without the names of list items and extensions."""
+    shape = getattr(kind, "shape", None)  # only tensors of a fixed shape have a shape
+    return str(kind).replace("<item: ", "<") if shape is None else f"tensor<{kind.value_type}>{list(shape)}"

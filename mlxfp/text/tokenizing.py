@@ -190,7 +190,9 @@ class _Tokenize(RowWise):
             longest_row=(lambda tokens: self.max_length) if self.into == "input_ids" else identity,
             decoders={self.into: self.tokenizer},
             notes=lambda: (
-                "encoded by tokenizers, as engines give no offsets" if self.offsets else describe_engine(self.encoder).partition(";")[0],
+                "encoded by tokenizers, because faster engines give no offsets"
+                if self.offsets
+                else describe_engine(self.encoder).partition(";")[0],
             ),
             advice=CACHE_ADVICE,
         )

@@ -8,6 +8,7 @@ import pytest
 from attrs import frozen
 from hypothesis import given
 
+from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
@@ -16,7 +17,7 @@ from mlxfp.core.sources import Position, Source
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, select_columns
 from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
@@ -36,19 +37,21 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
     dataset = pipe(NUMBERS, shuffle(seed=0), filter(bool), shuffle(seed=0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
     assert explain(dataset) == (
         "from_table(5 rows)\n"
-        "    examples: x int64, text string; 5 of them; random access\n"
+        "    5 examples: x int64, text string; random access\n"
         "shuffle(seed=0)\n"
-        "    examples: same columns; 5 of them; random access; takes the rows of from_table(5 rows) in the new order\n"
+        "    5 examples: same columns; random access\n"
+        "    takes the rows of from_table(5 rows) in the new order\n"
         "filter(predicate=bool)\n"
-        "    examples: same columns; length known only by reading; no random access from here on\n"
+        "    examples (number known after reading): same columns; no random access from here on\n"
         "shuffle(seed=0, buffer=2)\n"
-        "    examples: same columns; length known only by reading; buffers 2 rows; memory holds up to about twice as many\n"
+        "    examples: same columns\n"
+        "    buffers 2 rows; memory holds up to about twice as many\n"
         "drop_columns(columns=('text',))\n"
-        "    examples: without text; length known only by reading\n"
+        "    examples: without text\n"
         "repeat(epochs=None)\n"
-        "    examples: same columns; no end\n"
+        "    endless examples: same columns\n"
         "batch(size=2)\n"
-        "    groups: same columns; no end"
+        "    groups: same columns"
     )
 
 
@@ -69,12 +72,12 @@ def test_an_explanation_calls_a_function_no_more_often_than_finding_the_schema_d
 
 def test_joined_datasets_are_explained_side_by_side():
     lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(seed=1))])).splitlines()
-    assert [line for line in lines if line.startswith("  | ") and "examples:" not in line] == [
+    assert [line for line in lines if line.startswith("  | ") and "examples: " not in line and "takes the rows" not in line] == [
         "  | from_table(5 rows)",
         "  | from_table(5 rows)",
         "  | shuffle(seed=1)",
     ]
-    assert lines[-1] == "    examples: same columns; 10 of them; random access"
+    assert lines[-1] == "    10 examples: same columns; random access"
 
 
 def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
@@ -83,8 +86,26 @@ def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
     assert "batch(size=2)" in text
 
 
+def test_a_reason_for_missing_columns_is_printed_once():
+    text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2), collate(lambda group: {})))
+    assert text.count("which is missing") == 1
+    assert text.count("schema not known, see above") == 2
+
+
+def test_batches_are_arrays_without_a_schema():
+    """The columns before `collate` say nothing about the arrays after `collate`."""
+    dataset = pipe(NUMBERS, batch(2), collate(lambda group: {}))
+    assert explain(dataset).endswith("    3 batches: arrays")
+    assert explain(dataset, columns=True).endswith("    3 batches: arrays of x int64, text string")
+
+
+def test_a_join_is_described_without_the_datasets_above_the_join():
+    assert "\nmix(2 datasets, weights=(3.0, 1.0))\n" in explain(mix([NUMBERS, pipe(NUMBERS, shuffle(seed=1))], [3, 1]))
+    assert "\nconcat(1 dataset)\n" in explain(concat([NUMBERS]))
+
+
 def test_a_dataset_without_columns_says_so():
-    assert "examples: no columns; 5 of them" in explain(pipe(NUMBERS, drop_columns(["x", "text"])), columns=True)
+    assert "5 examples: no columns" in explain(pipe(NUMBERS, drop_columns(["x", "text"])), columns=True)
 
 
 def test_a_length_is_known_or_none():
@@ -98,7 +119,7 @@ def test_a_length_is_known_or_none():
 def test_what_is_loaded_is_read_for_its_length_and_not_to_explain_it():
     dataset = pipe(NUMBERS, filter(lambda row: row["x"] > 1), load())
     assert known_length(dataset) is None
-    assert "length known only by reading" in explain(dataset)
+    assert "number known after reading" in explain(dataset)
     assert length(dataset) == 3
 
 
@@ -128,12 +149,12 @@ class Gone(Source):
 
 
 def test_a_source_that_cannot_be_read_is_explained_all_the_same():
-    assert explain(Dataset(Gone())) == "gone()\n    examples: schema not known (gone.csv is not there.); length not known"
+    assert explain(Dataset(Gone())) == "gone()\n    examples (number not known): schema not known (gone.csv is not there.)"
 
 
 def test_an_explanation_shows_only_the_columns_that_a_part_changes():
     """With many columns, repeated lists hide the change. `columns=True` lists all columns."""
     dataset = pipe(NUMBERS, map(lambda row: {"x": float(row["x"]), "size": 1}), batch(2))
-    assert "    examples: new size int64, changed x double, without text; " in explain(dataset)
-    assert "    groups: same columns; " in explain(dataset)
+    assert "    5 examples: new size int64, changed x double, without text; random access\n" in explain(dataset)
+    assert explain(dataset).endswith("    3 groups: same columns")
     assert explain(dataset, columns=True).count("x double, size int64") == 2

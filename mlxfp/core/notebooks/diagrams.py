@@ -24,21 +24,26 @@ class PartFacts:
     part: str
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
-    count: str
+    count: str  # number of items with the level, such as "5 examples"
     access: str  # note about random access; empty without a note
     notes: tuple[str, ...]
     thread: str  # thread of the part; empty for the thread that reads the pipeline
     workers: str  # workers of the part; empty without workers
 
-    def about(self, above: Schema | str | None) -> str:
-        """Describe the output as one line of text. With the schema `above`, list only the columns that differ."""
+    def about(self, above: "PartFacts | None") -> Iterator[str]:
+        """Yield lines that describe the output. With the part `above`, describe only the differences."""
+        before = None if above is None else above.schema
         if isinstance(self.schema, str):
-            columns = self.schema
-        elif above is None or isinstance(above, str):
+            columns = "schema not known, see above" if self.schema == before else self.schema
+        elif self.level == "batches":
+            columns = "arrays" if above is not None else f"arrays of {columns_text(self.schema)}"
+        elif before is None or isinstance(before, str):
             columns = columns_text(self.schema)
         else:
-            columns = _changes_text(self.schema, above)
-        return "; ".join(filter(None, (f"{self.level}: {columns}", self.count, self.access, *self.notes)))
+            columns = _changes_text(self.schema, before)
+        repeated = above is not None and not self.count[0].isdigit() and _without_level(self) == _without_level(above)
+        yield "; ".join(filter(None, (f"{self.level if repeated else self.count}: {columns}", self.access)))
+        yield from self.notes
 
 
 def diagram(facts: Iterable[PartFacts]) -> Html:
@@ -53,7 +58,7 @@ def diagram(facts: Iterable[PartFacts]) -> Html:
 def _box(facts: PartFacts, above: Schema | str | None) -> Html:
     kind = "shared" if facts.workers else "ahead" if facts.thread else "loop"
     location = facts.workers or facts.thread or "your loop"
-    summary = " · ".join(filter(None, (facts.level, facts.count, facts.access)))
+    summary = " · ".join(filter(None, (facts.count, facts.access)))
     return element(
         "li",
         element("div", element("code", clip(facts.part, _PART)), element("span", f"in {location}", class_="place")),
@@ -79,6 +84,10 @@ def _columns(schema: Schema | str, above: Schema | str | None) -> Iterator[Html]
     summary = "no columns" if not len(schema) else f"and {', '.join(rest)}" if new and rest else ", ".join(rest)
     if new or dropped or not (before or len(schema)):
         yield element("div", *map(_column, new[:_COLUMNS]), element("span", summary, class_="muted") if summary else "")
+
+
+def _without_level(facts: PartFacts) -> str:
+    return facts.count.replace(facts.level, "")
 
 
 def _changes_text(schema: Schema, above: Schema) -> str:

@@ -237,8 +237,8 @@ class Mix(_Joined):
     """
 
     weights: tuple[float, ...]
-    by: Measure
-    stop: Stop
+    by: Measure = "examples"
+    stop: Stop = "restart"
 
     @property
     def traits(self) -> SourceTraits:

@@ -44,7 +44,7 @@ class Choice:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        ways = "tokenizers" if self.proved is None else f"{self.proved.name} (by tokenizers for characters that fuzzing has not cleared)"
+        ways = "tokenizers" if self.proved is None else f"{self.proved.name}, and by tokenizers where the ids could differ"
         return "; ".join((f"encoded by {ways}", *self.reasons))
 
 

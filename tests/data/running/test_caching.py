@@ -440,8 +440,8 @@ def test_len_counts_the_rows_that_load_and_cache_keep(tmp_path):
     kept = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0))
     assert (len(pipe(kept, load())), len(pipe(kept, load(), batch(2)))) == (5, 3)
     cached = pipe(kept, cache(tmp_path))
-    assert "length known only by reading; random access; memory-mapped" in explain(cached)
+    assert "random access\n    memory-mapped" in explain(cached)
     assert len(cached) == 5
-    assert "5 of them" in explain(pipe(kept, cache(tmp_path)))
+    assert "5 examples" in explain(pipe(kept, cache(tmp_path)))
     with pytest.raises(ArgumentTypeError, match="known only after reading the data"):
         len(kept)

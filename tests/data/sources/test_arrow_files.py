@@ -200,7 +200,7 @@ def test_building_reads_nothing():
 
 
 def test_what_is_known_before_reading(path: Path):
-    assert "n int64, t string; 10,000 of them; random access" in explain(read_arrow(path))
+    assert "10,000 examples: n int64, t string; random access" in explain(read_arrow(path))
     assert read_arrow(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)
 
 

@@ -149,5 +149,5 @@ def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path):
 
 
 def test_the_length_is_known_before_reading(path: Path):
-    assert "n int64, t string; 10,000 of them" in explain(read_parquet(path))
+    assert "10,000 examples: n int64, t string" in explain(read_parquet(path))
     assert read_parquet(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)

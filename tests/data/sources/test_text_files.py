@@ -109,8 +109,6 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
 
 def test_what_is_known_before_reading(tmp_path: Path):
     write(tmp_path / "a.txt.zst", "x")
-    assert "1 of them; resuming inside a compressed file decompresses everything before the cursor" in explain(
-        read_text(tmp_path, by="file")
-    )
+    assert "\n    resuming inside a compressed file decompresses everything before the cursor" in explain(read_text(tmp_path, by="file"))
     assert length(read_text(tmp_path)) is None
     assert schema(read_text(tmp_path)) == pa.schema({"text": pa.string()})

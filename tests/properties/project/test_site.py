@@ -104,7 +104,7 @@ def test_the_pictures_are_those_that_the_script_draws(load):
     for name, picture in drawn.items():
         assert (ROOT / f"docs/pictures/{name}.svg").read_text("utf-8") == picture, "Run: python docs/make_pictures.py"
     assert "shuffle(seed=0)" in drawn["explain"]
-    assert "25 of them" in drawn["explain"]
+    assert "25 batches" in drawn["explain"]
 
 
 def test_every_bar_has_a_name_in_words(load):

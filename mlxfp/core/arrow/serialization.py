@@ -138,9 +138,8 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor is damaged: a value is said to start at byte {start} and to have {size} bytes, but the next unread byte of "
-                f"{len(self._data)} is {self._read}. "
-                "Pass the bytes returned by Cursor.to_bytes()."
+                f"The cursor is damaged: it declares {size} bytes of a value from byte {start} on, but has {len(self._data)} bytes, and "
+                f"the next value begins at byte {self._read}. Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size
         return self._data[start : start + size]

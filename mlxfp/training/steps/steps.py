@@ -345,8 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        # The shared arrays are copied again, because weight decay has also changed the unused copies.
-        params = with_shared(params, self._shared)
+        params = with_shared(params, self._shared)  # needed because weight decay has also changed the unused copies of shared arrays
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

@@ -112,8 +112,7 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # n
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
                 raise CursorError(
-                    f"The cursor holds numbers of the type {dtype}, which a cursor never contains. "
-                    "Pass the bytes returned by Cursor.to_bytes()."
+                    f"The cursor holds numbers of the type {dtype}, which mlxfp never writes. Pass the bytes returned by Cursor.to_bytes()."
                 )
             array = np.frombuffer(blobs.take(value["at"]), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]

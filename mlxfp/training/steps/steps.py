@@ -128,7 +128,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     if compute_dtype is not None and compute_dtype not in (mx.bfloat16, mx.float16):
         raise ArgumentError(f"compute_dtype must be mx.bfloat16 or mx.float16, got compute_dtype={compute_dtype!r}.")
     if ema is not None and not 0 < ema < 1:
-        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. It is the weight of the old average, for example 0.999.")
+        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. A typical value is 0.999, the weight of the old average.")
     module = functional(model)
     if not flatten(module.params)[1]:
         raise ArgumentError(

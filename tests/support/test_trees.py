@@ -158,7 +158,7 @@ def test_too_few_leaves_are_an_error():
 
 
 def test_mapping_trees_of_two_structures_says_what_differs():
-    with pytest.raises(ArgumentError, match=r"one structure\. Missing: b\. Unexpected: c\."):
+    with pytest.raises(ArgumentError, match=r"the same structure\. Missing: b\. Unexpected: c\."):
         tree_map(max, {"a": 1, "b": 2}, {"a": 1, "c": 2})
     with pytest.raises(ArgumentError, match="Same leaves, but other containers"):
         tree_map(max, [1], (1,))

@@ -61,7 +61,7 @@ def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
 def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
     """Return contiguous values as a list column. Raises `DataError` for 2**31 or more values."""
     if ends[-1] >= 2**31:
-        raise DataError(f"A column of lists holds fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
+        raise DataError(f"A column of lists can hold fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
     inner = values if isinstance(values, pa.Array) else number_array(values)
     buffers = [None, pa.py_buffer(ends.astype(np.int32))]  # ListArray.from_arrays would take three times as long
     return pa.Array.from_buffers(pa.list_(inner.type), len(ends) - 1, buffers, children=[inner])

@@ -112,8 +112,7 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # n
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
                 raise CursorError(
-                    f"The cursor holds numbers of the type {dtype}, which a cursor never contains. "
-                    "Pass the bytes returned by Cursor.to_bytes()."
+                    f"The cursor holds numbers of the type {dtype}, which mlxfp never writes. Pass the bytes returned by Cursor.to_bytes()."
                 )
             array = np.frombuffer(blobs.take(value["at"]), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]
@@ -138,9 +137,8 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor is damaged: a value is said to start at byte {start} and to have {size} bytes, but the next unread byte of "
-                f"{len(self._data)} is {self._read}. "
-                "Pass the bytes returned by Cursor.to_bytes()."
+                f"The cursor is damaged: it declares {size} bytes of a value from byte {start} on, but has {len(self._data)} bytes, and "
+                f"the next value begins at byte {self._read}. Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size
         return self._data[start : start + size]

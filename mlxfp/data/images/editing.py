@@ -1,6 +1,7 @@
 """Base class of image stages.
 
-Neighbouring image stages are merged: all merged stages run on one block of images after the other, without a column between stages.
+Neighbouring image stages are merged. A block of images passes through all merged stages before the next block. No column is made between
+the stages.
 """
 
 from abc import abstractmethod

@@ -24,7 +24,7 @@ def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
     """
     check_types(type, kind=kind)
     if not issubclass(kind, Event):
-        raise ArgumentTypeError(f"kind must be one of mlxfp.events, got {kind.__name__}. For all events pass events.Event.")
+        raise ArgumentTypeError(f"kind must be an event class of mlxfp.events, got {kind.__name__}. For all events pass events.Event.")
     check_callable(function=function)
     return partial(_on_event, kind=kind, function=function)
 

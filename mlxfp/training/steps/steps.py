@@ -128,7 +128,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     if compute_dtype is not None and compute_dtype not in (mx.bfloat16, mx.float16):
         raise ArgumentError(f"compute_dtype must be mx.bfloat16 or mx.float16, got compute_dtype={compute_dtype!r}.")
     if ema is not None and not 0 < ema < 1:
-        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. It is the weight of the old average, for example 0.999.")
+        raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. A typical value is 0.999, the weight of the old average.")
     module = functional(model)
     if not flatten(module.params)[1]:
         raise ArgumentError(
@@ -345,8 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        # The shared arrays are copied again, because weight decay has also changed the unused copies.
-        params = with_shared(params, self._shared)
+        params = with_shared(params, self._shared)  # needed because weight decay has also changed the unused copies of shared arrays
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

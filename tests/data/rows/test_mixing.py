@@ -173,7 +173,7 @@ def test_the_same_rows_joined_twice_have_different_keys():
         (lambda: mix([letters("a")], [1, 2]), ArgumentError, "one weight for each dataset, got 2 for 1"),
         (lambda: mix([letters("a")], [0]), ArgumentError, "at least 0 and not all 0"),
         (lambda: mix([letters("a")], [1], stop="never"), UnknownNameError, "No stop is named 'never'"),
-        (lambda: concat([letters("a"), pipe(letters("b"), batch(1))]), PipelineError, "one level, got examples, groups"),
+        (lambda: concat([letters("a"), pipe(letters("b"), batch(1))]), PipelineError, "items of one kind, got examples, groups"),
         (lambda: mix([pipe(letters("b"), batch(1))], [1], by="tokens"), PipelineError, "Mix before batch"),
         (lambda: list(concat([letters("a"), from_examples([{"y": 1}])])), SchemaError, "dataset 1 has y int64"),
         (lambda: list(mix([letters("a")], [1], by="tokens")), SchemaError, "needs the column input_ids"),

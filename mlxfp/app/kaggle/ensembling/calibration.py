@@ -148,7 +148,7 @@ def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -
 def _single_model(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     if len(predictions) != 1:
         raise ArgumentError(
-            f"{function} takes the predictions of one model, got {len(predictions)}. Combine the models first: ensembles.mean."
+            f"{function} takes predictions of one model, got {len(predictions)} models. Combine the predictions first: ensembles.mean."
         )
     return predictions[0]
 

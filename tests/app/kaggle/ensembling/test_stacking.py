@@ -222,7 +222,7 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
         (lambda: threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),
         (lambda: Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold needs two classes, got 3"),
         (lambda: Threshold(0.5)((np.array([2.0]),)), ArgumentError, "A threshold needs probabilities, got values from 2 to 2"),
-        (lambda: Threshold(0.5)((np.ones(2), np.ones(2))), ArgumentError, "takes the predictions of one model, got 2"),
+        (lambda: Threshold(0.5)((np.ones(2), np.ones(2))), ArgumentError, "takes predictions of one model, got 2 models"),
         (lambda: mean([]), ArgumentError, r"All predictions must have the same shape, \[N\] or \[N, C\], got \[\]"),
         (lambda: mean([[1, 2], [1]]), ArgumentError, r"got \[\[2\], \[1\]\]"),
         (lambda: mean([[1, np.nan]]), DataError, "The predictions of model 0 must be finite, got nan in row 1"),

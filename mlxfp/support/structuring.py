@@ -133,7 +133,8 @@ def _strict(value: Any, kind: Any, *, name: str) -> Any:
 def _expected(value: Any, choices: Collection[str]) -> str:
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"expected {' or '.join(map(repr, choices))}{hint}"
+    parts = " or your own part as module:name" if "module:name" in choices else ""
+    return f"expected {' or '.join(map(repr, choices))}{parts}{hint}"
 
 
 def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[tuple[KeyPath, str]]:

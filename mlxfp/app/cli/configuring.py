@@ -159,7 +159,8 @@ def _no_such_config(config: str) -> str:
 
 def _show(options: Namespace) -> int:
     """Print the complete configuration as YAML, for use as a configuration file."""
-    resolved = loaded(options)
+    preset_alone = options.config in PRESETS and not options.overrides  # presets have known names, and `known_names` imports MLX
+    resolved = loaded(options, None if preset_alone else known_names())
     say("\n".join(_with_origins(resolved) if options.origins else [write_document(unstructure(resolved.config)).rstrip("\n")]))
     return 0
 

@@ -68,7 +68,7 @@ def _run(options: Namespace) -> int:
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
-        loaded(options)  # `loaded` reports mistakes in the configuration once, instead of once per rank
+        loaded(options, known_names())  # `loaded` reports mistakes in the configuration once, instead of once per rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     start_mlx_quietly()
     from mlxfp.app.runs import run

@@ -184,3 +184,9 @@ def test_option_names_of_other_libraries_get_a_hint(override, message):
     """A user of another library reads the option with the same meaning, or the reason for a missing option."""
     with pytest.raises(ConfigError, match=message):
         load("titanic", [override])
+
+
+def test_show_refuses_unknown_names(capsys):
+    """`mlxfp config show` checks the names of parts like the other commands."""
+    assert main(["config", "show", "titanic", "model.name=resnet"]) == 1
+    assert "model.name (command line): expected 'bert'" in capsys.readouterr().err

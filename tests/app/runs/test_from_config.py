@@ -13,7 +13,8 @@ from mlxfp.app.config.loading import json_schema, resolve_config
 from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.app.runs.from_config.parts import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
+from mlxfp.app.runs.from_config.parts import CHOICES, competition_data, load_config, model_of, optimizer_of, recipe_of, step_of
+from mlxfp.app.runs.from_config.problems import config_problems
 from mlxfp.app.tasks.objectives import objective
 from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length
@@ -51,6 +52,45 @@ def test_an_unknown_name_is_refused_with_the_other_mistakes_and_the_schema_lists
     found = schema.get("anyOf", [schema])[0]["enum"]  # an estimator may also be a class, by the name of its module
     assert [each for each in found if each is not None] == [*CHOICES[path]]
     assert resolve_config(overrides=[f"{path}={known}"], choices=CHOICES)
+
+
+def test_unknown_names_in_a_file_are_refused_with_their_lines(tmp_path):
+    """`load_config` refuses names of parts while loading. User-defined parts are accepted."""
+    path = tmp_path / "run.yaml"
+    path.write_text("preset: titanic\nmodel:\n  name: resnet\noptimizer:\n  name: adan\nschedule: {name: cosin}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    first, *mistakes = str(caught.value).splitlines()
+    assert first == "3 mistakes in the configuration:"
+    for mistake, (option, line, text) in zip(
+        mistakes,
+        [
+            ("model.name", 3, " or your own part as module:name, got 'resnet'"),
+            ("optimizer.name", 5, " (did you mean 'adam'?), got 'adan'"),
+            ("schedule.name", 6, " (did you mean 'cosine'?), got 'cosin'"),
+        ],
+        strict=True,
+    ):
+        assert mistake.startswith(f"  {option} ({path}:{line}): expected ")
+        assert mistake.endswith(text)
+    own = ["model.name=my_module:MyEstimator", "own.loss=my_module:my_loss", "own.observers=[my_module:watch]"]
+    assert load_config(preset="titanic", overrides=own).config.own.observers == ("my_module:watch",)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.name=bert", "model.size=tinny"], "bert has no size 'tinny'; use base or large or "),
+        (["model.size=tinny"], "modernbert has no size 'tinny'"),
+        (["model.name=tabm", "model.size=tinny"], "tabm has no size 'tinny'"),
+        (["task=images", "model.size=tinny"], "convnet has no size 'tinny'"),
+        (["task=language_model", "model.size=tinny"], "decoder has no size 'tinny'"),
+    ],
+)
+def test_an_unknown_size_of_a_network_is_a_problem(overrides, message):
+    problems = dict(config_problems(load_config(overrides=overrides).config))
+    assert problems["model.size"].startswith(message)
+    assert "model.size" not in dict(config_problems(load_config(overrides=[*overrides, "own.model=mine:make"]).config))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from mlx.optimizers import Optimizer
 
 from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, prefetch, schedules, train_step
 from mlxfp.app.config.classes import DataConfig, RunConfig
-from mlxfp.app.config.loading import Choices, Resolved, resolve_config
+from mlxfp.app.config.loading import Resolved, resolve_config
 from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
@@ -58,17 +58,16 @@ CHOICES: Mapping[str, Collection[str]] = {
 }
 
 
-def load_config(
-    path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
-) -> Resolved:
+def load_config(path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
     """Read a configuration. Overrides `key.sub=value` take precedence over a YAML or JSON file, and the file over a preset.
 
     A file may name a preset (`preset: titanic`); the argument `preset` takes precedence. A network of `models.TABLE_MODELS` has published
     training settings as its defaults. These defaults also replace values of a preset for other models. The text after the first
     `=` is parsed as YAML 1.2.
 
-    With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked now instead of when the run is planned. Raises
-    `ConfigError` with all mistakes: option path, file and line, expected and received value, and the nearest name.
+    Names of models, optimizers and other parts must be in `runs.CHOICES`. Your own parts are `module:name` in the section `own`, and your
+    own estimators `module:name` in `model.name`. Raises `ConfigError` with all mistakes: option path, file and line, expected and received
+    value, and the nearest name.
 
     >>> import mlxfp as fp
     >>> fp.runs.load_config(overrides=["training.epochs=0", "modle.name=bert"])
@@ -84,7 +83,7 @@ def load_config(
             f"path is the path of a YAML or JSON file, got {dict(path)!r:.80}. Write single options as load_config(overrides="
             "['training.epochs=3']), or build a RunConfig."
         )
-    return resolve_config(path, preset=preset, overrides=overrides, choices=choices, defaults=model_defaults)
+    return resolve_config(path, preset=preset, overrides=overrides, choices=CHOICES, defaults=model_defaults)
 
 
 def model_defaults(name: str) -> Mapping[str, Any]:

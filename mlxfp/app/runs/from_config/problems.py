@@ -16,7 +16,7 @@ from mlxfp.app.run_folders.folders import is_csv_name
 from mlxfp.app.runs.from_config.parts import AUTO, CONVNET, OWN_OPTIMIZERS, TOKENIZERS, is_estimator
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.distributed import Ranks
-from mlxfp.models import TABLE_MODELS
+from mlxfp.models import CONVNET_SIZES, MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest
 
 Problem = tuple[str, str]  # option path and a sentence about the problem
@@ -60,6 +60,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "competition.metric", unfit
     yield from _reading_problems(config)
     yield from _model_problems(config)
+    yield from _size_problems(config)
     yield from _estimator_problems(config)
     yield from _several_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
@@ -109,9 +110,24 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
             "training.checkpoint_blocks": config.training.checkpoint_blocks,
         }
         yield from ((path, f"{name} does not use this option; leave out the option") for path, used in unused.items() if used)
-        sizes = TABLE_MODELS[name].sizes
-        if model.size not in sizes:
-            yield "model.size", f"{name} has no size {model.size!r}; use {' or '.join(sizes)}"
+
+
+def _size_problems(config: RunConfig) -> Iterator[Problem]:
+    """Yield an unknown size of a network."""
+    model = config.model
+    usual = {"competition": "modernbert", "language_model": "decoder"}.get(config.task, CONVNET)
+    name = model.name or usual
+    sizes = (
+        CONVNET_SIZES
+        if name == CONVNET
+        else TABLE_MODELS[name].sizes
+        if name in TABLE_MODELS
+        else MODELS[name].sizes
+        if name in MODELS
+        else ()
+    )
+    if sizes and model.size not in sizes and model.path is None and config.own.model is None:
+        yield "model.size", f"{name} has no size {model.size!r}; use {' or '.join(sizes)}"
 
 
 def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
@@ -181,6 +197,7 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
 def file_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield invalid options of a run on files."""
     yield from _reading_problems(config)
+    yield from _size_problems(config)
     fits = "decoder" if config.task == "language_model" else CONVNET
     if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
         yield "data.path", f"task={config.task} needs an existing folder with the files, got {config.data.path!r}"

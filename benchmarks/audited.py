@@ -304,6 +304,8 @@ LIMITS = {  # documented limits by loader and law
         "torchdata",
         "other ranks",
     ): "torchdata distributes state among workers, but not across ranks (documentation of `StatefulDataLoader`).",
+    ("grain", "memory"): "`to_iter_dataset` reads up to 500 items ahead by default (docstring of `ReadOptions`).",
+    ("mosaic", "other ranks"): "rows are repeated if the ranks do not divide the rows (mosaicml/streaming, pull request 706).",
     ("litdata", "ranks"): "`drop_last` drops the rows that do not divide evenly (docstring of `StreamingDataset`).",
     ("lancedb", "permutation"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
     ("lancedb", "ranks"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",

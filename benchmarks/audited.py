@@ -221,7 +221,7 @@ def ray(function: Function, seed: int, epoch: int, workers: int, state: Any) -> 
         library.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error", object_store_memory=200_000_000)
         data.DataContext.get_current().enable_progress_bars = False
     numbers = data.range(ROWS).random_shuffle(seed=data.RandomSeedConfig(seed=seed, reseed_after_execution=True))
-    rows = numbers.map(partial(_id, function), concurrency=max(1, workers))
+    rows = numbers.map(partial(_id, function), compute=data.TaskPoolStrategy(size=max(1, workers)))
     for number in count(0):
         for item in rows.iter_batches(batch_size=_batch()):
             yield number, item, None
@@ -304,6 +304,8 @@ LIMITS = {  # documented limits by loader and law
         "torchdata",
         "other ranks",
     ): "torchdata distributes state among workers, but not across ranks (documentation of `StatefulDataLoader`).",
+    ("grain", "memory"): "`to_iter_dataset` reads up to 500 items ahead by default (docstring of `ReadOptions`).",
+    ("mosaic", "other ranks"): "rows are repeated if the ranks do not divide the rows (mosaicml/streaming, pull request 706).",
     ("litdata", "ranks"): "`drop_last` drops the rows that do not divide evenly (docstring of `StreamingDataset`).",
     ("lancedb", "permutation"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
     ("lancedb", "ranks"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",

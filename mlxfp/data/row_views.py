@@ -3,12 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 
 from mlxfp.core.arrow.content import content_bits
+from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
@@ -107,7 +109,7 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows in the first chunk. The number is small, unless an in-memory table shows the row size. A group is one chunk."""
+        """Number of rows or groups in the first read. The number is small, unless an in-memory table shows the size of the rows."""
         if self.traits.level == "groups":
             return 1
         table = self.in_table()
@@ -128,17 +130,39 @@ class View(Wrapper):
         The number of rows per task follows from measured row sizes. At first every task is measured, later only one task in 16. The
         next task is created after the measured task has been read.
         """
+        if self.traits.level == "groups":
+            yield from self._groups(epoch, position)
+            return
         first, size = position
-        count, grouped = self.exact_length() or 0, self.traits.level == "groups"
+        count = self.exact_length() or 0
         while first < count:
             # Chunks end at multiples of `size`, as batches do, so that few batches need rows of two chunks.
             stop = min((first // size + 1) * size, count)
             task = self.task(epoch, np.arange(first, stop))
-            if not grouped and first // size % _MEASURED_ONCE_IN == 0:
+            if first // size % _MEASURED_ONCE_IN == 0:
                 chunk = read_now(task)
                 task, size = ChunkTask(chunk), min(_GROWTH * size, rows_at_once(content_bits(chunk), chunk.num_rows))
             yield task, (stop, size)
             first = stop
+
+    def _groups(self, epoch: int, position: tuple[int, int]) -> Tasks:
+        """Yield all groups from a position on. Several groups are read at once, about as many rows as a chunk has."""
+        first, size = position
+        count = self.exact_length() or 0
+        while first < count:
+            indices = np.arange(first, min((first // size + 1) * size, count))
+            chunk, ends = read_now(self.task(epoch, indices)), ends_of(self.group_sizes(epoch, indices))
+            most = CHUNK_ROWS * len(indices) // chunk.num_rows
+            size = min(_GROWTH * size, rows_at_once(content_bits(chunk), len(indices), most))
+            for index, (begin, end) in enumerate(pairwise(ends.tolist()), first + 1):
+                yield ChunkTask(chunk.slice(begin, end - begin)), (index, size)
+            first += len(indices)
+
+    def group_sizes(self, epoch: int, indices: Indices) -> Indices:
+        """Return the number of rows of each group: int64[N]. Only for groups with random access."""
+        source: Any = self.dataset.source
+        sizes: Indices = source.group_sizes(epoch, self.rows(indices, epoch))
+        return sizes
 
     def in_table(self) -> InTable | None:
         """Return the in-memory table that holds the rows.

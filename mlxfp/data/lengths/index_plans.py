@@ -85,6 +85,9 @@ class Planned(View):
         """Return the index of the first document of each row or group."""
         return self.plan.documents[self.plan.ends[indices]].astype(np.int64)
 
+    def group_sizes(self, epoch: int, indices: Indices) -> Indices:
+        return self.plan.ends[indices + 1] - self.plan.ends[indices]
+
     def task(self, epoch: int, indices: Indices) -> Task:
         plan = self.plan.take(indices)
         documents = row_task(self.documents, epoch, plan.documents.astype(np.int64))

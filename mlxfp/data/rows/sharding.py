@@ -109,7 +109,10 @@ class _Shard(View):
 
     def task(self, epoch: int, indices: Indices) -> Task:
         task = super().task(epoch, indices)
-        return _Weighted(task, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else task
+        if self.ends != "pad":
+            return task
+        real = indices * self.count + self.index < row_count(self.dataset)
+        return _Weighted(task, np.repeat(real, self.group_sizes(epoch, indices)) if self.dataset.level == "groups" else real)
 
     def head(self) -> Iterator[RecordBatch]:
         chunks = super().head()
@@ -142,11 +145,10 @@ class _Weighted(Task):
 
     @property
     def rows(self) -> int:
-        return self.task.rows
+        return len(self.real)
 
     def read(self) -> RecordBatch:
-        chunk = self.task.read()
-        return _weighted(chunk, np.resize(self.real, chunk.num_rows))  # all rows of a group have one weight
+        return _weighted(self.task.read(), self.real)
 
     def part(self, first: int, stop: int) -> Task | None:
         part = self.task.part(first, stop)

@@ -171,7 +171,7 @@ def test_a_killed_run_on_two_ranks_continues_on_one_with_the_same_global_batches
     assert whole.returncode == 0, whole.stderr
     output = tmp_path / "killed"
     with subprocess.Popen(titanic(output, "--ranks", "2", *options), env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
-        wait_until(lambda: list(output.glob("titanic/fold-*/checkpoints/*/*.safetensors")) or process.poll() is not None)
+        wait_until(lambda: list(output.glob("titanic/fold-*/checkpoints/**/*.safetensors")) or process.poll() is not None)
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL

@@ -19,21 +19,24 @@ class Snapshot:
     position: Any = None
     rows: int = 0  # number of source rows before the position
     states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None: initial states
+    items: int = 0  # number of items of the epoch before the position
 
 
 @frozen
 class Recorded:
-    """Identity of a pipeline and its division between ranks, read from the bytes of a cursor."""
+    """Identity of a pipeline, its division between ranks, and its level, read from the bytes of a cursor."""
 
     identity: Identity
     division: Division
+    level: str
 
 
 @frozen
 class Cursor:
     """Immutable position of a run: `done` items after a snapshot. `iterate(dataset, cursor)` continues at the next item.
 
-    A printed cursor shows the epoch, the number of source rows before the snapshot (if any), and the number of items after the snapshot.
+    A printed cursor shows the epoch and the number of examples, groups or batches that the epoch has yielded. All epochs of `repeat` count
+    as one epoch.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}])
@@ -41,7 +44,7 @@ class Cursor:
     >>> list(fp.iterate(rows, fp.Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
     ({'x': 2}, 0)
     >>> cursor
-    Cursor(epoch=0, items=1)
+    Cursor(epoch=0, examples=1)
     """
 
     base: Snapshot = field(repr=False)
@@ -55,6 +58,16 @@ class Cursor:
         return self.base.epoch
 
     @property
+    def items(self) -> int:
+        """Number of items that the epoch has yielded."""
+        return self.base.items + self.done
+
+    @property
+    def level(self) -> str:
+        """Level of the items: "examples", "groups" or "batches"; "items" for the cursor of an inner dataset."""
+        return "items" if self.owner is None else self.owner.level
+
+    @property
     def identity(self) -> Identity:
         """Text and fingerprint of each part of the pipeline."""
         return () if self.owner is None else self.owner.identity
@@ -65,11 +78,7 @@ class Cursor:
         return None if self.owner is None else self.owner.division
 
     def __repr__(self) -> str:
-        inner = self
-        while not (inner.base.rows or inner.done) and isinstance(inner.base.position, Cursor):  # shows the inner cursor of prefetch
-            inner = inner.base.position
-        rows = f"source_rows={inner.base.rows}, " if inner.base.rows else ""
-        return f"Cursor(epoch={self.epoch}, {rows}items={inner.done})"
+        return f"Cursor(epoch={self.epoch}, {self.level}={self.items})"
 
     def back(self, items: int) -> "Cursor":
         """Return the cursor `items` items earlier. Both cursors must lie in the same chunk of the source."""
@@ -80,26 +89,26 @@ class Cursor:
 
         Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
-        return pack((self.identity, self.division, self), KINDS)
+        return pack((self.identity, self.division, self.level, self), KINDS)
 
     def _repr_html_(self) -> str:
         """Return HTML with the position and the pipeline, for notebooks."""
         owner: Any = self.owner
         parts = [text for text, _ in owner.identity] if isinstance(owner, Recorded) else [] if owner is None else [repr(owner)]
-        rows = [("epoch", self.epoch), ("items after the last snapshot", self.done), ("source rows before it", self.base.rows)]
+        rows = [("epoch", self.epoch), (f"{self.level} in the epoch", self.items), ("source rows before the snapshot", self.base.rows)]
         return fragment(table(["cursor", "value"], [*rows, *(("pipeline", clip(text, 300)) for text in parts[:20])]))
 
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":
         """Return the cursor stored in the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, KINDS):
-            case (parts, division, Cursor(base=Snapshot() as base, done=done)):
-                _check_fields(parts, division, base, done)
-                return Cursor(base, done, None if division is None else Recorded(parts, division))
+            case (parts, division, level, Cursor(base=Snapshot() as base, done=done)):
+                _check_fields(parts, division, level, base, done)
+                return Cursor(base, done, None if division is None else Recorded(parts, division, level))
         raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
 
 
-def _check_fields(parts: Any, division: Any, base: Snapshot, done: Any) -> None:
+def _check_fields(parts: Any, division: Any, level: Any, base: Snapshot, done: Any) -> None:
     """Raise `CursorError` with the name of the first field that has a wrong type or is negative."""
     texts = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
     match division:
@@ -110,10 +119,12 @@ def _check_fields(parts: Any, division: Any, base: Snapshot, done: Any) -> None:
     fields = {
         "pipeline": (parts, texts),
         "division": (division, divided),
+        "level": (level, level in ("items", "examples", "groups", "batches")),
         "epoch": (base.epoch, _is_count(base.epoch)),
         "number of source rows": (base.rows, _is_count(base.rows)),
         "states": (base.states, base.states is None or isinstance(base.states, tuple)),
         "number of items": (done, _is_count(done)),
+        "number of items before the snapshot": (base.items, _is_count(base.items)),
     }
     for name, (value, fits) in fields.items():
         if not fits:

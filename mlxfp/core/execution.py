@@ -131,9 +131,9 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
     with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
         for fed in chunks:
             if fed.before is not None:
-                base = Snapshot(base.epoch, fed.before, base.rows, base.states)
+                base = Snapshot(base.epoch, fed.before, base.rows, base.states, base.items)
             if whole and not done:  # one chunk is one item, so the cursor holds only the position
-                base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states)
+                base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states, base.items + 1)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
             try:
@@ -143,7 +143,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
                 if (file := plan.source.traits.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
                 raise
-            base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, tuple(states))
+            base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, tuple(states), base.items + count)
     yield from _emit(_flush(calls, states, hooks), base, done, owner, by_row=by_row)
 
 
@@ -238,7 +238,8 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
             done = stop
         return
     for job, after in source_jobs(source, base, segment):
-        count, next_base = job.task.rows, Snapshot(base.epoch, after, job.first + job.task.rows)
+        count, stop = job.task.rows, job.first + job.task.rows
+        next_base = Snapshot(base.epoch, after, stop, items=stop)
         while done < count:
             stop = min(count, ((job.first + done) // rows + 1) * rows - job.first)
             part = job if (done, stop) == (0, count) else job.part(done, stop) or _sliced(job, done, stop)

@@ -45,7 +45,8 @@ def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cur
             if not stage.traits.row_wise:
                 raise _refused(stage, before)
         batches = base.rows // before.batch_rows + cursor.done
-        return _after_rows(dataset, cursor, batches * now.batch_rows, before)
+        moved = _after_rows(dataset, cursor, batches * now.batch_rows, before)
+        return evolve(moved, base=evolve(moved.base, items=batches))
     if base.position is None:
         return cursor
     inner = children(dataset.source)

@@ -25,6 +25,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.testing import laws
@@ -102,6 +103,17 @@ def test_the_epoch_of_a_cursor_wins_over_the_argument():
     rest = [item for item, _ in iterate(dataset, cursor, epoch=9)]
     assert cursor.epoch == 5
     assert [first, *rest] == [item for item, _ in iterate(dataset, epoch=5)] != list(dataset)
+
+
+def test_a_printed_cursor_shows_the_epoch_and_the_number_of_batches():
+    """The number counts all batches of the epoch, also after resuming from bytes and for items made ahead."""
+    batches = pipe(NUMBERS, shuffle(seed=0), batch(2), collate(total), prefetch(2))
+    cursors = [cursor for _, cursor in iterate(batches, epoch=3)]
+    assert [repr(cursor) for cursor in cursors] == [f"Cursor(epoch=3, batches={number})" for number in (1, 2, 3, 4, 5)]
+    restored = Cursor.from_bytes(cursors[2].to_bytes())
+    assert repr(restored) == "Cursor(epoch=3, batches=3)"
+    assert [cursor.items for _, cursor in iterate(batches, restored)] == [4, 5]
+    assert repr(next(iterate(pipe(NUMBERS, batch(4))))[1]) == "Cursor(epoch=0, groups=1)"
 
 
 def test_an_endless_dataset_resumes():

@@ -18,7 +18,7 @@ from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
-_VERSION = 3
+_VERSION = 4
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows in a chunk of null columns, which take no bytes
 _NUMBERS = "biuf"  # codes of the numpy dtypes for bool, int, unsigned int and float

@@ -30,7 +30,7 @@ class Proportion:
     0.74
     """
 
-    wanted: float
+    wanted: float  # with weights that change, the mean share up to the cursor
     realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
@@ -68,8 +68,8 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     given, counts = _given(owner, child_cursor, mixture)
     total = max(1, int(given.sum()))
     return tuple(
-        Proportion(weight / sum(mixture.weights), amount / total, count, amount if mixture.by == "tokens" else None)
-        for weight, amount, count in zip(mixture.weights, given.tolist(), counts.tolist(), strict=True)
+        Proportion(wanted, amount / total, count, amount if mixture.by == "tokens" else None)
+        for wanted, amount, count in zip(mixture.weights.wanted(total), given.tolist(), counts.tolist(), strict=True)
     )
 
 

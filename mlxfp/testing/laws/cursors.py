@@ -22,8 +22,8 @@ _COLUMNS = 4  # maximum number of columns that are selected alone, because each 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: resuming after any item, from the cursor or its bytes, gives exactly the remaining items, even in a run resumed at every item.
 
-    Hidden columns are compared too. The time is quadratic in the
-    number of items, so use a short dataset.
+    Every cursor counts the items of the epoch. Hidden columns are compared too. The time is quadratic in the number of items, so use a
+    short dataset.
 
     >>> import mlxfp as fp
     >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -34,6 +34,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         rest = expected[count:] if isinstance(expected, list) else expected.slice(count)
         where = f"after item {count - 1} of {len(whole)} of {dataset!r}, epoch {epoch}"
         assert cursor.epoch == epoch, f"the cursor {where} says epoch {cursor.epoch}"
+        assert cursor.items == count, f"the cursor {where} counts {cursor.items} items"
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
@@ -42,6 +43,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         assert step is not None, f"resuming {dataset!r} at every item ends after {count} of {len(whole)} items"
         assert_same(step[0], item, f"resuming {dataset!r} at every item gives item {count} as without stopping")
         latest = step[1]
+        assert latest.items == count + 1, f"resuming {dataset!r} at every item counts {latest.items} items after item {count}"
 
 
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:

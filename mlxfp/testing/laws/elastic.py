@@ -65,6 +65,7 @@ def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Seq
         if not pairs:
             return
         latest, done = _copied(pairs[-1][1]), stop
+        assert latest.items == stop, f"the cursor of {whole.dataset!r} counts {latest.items} batches after batch {stop}"
 
 
 @frozen(eq=False)

@@ -51,7 +51,7 @@ WRITTEN = [cursor.to_bytes() for _, cursor in iterate(PIPELINE)]
 
 def sealed(body: bytes) -> bytes:
     """Put a right head before a body."""
-    return b"MLXFPCUR" + (3).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
+    return b"MLXFPCUR" + (4).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
 
 
 def handmade(value: Any, *blobs: bytes) -> bytes:
@@ -119,10 +119,10 @@ JSON = st.recursive(
 @given(JSON, st.binary(max_size=30))
 def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes):
     refused(handmade(value, blob))
-    refused(handmade([[], None, value], blob))
+    refused(handmade([[], None, "batches", value], blob))
     refused(handmade([[], value, {"tag": "cursor", "fields": [None, 1]}], blob))
     with suppress(CursorError):  # a snapshot of an epoch may come out
-        assert Cursor.from_bytes(handmade([[], None, {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
+        assert Cursor.from_bytes(handmade([[], None, "batches", {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
 
 
 @given(st.sampled_from(WRITTEN), st.data())
@@ -140,12 +140,12 @@ def test_changed_bytes_with_a_right_checksum_do_no_harm(data: bytes, draw: st.Da
 
 
 def snapshot(**fields: Any) -> dict[str, Any]:
-    plain = {"epoch": 0, "position": None, "rows": 0, "states": None, **fields}
+    plain = {"epoch": 0, "position": None, "rows": 0, "states": None, "items": 0, **fields}
     return {"tag": "snapshot", "fields": list(plain.values())}
 
 
 def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
-    return handmade([list(owner), None, {"tag": "cursor", "fields": [snapshot(**fields), done]}])
+    return handmade([list(owner), None, "batches", {"tag": "cursor", "fields": [snapshot(**fields), done]}])
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
         cursor(epoch="x"),
         cursor(rows=[]),
         cursor(states=5),
-        handmade([[], None, snapshot()]),
-        handmade([[], None, {"tag": "cursor", "fields": [snapshot()]}]),
-        handmade([[], None, {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
-        handmade([[], None, {"tag": ["cursor"], "fields": []}]),
+        handmade([[], None, "batches", snapshot()]),
+        handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot()]}]),
+        handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
+        handmade([[], None, "batches", {"tag": ["cursor"], "fields": []}]),
         handmade({"tag": "dict", "items": [[{"tag": "dict", "items": []}, 1]]}),
         sealed((10**6).to_bytes(4, "little") + b"[" * 10**6),
         sealed((2).to_bytes(4, "little") + b'"' + b"\xff"),
@@ -250,7 +250,7 @@ def test_bytes_may_come_as_any_kind_of_buffer():
 def test_each_sort_of_damage_has_its_message():
     good = WRITTEN[0]
     assert "start with b'other by', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes()." in refused(b"other bytes")
-    assert "has version 1, but this mlxfp reads version 3. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
+    assert "has version 1, but this mlxfp reads version 4. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
     assert f"The cursor is damaged: the checksum of its {len(good) - 1} bytes is wrong" in refused(good[:-1])
     assert "The cursor is damaged: the checksum of its 12 bytes" in refused(good[:12])
 
@@ -266,7 +266,7 @@ def as_stream(chunk: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def in_state(blob: bytes) -> bytes:
-    return handmade([[], None, {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob)
+    return handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob)
 
 
 POOLS: list[pa.MemoryPool] = []  # kept: what was allocated from one is given back to it

@@ -13,7 +13,7 @@ from mlxfp.core.describing import length, schema
 from mlxfp.core.nodes import leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows import mixing
+from mlxfp.data.rows import joining
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.shuffling import shuffle
@@ -155,7 +155,7 @@ def test_schemas_are_inferred_through_joined_datasets_and_caches_follow_their_fi
 @pytest.mark.parametrize("join", [concat, interleave, lambda datasets: mix(datasets, [1] * len(datasets), stop="all")])
 def test_the_sources_of_many_datasets_are_counted_once(join, monkeypatch):
     counted = []
-    monkeypatch.setattr(mixing, "leaves", lambda dataset: counted.append(dataset) or leaves(dataset))
+    monkeypatch.setattr(joining, "leaves", lambda dataset: counted.append(dataset) or leaves(dataset))
     assert len(list(join([from_examples([{"x": number}] * 3) for number in range(50)]))) == 150
     assert len(counted) == 50
 

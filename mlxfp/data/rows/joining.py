@@ -32,7 +32,7 @@ def joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
         check_dataset(dataset, name)
     levels = [dataset.level for dataset in datasets]
     if len(set(levels)) > 1:
-        raise PipelineError(f"{name} joins datasets of one level, got {', '.join(levels)}. Put batch and collate after {name}.")
+        raise PipelineError(f"{name} joins datasets with items of one kind, got {', '.join(levels)}. Put batch and collate after {name}.")
     return tuple(datasets)
 
 

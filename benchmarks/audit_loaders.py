@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -236,7 +237,9 @@ def _described(name: str, law: str, result: dict[str, Any]) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    text = text.replace("|", "/").replace("<", "(").replace(">", ")")
+    text = (
+        re.sub(r"\x1b\[\d+m| \(pid=.*?\)", "", text).replace("|", "/").replace("<", "(").replace(">", ")")
+    )  # Ray adds colours and addresses
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 

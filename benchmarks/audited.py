@@ -309,6 +309,7 @@ LIMITS = {  # documented limits by loader and law
     ("litdata", "ranks"): "`drop_last` drops the rows that do not divide evenly (docstring of `StreamingDataset`).",
     ("lancedb", "permutation"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
     ("lancedb", "ranks"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
+    ("ray", "workers"): "the order of blocks is preserved only with `preserve_order` (docstring of `ExecutionOptions`).",
     ("spdl", "ranks"): "the last incomplete round is dropped by default (docstring of `DistributedRandomSampler`).",
     ("spdl", "errors"): "failed items are logged and dropped unless `max_failures` is set (docstring of `PipelineBuilder.build`).",
     ("webdataset", "workers"): "workers read different shards, hence batches depend on the number of workers (`split_by_worker`).",

@@ -209,7 +209,7 @@ class _Pack(Stage):
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
             return ends[:-1] // self._length, np.arange(ends[-1] // self._length)
-        method = _best_fit if self.method == "best_fit" else _first_fit
+        method: Any = _best_fit if self.method == "best_fit" else _first_fit
         placed, closed = method(sizes.tolist(), (self._length - used).tolist(), self._length, self.open_rows)
         return np.array(placed, np.int64), np.array(closed, np.int64)
 
@@ -238,7 +238,7 @@ def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
     return order, turns[rows][order]
 
 
-def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
+def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, list[int]]:
     """Put each piece into the open row with the least sufficient space. `free` is the free space of each open row.
 
     Return the row of each piece, and the closed rows in the order of closing.
@@ -254,15 +254,14 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
         else:
             rest = new - needed
             new += 1
-        row = rest & _NUMBER_MASK
-        placed.append(row)
-        if rest == row:  # the row is full
-            closed.append(row)
+        placed.append(rest)
+        if rest <= _NUMBER_MASK:  # the row is full
+            closed.append(rest)
         else:
             insort(rooms, rest, 0, index)
             if len(rooms) > open_rows:
                 closed.append(rooms.pop(0) & _NUMBER_MASK)
-    return placed, closed
+    return np.array(placed, np.int64) & _NUMBER_MASK, closed
 
 
 def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:

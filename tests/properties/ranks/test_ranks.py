@@ -161,7 +161,8 @@ def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
 
 def losses(folder):
     """Return the losses of all steps of a run, by fold and step. A run that continues writes later lines for the same step."""
-    lines = [(log.parent.name, json.loads(line)) for log in folder.glob("titanic/fold-*/log.jsonl") for line in log.open(encoding="utf-8")]
+    logs = {log.parent.name: log.read_text(encoding="utf-8").splitlines() for log in folder.glob("titanic/fold-*/log.jsonl")}
+    lines = [(fold, json.loads(line)) for fold, log in logs.items() for line in log]
     return {(fold, line["step"]): line["metrics"]["loss"] for fold, line in lines if line["event"] == "Stepped"}
 
 

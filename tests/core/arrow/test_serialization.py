@@ -266,7 +266,9 @@ def as_stream(chunk: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def in_state(blob: bytes) -> bytes:
-    return handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob)
+    return handmade(
+        [[], None, "batches", {"tag": "cursor", "fields": [snapshot(states=[{"tag": "chunk", "at": [0, len(blob)]}]), 0]}], blob
+    )
 
 
 POOLS: list[pa.MemoryPool] = []  # kept: what was allocated from one is given back to it

@@ -20,14 +20,13 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
     An existing path has precedence over a name. `files` are the patterns of the downloaded files. Raises `ArgumentError` for a path with a
     revision, and `MissingFileError` if the hub has no such model or does not answer.
     """
-    local = Path(path)
-    if not isinstance(path, str) or local.exists() or not _HUB_NAME.fullmatch(path) or _FILE_NAME.fullmatch(path):
+    if not isinstance(path, str) or not is_hub_name(path):
         if revision is not None:
             raise ArgumentError(
                 f"A revision needs a model name on the hub, such as 'google-bert/bert-base-uncased', got the path {str(path)!r} and "
                 f"revision={revision!r}. Leave out revision."
             )
-        return local, None
+        return Path(path), None
     check_text(**{} if revision is None else {"revision": revision})
     folder = _download(path, revision, files)
     if not folder.is_dir():
@@ -36,6 +35,15 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
             "with these files. Choose another model, or convert the model with transformers: save_pretrained(folder)."
         )
     return folder, f"{path}@{folder.name}"
+
+
+def is_hub_name(path: str) -> bool:
+    """Return True for the form `organization/model`, unless a file or folder with this path exists.
+
+    >>> is_hub_name("google-bert/bert-base-uncased"), is_hub_name("weights"), is_hub_name("weights/tokenizer.json")
+    (True, False, False)
+    """
+    return not Path(path).exists() and bool(_HUB_NAME.fullmatch(path)) and not _FILE_NAME.fullmatch(path)
 
 
 def _download(name: str, revision: str | None, files: Sequence[str]) -> Path:

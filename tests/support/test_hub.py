@@ -128,6 +128,23 @@ print(*fp.load_latest("files", state).pretrained)
         assert run(tmp_path, endpoint, program).splitlines() == [f"org/tiny@{NEW}"] * 2
 
 
+def test_a_run_starts_from_a_name_on_the_hub(tmp_path, commits):
+    """The configuration of the run has the folder of the downloaded commit, so a resumed run has the same weights."""
+    program = """
+fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], "data", rows=40, test_rows=4)
+options = ["data.path=data", "model.path=org/tiny", "model.name=null", "training.epochs=1", "validation.folds=2", "observers.plots=false"]
+config = fp.runs.load_config(preset="titanic", overrides=options).config
+print(type(fp.runs.prepare(config).model.body).__name__)
+end = fp.last(fp.runs.run(config))
+print(end.submission.name)
+print([line.strip() for line in (end.folder / "config.yaml").read_text().splitlines() if "snapshots" in line])
+"""
+    with hub(commits) as endpoint:
+        *_, body, submission, path = run(tmp_path, endpoint, program).splitlines()
+    assert (body, submission) == ("Bert", "submission.csv")
+    assert f"snapshots/{NEW}" in path
+
+
 def test_a_commit_in_the_cache_needs_no_network(tmp_path, commits):
     load = f"print(fp.models.load('org/tiny', revision='{OLD}').settings['outputs'])"
     with hub(commits) as endpoint:

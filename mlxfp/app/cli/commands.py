@@ -3,8 +3,9 @@
 import os
 import sys
 import traceback
+import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mlxfp import __version__
 from mlxfp.app.cli import (
@@ -24,6 +25,7 @@ from mlxfp.app.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.app.config.classes import meant
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import lines_in_logs
+from mlxfp.support.terminal import one_line
 
 # Modules whose `add` function adds commands. The help lists commands in this order.
 GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
@@ -44,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed the help or the usage error
         return end.code if isinstance(end.code, int) else _MISUSED
     try:
-        with lines_in_logs():
+        with lines_in_logs(), warnings.catch_warnings():
+            warnings.showwarning = _warning_printer()
             code: int = options.run(options)
         sys.stdout.flush()  # flush now, because a BrokenPipeError at process exit could not be caught
     except BrokenPipeError:
@@ -55,6 +58,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MlxfpError, OSError) as error:
         return _report(error, "\n".join([str(error), *getattr(error, "__notes__", ())]), _FAILED)
     return code
+
+
+def _warning_printer() -> Callable[..., None]:
+    """Return a function that prints each warning once, as a sentence without the line of code that Python prints."""
+    printed = set[str]()
+
+    def show(message: Warning | str, *_: object) -> None:
+        text = one_line(str(message))
+        if text not in printed:
+            warn(text)
+        printed.add(text)
+
+    return show
 
 
 def parse(arguments: Sequence[str] | None = None) -> Namespace:

@@ -140,7 +140,9 @@ class ModelConfig:
         "The arguments of an estimator, named as in its library, or the config fields of a table network.",
     )
     size: str = option("tiny", "The model size: a name known to models.create or models.create_table_model.")
-    path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
+    path: str | None = path_option(
+        None, "A folder with pretrained weights, or a model name on the Hugging Face hub (ORG/NAME), used instead of name and size."
+    )
     dropout: float | None = option(None, "The dropout rate. Null: the default of the model.", at_least=0, below=1)
     numeric: bool = option(
         default=False, about="Feed numerical columns directly into the model's head, scaled with statistics of the training rows."

@@ -10,6 +10,7 @@ from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.app.kaggle.validation.cross_validation import parts_of
 from mlxfp.app.kaggle.validation.folds import Fold
+from mlxfp.app.runs.from_config.parts import AUTO
 from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
@@ -86,10 +87,13 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     >>> made.predictor(state)(made.splits.valid).shape
     (12,)
     """
+    if config.model.name == AUTO:
+        raise ConfigError(
+            "model.name=auto trains several models, and each model has other inputs. Choose the model to show or prepare, as in "
+            "model.name=modernbert."
+        )
     check_config(config)
     run_plan = plan(config, code=code)
-    if run_plan.auto:
-        raise ConfigError("model.name=auto is a blend of several models. Prepare one model, as in model.name=modernbert.")
     if run_plan.models.estimator is not None:
         raise ConfigError(f"model.name={run_plan.models.name} is an estimator and has no batches. Use fp.kaggle.estimator or fp.runs.run.")
     prepared = prepare_fold(run_plan, next(iter(run_plan.folds)))

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+import pyarrow as pa
+
 from mlxfp import select_columns, to_table
+from mlxfp.app.kaggle.specs.dates import date_order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.runs.plans import Plan
 
@@ -16,13 +19,10 @@ def summarize(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     spec, folds = plan.data.spec, plan.folds
-    tested = (
-        "no test file"
-        if plan.data.test is None
-        else f"{to_table(select_columns([spec.columns[0].name])(plan.data.test)).num_rows:,} for the test"
-    )
-    yield f"rows: {folds.size:,} for training, {tested}"
+    yield f"rows: {folds.size:,} for training, {_test_rows(plan)}"
     yield f"columns: {'; '.join(_columns(spec))}"
+    if dates := _dates(plan):
+        yield f"dates: {', '.join(dates)}; estimators read day, month, weekday and hour"
     yield f"target: {', '.join(spec.target)}, {_kind(spec)}"
     yield f"metric: {plan.metric.name}, {_metric_reason(plan)}"
     yield f"folds: {_folds(plan)}"
@@ -33,6 +33,14 @@ def _test_rows(plan: Plan) -> str:
         return "no test file"
     rows = to_table(select_columns([plan.data.spec.columns[0].name])(plan.data.test)).num_rows
     return f"{rows:,} for the test"
+
+
+def _dates(plan: Plan) -> list[str]:
+    """Return the names of the text and categorical columns in which all training rows are dates."""
+    names = [column.name for column in plan.data.spec.columns if column.type in ("text", "categorical")]
+    rows = to_table(select_columns(names)(plan.rows)) if names else None
+    strings = [] if rows is None else [name for name in names if pa.types.is_string(rows.schema.field(name).type)]
+    return [name for name in strings if rows is not None and date_order(rows.column(name)) is not None]
 
 
 def _columns(spec: DatasetSpec) -> Iterator[str]:

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,3 +163,16 @@ def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
     )
     assert main(["doctor", "-v"]) == 2
     assert capsys.readouterr().err.endswith("unrecognized arguments: -v\n")
+
+
+def test_a_command_prints_a_warning_once_and_as_a_sentence(capsys, monkeypatch, tmp_path):
+    """Python would print the path of a file of mlxfp and a line of code with each warning."""
+    (tmp_path / "warning_laws.py").write_text(
+        "import warnings\nimport mlxfp as fp\nfor _ in range(3):\n    warnings.warn('The data are small.\\nAdd rows.')\n"
+        "rows = fp.from_examples([{'x': 1}])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        main(["laws", "warning_laws:rows"])
+    assert capsys.readouterr().err.splitlines().count("mlxfp: The data are small. Add rows.") == 1

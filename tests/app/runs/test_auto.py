@@ -474,6 +474,26 @@ def test_a_member_that_makes_the_blend_worse_has_the_weight_zero():
     assert hurt
 
 
+def test_the_worse_of_two_members_has_the_weight_zero_if_the_blend_is_better_without_it():
+    """Law: a blend of two models is never submitted if one of the models alone has a better score on unseen rows."""
+    folds, alone = fp.kaggle.folds.custom([0, 1, 2] * 30), 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        targets = (random.random(90) < 0.5).astype(float)
+        oofs = {
+            name: oof_of(folds, targets, np.clip(0.4 + 0.2 * targets + random.normal(0, spread, 90), 0.01, 0.99))
+            for name, spread in (("better", 0.2), ("worse", 0.3))
+        }
+        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        assert chosen.score.overall >= max(chosen.parts.values()) or chosen.score.overall >= chosen.blend.overall
+        if any(added < 0 for added in chosen.adds.values()):
+            assert sorted(chosen.choice.weights) == [0.0, 1.0]
+            assert chosen.single == list(oofs)[chosen.choice.weights.index(1.0)]
+            assert chosen.blend.overall < chosen.score.overall
+            alone += 1
+    assert alone
+
+
 def test_the_blend_is_submitted_where_the_difference_is_noise():
     """A member that is better than the blend by a few rows of many is better by chance."""
     random, folds, worse, alone = np.random.default_rng(1), fp.kaggle.folds.custom([0, 1, 2, 3] * 100), 0, 0
@@ -500,7 +520,7 @@ def test_options_that_members_choose_are_refused(binary):
         fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses this option for each model; leave out the option"
     ):
         list(fp.runs.run(auto(binary, "training.epochs=3")))
-    with pytest.raises(fp.errors.ConfigError, match="is a blend of several models"):
+    with pytest.raises(fp.errors.ConfigError, match="trains several models, and each model has other inputs"):
         fp.runs.prepare(auto(binary))
 
 

@@ -28,6 +28,15 @@ def test_a_summary_names_columns_classes_metric_and_folds(tmp_path):
     )
 
 
+def test_a_summary_names_the_columns_with_dates(tmp_path):
+    """Dates are texts in a CSV file. The summary says that models do not read dates as words."""
+    rows = [
+        {"day": f"2024-{index % 12 + 1:02}-{index % 28 + 1:02}", "size": index % 7 + 0.5, "y": index * 3 % 17 + 0.25} for index in range(60)
+    ]
+    lines = summary(competition(tmp_path / "data", rows, [{"day": "2025-01-02", "size": 1.5}] * 9)).splitlines()
+    assert "  dates: day; estimators read day, month, weekday and hour" in lines
+
+
 def test_a_summary_gives_the_reason_of_folds_by_group_and_in_time(tmp_path):
     rows = [{"storm": f"s{index // 4}", "wind": index * 7 % 31 + 0.5, "y": index * 3 % 17 + 0.25} for index in range(80)]
     test = [{"storm": f"t{index // 4}", "wind": index * 5 % 29 + 0.5} for index in range(24)]

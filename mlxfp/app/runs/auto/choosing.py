@@ -75,8 +75,8 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     The best model is chosen if its score is better than the score of the blend by more than the standard error of the difference.
 
     For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so no row is scored with
-    values learned from this row. In a blend of three or more models, models that make the score worse get the weight 0. `tune=True` tunes a
-    threshold also for metrics that usually do not gain from a threshold.
+    values learned from this row. Models that make the score of the blend worse get the weight 0. `tune=True` tunes a threshold also for
+    metrics that usually do not gain from a threshold.
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)
@@ -86,18 +86,24 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     if len(names) == 1:
         return _chosen(alone[best], best, None, parts, {})
     learn = greedy(_learned_by(spec, metric), rounds=_ROUNDS)
-    blended, adds = _blend(partial(_stage, learn, after, metric=metric), oofs, metric)
+    stage = partial(_stage, learn, after, metric=metric)
+    whole = stage(every)
+    blended, adds, kept = _without_harmful(stage, whole, oofs, metric)
+    if len(kept) == 1:
+        return _chosen(blended, kept[0], whole.score, parts, adds)
     if _clearly_better(metric, alone[best], blended):
         return _chosen(alone[best], best, blended.score, parts, adds)
     return _chosen(blended, None, blended.score, parts, adds)
 
 
-def _blend(stage: Callable[..., "_Stage"], oofs: Mapping[str, OutOfFold], metric: Metric) -> tuple["_Stage", dict[str, float]]:
-    """Return the blend and the improvement of its score by each model.
+def _without_harmful(
+    stage: Callable[..., "_Stage"], blended: "_Stage", oofs: Mapping[str, OutOfFold], metric: Metric
+) -> tuple["_Stage", dict[str, float], list[str]]:
+    """Return the blend of the remaining models, the improvement of its score by each model, and the names of the remaining models.
 
-    While a blend of three or more models is better without one of them, the model with the largest loss is removed.
+    While a blend is better without one of its models, the model with the largest loss is removed.
     """
-    blended, kept, adds = stage(tuple(oofs.values())), list(oofs), dict[str, float]()
+    kept, adds = list(oofs), dict[str, float]()
     while True:
         weights = dict(zip(kept, blended.choice.weights, strict=True))
         others = {out: tuple(oofs[name] for name in kept if name != out) for out in kept if weights[out] > 0 and len(kept) > 1}
@@ -107,9 +113,9 @@ def _blend(stage: Callable[..., "_Stage"], oofs: Mapping[str, OutOfFold], metric
             name: sign * (blended.score.overall - without.get(name, blended).score.overall) + 0.0 for name in kept
         }  # -0.0 + 0.0 is 0.0
         worst = min(kept, key=lambda name: adds[name])
-        if len(kept) < 3 or adds[worst] >= 0:
+        if adds[worst] >= 0:
             choice = evolve(blended.choice, weights=tuple(weights.get(name, 0.0) for name in oofs))
-            return evolve(blended, choice=choice), {name: adds[name] for name in oofs}
+            return evolve(blended, choice=choice), {name: adds[name] for name in oofs}, kept
         blended = without[worst]
         kept.remove(worst)
 

@@ -95,7 +95,7 @@ def _told(folder: Path) -> Iterator[RunEvent]:
     if numbers["single"] is not None and "blend" in numbers:
         yield Noted(
             folder,
-            f"The blend is clearly worse than the best member {numbers['single']}: out-of-fold {numbers['metric']} "
+            f"The blend is worse than the member {numbers['single']}: out-of-fold {numbers['metric']} "
             f"{numbers['blend']:.4f} against {numbers['oof']:.4f}. The submission uses only {numbers['single']}. This score is slightly "
             "optimistic, because the member was chosen by score.",
         )

@@ -36,7 +36,10 @@ from mlxfp.app.runs.plans import FileModel, Models, Plan, Start
 from mlxfp.app.runs.submission import make_submission
 from mlxfp.app.tasks.competition_data import CompetitionData, make_folds
 from mlxfp.support.errors import ConfigError, DataError
+from mlxfp.support.hub import is_hub_name, model_folder
 from mlxfp.support.structuring import structure, unstructure
+
+_PRETRAINED = ("*.json", "model*.safetensors", "*.txt", "*.model")  # files of a model and of its tokenizer on the hub
 
 
 def start(config: RunConfig, code: Code) -> Start:
@@ -65,6 +68,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
         raise ConfigError(
             f"task: task={config.task} has no folds, so there is no plan. Run the configuration: mlxfp run CONFIG, or fp.runs.run(config)."
         )
+    config = evolve(config, model=evolve(config.model, path=_pretrained_folder(config.model.path)))
     own = own_parts_of(config, code)
     data = competition_data(config, run_folder(config), own)
     if problems := (*config_problems(config), *data_problems(config, data)):
@@ -176,8 +180,16 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
         config,
         data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
         text=evolve(text, tokenizer=tokenizer),
-        model=evolve(model, path=_absolute(model.path)),
+        model=evolve(model, path=_absolute(_pretrained_folder(model.path))),
     )
+
+
+def _pretrained_folder(path: str | None) -> str | None:
+    """Return the path of pretrained weights. For a model name on the hub, download the files and return their folder in the cache."""
+    if path is None or not is_hub_name(path):
+        return path
+    folder, _ = model_folder(path, revision=None, files=_PRETRAINED)
+    return str(folder)
 
 
 def _absolute(path: str | None) -> Any:

@@ -18,6 +18,7 @@ from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.distributed import Ranks
 from mlxfp.models import CONVNET_SIZES, MODELS, TABLE_MODELS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest
+from mlxfp.support.hub import is_hub_name
 
 Problem = tuple[str, str]  # option path and a sentence about the problem
 
@@ -92,8 +93,8 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
     model, optimizer, name = config.model, config.optimizer, str(config.model.name)
     if name == CONVNET:
         yield "model.name", f"{CONVNET} needs task=images or task=audio"
-    if model.path is not None and not Path(model.path).is_dir():
-        yield "model.path", f"there is no folder {model.path!r} of pretrained weights"
+    if model.path is not None and not Path(model.path).is_dir() and not is_hub_name(model.path):
+        yield "model.path", f"there is no folder {model.path!r} of pretrained weights; give a folder, or a model name on the hub, ORG/NAME"
     if optimizer.name in OWN_OPTIMIZERS and name != optimizer.name:
         yield "optimizer.name", f"{optimizer.name} works only with model.name={optimizer.name}; use adamw"
     if optimizer.learning_rate is None and optimizer.name not in OWN_OPTIMIZERS:

@@ -18,7 +18,7 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.85  # share of the time limit until the end of the last model; the rest is for blending and the report
+_MEMBERS = 0.9  # share of the time limit until the end of the last model; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
 _FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful model, even if reading the data took all the time
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
@@ -38,7 +38,7 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
     began = monotonic() - elapsed
     if (yield from told_before(plan)):
         return
-    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.folds.size)))
+    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.rows)))
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
         if index:

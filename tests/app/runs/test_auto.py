@@ -80,7 +80,7 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(rows=50_000) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp"]
     assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp", "tabm"]
     assert names(rows=10**6) == ["lightgbm", "linear", "shallow", "large", "sampled"]
-    assert names(texts=2) == ["codes", "words", "lightgbm", "slow", "shallow", "plain_words", "forest", "kernel", "realmlp", "tabm"]
+    assert names(texts=2) == ["codes", "lightgbm", "words", "slow", "shallow", "plain_words", "forest", "kernel", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
         *("trees", "linear", "forest", "kernel", "realmlp", "tabm")
@@ -387,6 +387,28 @@ def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, 
         out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
     assert out == ["network"]
     assert steps < 20  # of 100 steps; the remaining minute would end after 25 steps
+
+
+def test_a_network_without_time_for_all_epochs_trains_fewer_epochs(binary, tmp_path, monkeypatch):
+    """The record holds the smaller number of epochs, so that a run that is continued trains the same network."""
+    small = {
+        "model": {"name": "realmlp", "size": "tiny"},
+        "training": {"epochs": 100, "size": 8},
+        "observers": {"every": 1, "patience": 100},
+    }
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})))
+    clock, out = 0.0, []
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    config = auto(binary, "observers.minutes=10")  # 500 steps in each of two folds, of a second
+    for event in fp.runs.run(config):
+        clock += isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.Stepped)
+        out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == []
+    entry = json.loads((tmp_path / "out" / "members.json").read_text())["members"][1]
+    epochs = entry["values"]["training"]["epochs"]
+    assert 16 <= epochs < 60
+    assert entry["values"]["observers"]["patience"] == epochs
+    assert f"epochs: {epochs}" in (tmp_path / "out" / "members" / "network" / "config.yaml").read_text()
 
 
 def test_imports_after_the_first_member_count_for_the_time_limit_of_the_run(binary, monkeypatch):

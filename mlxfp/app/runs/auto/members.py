@@ -59,7 +59,7 @@ _SAMPLED = {
     "reg_lambda": 0.3,
 }
 _MOST_TRAINED = 200_000  # maximum number of rows for networks that finish within minutes
-_EPOCHS = 16  # minimum number of epochs of a network without a GPU
+FEWEST_EPOCHS = 16  # minimum number of epochs of a network without a GPU
 
 
 _ABOUT = {
@@ -144,7 +144,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
     >>> [member.name for member in members(evolve(table, numbers=0, categories=0, texts=1, packages=frozenset({"sklearn", "lightgbm"})))]
     ['words', 'lightgbm', 'shallow', 'plain_words']
     >>> [member.name for member in members(evolve(table, texts=1, packages=frozenset({"sklearn", "lightgbm", "catboost"})))][:4]
-    ['codes', 'catboost', 'words', 'lightgbm']
+    ['codes', 'lightgbm', 'words', 'catboost']
     """
     columns = facts.numbers + facts.categories
     readable = columns and ("sklearn" in facts.packages or not facts.texts)  # word counts of text columns need scikit-learn
@@ -177,7 +177,7 @@ def _network(name: str, facts: Facts) -> Values:
         sections |= {section: {**sections.get(section, {}), **values} for section, values in layer.items()}
     if not facts.gpu and quick.updates is not None:
         training, observers = sections["training"], sections["observers"]
-        epochs = max(_EPOCHS, min(training["epochs"], quick.updates * training["size"] // facts.rows))
+        epochs = max(FEWEST_EPOCHS, min(training["epochs"], quick.updates * training["size"] // facts.rows))
         sections |= {"training": training | {"epochs": epochs}, "observers": observers | {"patience": min(epochs, observers["patience"])}}
     return sections
 
@@ -185,17 +185,18 @@ def _network(name: str, facts: Facts) -> Values:
 def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     """Yield the estimators: fast boosted trees, then the models whose errors differ most from the trees, then further trees."""
     boosted = _boosted("lightgbm", "lightgbm", _BOOSTED, facts) if "lightgbm" in facts.packages else _named("trees", *_histograms(facts))
+    words = [_named("words", "tfidf")] if facts.texts else []
     if columns:
-        yield from _columns_only(facts, evolve(boosted, name="codes") if facts.texts else boosted)
-    if facts.texts:
-        yield _named("words", "tfidf")
-        yield boosted
+        # The first model leaves out texts, because its fit needs no word counts.
+        yield from [_with(evolve(boosted, name="codes"), texts=False), boosted, *words] if facts.texts else [boosted]
+        yield from _without_texts(facts)
+    else:
+        yield from (*words, boosted)
     yield from _further(facts, columns)
 
 
-def _columns_only(facts: Facts, boosted: Member) -> Iterator[Member]:
-    """Yield models without text columns. The first model is fast, because its fit needs no word counts."""
-    yield _with(boosted, texts=False) if facts.texts else boosted
+def _without_texts(facts: Facts) -> Iterator[Member]:
+    """Yield models for all columns except texts. Without texts, trees are better if the texts predict nothing."""
     if not facts.texts:
         yield _named("linear", *_linear(classed=facts.classes > 0))
     if facts.codes:
@@ -236,7 +237,7 @@ def _boosted(name: str, model: str, settings: Mapping[str, Any], facts: Facts) -
 
 
 def _with(member: Member, **options: bool) -> Member:
-    """Return the same model with other options of the section `model`. Without texts, trees are better if the texts predict nothing."""
+    """Return the same model with other options of the section `model`."""
     return evolve(member, values={**member.values, "model": {**member.values["model"], **options}})
 
 

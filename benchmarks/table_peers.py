@@ -76,7 +76,9 @@ def _autogluon(train: Any, test: Any, about: dict[str, Any], seconds: float) -> 
     from autogluon.tabular import TabularPredictor  # type: ignore[import-not-found]
 
     metrics = {"rmse": "root_mean_squared_error", "mae": "mean_absolute_error"}
-    predictor = TabularPredictor(about["target"], path=mkdtemp(), eval_metric=metrics.get(about["metric"], about["metric"]), verbosity=1)
+    kind = "regression" if not about["classes"] else "binary" if len(about["classes"]) == 2 else "multiclass"
+    metric = metrics.get(about["metric"], about["metric"])
+    predictor = TabularPredictor(about["target"], problem_type=kind, eval_metric=metric, path=mkdtemp(), verbosity=1)
     predictor.fit(train, time_limit=seconds, presets="medium_quality")
     if about["metric"] == "roc_auc":
         return predictor.predict_proba(test)[about["classes"][1]]

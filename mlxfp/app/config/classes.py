@@ -148,6 +148,9 @@ class ModelConfig:
         default=False, about="Feed numerical columns directly into the model's head, scaled with statistics of the training rows."
     )
     texts: bool = option(default=True, about="Estimators read text columns. With false, text columns without dates are left out.")
+    codes: bool = option(
+        default=False, about="Estimators also read whole numbers with repeated values as categories, such as numbers of shops or persons."
+    )
 
 
 @_explain_unknown

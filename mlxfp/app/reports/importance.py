@@ -14,9 +14,9 @@ from mlxfp.support.progress import Progress
 from mlxfp.support.randomness import fold_in, generator
 
 _SHUFFLES = 5  # minimum number of shuffles of a column, over all folds
-# Approximate maximum of predicted rows, over all folds and columns. Boosted trees predict 30,000 rows in a few seconds.
+# Approximate maximum of predicted rows, over all folds and columns. Boosted trees predict 10,000 rows in a second.
 # For 1,000 training rows in 5 folds, a network predicts 5,000 rows in less time than half an epoch takes.
-PREDICTED, BY_NETWORKS = 30_000, 5_000
+PREDICTED, BY_NETWORKS = 10_000, 5_000
 _FEWEST = 20  # minimum number of rows of a fold
 _CELLS = 1_000_000  # approximate maximum of cells in one call of a model
 

@@ -58,7 +58,7 @@ class LinearModel:
                 predictions.append(fold_predictions(fold, _predicted(self, fold, targets[fold.train])))
                 if self.seconds is not None and len(predictions) == 1 < len(folds) and len(folds) * (monotonic() - began) > self.seconds:
                     return DataError(
-                        f"All {len(folds)} folds would take longer than {self.seconds:.0f} seconds, a tenth of the time limit of the run. "
+                        f"All {len(folds)} folds would take longer than {self.seconds:.0f} seconds, 5 % of the time limit of the run. "
                         "To train the linear model, write the report again: mlxfp report FOLDER."
                     )
         return out_of_fold(self.folds, targets, predictions)

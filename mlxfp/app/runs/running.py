@@ -32,7 +32,7 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
-_LINEAR = 0.1  # maximum share of the time limit for the linear model of the reports
+_LINEAR = 0.05  # maximum share of the time limit for the linear model of the reports
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, since: float | None = None) -> Iterator[Any]:

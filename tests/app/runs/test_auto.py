@@ -20,7 +20,7 @@ from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fol
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.runs.auto import running
 from mlxfp.app.runs.auto.choosing import choose
-from mlxfp.app.runs.auto.members import Facts, Member, members
+from mlxfp.app.runs.auto.members import Facts, Member, facts_of, members
 from mlxfp.app.runs.auto.results import planned
 from mlxfp.app.runs.from_config.planning import plan_problem
 from mlxfp.models import TABLE_MODELS
@@ -75,18 +75,19 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     def names(**changes):
         return [member.name for member in members(evolve(TABLE, **changes))]
 
-    assert names() == ["lightgbm", "linear", "deep", "shallow", "kernel", "forest", "realmlp", "tabm"]
-    assert names(classes=0) == ["lightgbm", "linear", "deep", "kernel", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp"]
-    assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "linear", "deep", "shallow", "large", "sampled"]
-    assert names(texts=2) == ["codes", "lightgbm", "words", "deep", "shallow", "plain_words", "kernel", "forest", "realmlp", "tabm"]
-    assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "deep", "shallow", "plain_words"]
+    assert names() == ["lightgbm", "linear", "slow", "shallow", "forest", "kernel", "realmlp", "tabm"]
+    assert names(classes=0) == ["lightgbm", "linear", "slow", "forest", "kernel", "realmlp", "tabm"]
+    assert names(rows=50_000) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "linear", "shallow", "large", "sampled"]
+    assert names(texts=2) == ["codes", "lightgbm", "words", "slow", "shallow", "plain_words", "forest", "kernel", "realmlp", "tabm"]
+    assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
-        *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
+        *("trees", "linear", "forest", "kernel", "realmlp", "tabm")
     ]
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[2] == "catboost"
-    assert names(packages=frozenset({*TABLE.packages, "xgboost"}))[6] == "xgboost"
+    assert names(packages=frozenset({*TABLE.packages, "xgboost"}))[2] == "xgboost"
+    assert names(codes=1, packages=frozenset({*TABLE.packages, "catboost"}))[2:5] == ["linear_codes", "catboost", "catboost_codes"]
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
 
@@ -109,6 +110,32 @@ def test_trees_with_and_without_texts_are_tried():
     packages = frozenset({*TABLE.packages, "catboost"})
     models = {member.name: member.values["model"] for member in members(evolve(TABLE, texts=1, packages=packages))}
     assert [models[name].get("texts", True) for name in ("codes", "lightgbm", "catboost")] == [False, True, False]
+
+
+def test_boosted_trees_stop_early_so_that_noise_needs_few_rounds():
+    """The number of rounds that suits a table differs by a factor of twenty."""
+    packages = frozenset({*TABLE.packages, "catboost", "xgboost"})
+    options = {member.name: member.values for member in members(evolve(TABLE, rows=8000, codes=1, packages=packages))}
+    stopping = {name for name, values in options.items() if values.get("observers", {}).get("patience") and "training" not in values}
+    assert stopping == {"lightgbm", "catboost", "catboost_codes", "xgboost", "shallow", "large", "sampled"}
+
+
+def test_numbers_of_things_are_categories_for_some_models(tmp_path):
+    """A linear model learns the effect of each shop from the repeated numbers of the shops."""
+    rng = np.random.default_rng(0)
+    effects, shops = rng.normal(0, 10, 40), rng.integers(0, 40, 400)
+    rows = [{"id": at, "shop": 7000 + shop, "size": at / 7, "y": effects[shop] + rng.normal()} for at, shop in enumerate(shops)]
+    data = competition(tmp_path / "shops", rows, [{**row, "y": 0} for row in rows[:9]], [{"id": row["id"], "y": 0.5} for row in rows[:9]])
+    facts = facts_of(fp.kaggle.infer_spec(data), fp.runs.plan(auto(data)).rows)
+    assert (facts.codes, facts.numbers) == (1, 2)
+    options = {member.name: member.values["model"] for member in members(facts)}
+    scores = {}
+    for name in ("linear", "linear_codes"):
+        model = [f"model.{option}={json.dumps(value)}" for option, value in options[name].items()]
+        quick = ("validation.folds=2", "observers.plots=false", "observers.progress=false", f"output={tmp_path}", f"name={name}")
+        *_, end = fp.runs.run(fp.runs.load_config(overrides=[f"data.path={data}", *quick, *model]).config)
+        scores[name] = end.score.overall
+    assert scores["linear_codes"] < scores["linear"] / 2
 
 
 def test_trees_of_the_first_member_stop_in_time_and_are_submitted(binary, tmp_path, monkeypatch):
@@ -143,6 +170,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
         {"rows": 50_000},
         {"texts": 1},
         {"texts": 1, "classes": 8, "packages": frozenset({*TABLE.packages, "catboost"})},
+        {"codes": 1, "classes": 0, "packages": frozenset({*TABLE.packages, "catboost", "xgboost"})},
         {"classes": 0},
         {"packages": frozenset({"sklearn"})},
         {"packages": frozenset()},
@@ -245,7 +273,7 @@ def test_a_model_without_weight_in_its_first_fold_is_left_out(binary, monkeypatc
     monkeypatch.setattr(running, "members", lambda facts: (LINEAR, useless))
     clock, out, folds = 0.0, [], 0
     monkeypatch.setattr(running, "monotonic", lambda: clock)
-    for event in fp.runs.run(auto(binary, "observers.minutes=5")):
+    for event in fp.runs.run(auto(binary, "observers.minutes=4")):
         clock += isinstance(event, fp.runs.FoldBegan) * 20.0
         folds += isinstance(event, fp.runs.FoldBegan) and event.folder.name == "useless"
         out += [(event.member, event.why)] if isinstance(event, fp.runs.LeftOut) else []
@@ -361,6 +389,28 @@ def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, 
     assert steps < 20  # of 100 steps; the remaining minute would end after 25 steps
 
 
+def test_a_network_without_time_for_all_epochs_trains_fewer_epochs(binary, tmp_path, monkeypatch):
+    """The record holds the smaller number of epochs, so that a run that is continued trains the same network."""
+    small = {
+        "model": {"name": "realmlp", "size": "tiny"},
+        "training": {"epochs": 100, "size": 8},
+        "observers": {"every": 1, "patience": 100},
+    }
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})))
+    clock, out = 0.0, []
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    config = auto(binary, "observers.minutes=10")  # 500 steps in each of two folds, of a second
+    for event in fp.runs.run(config):
+        clock += isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.Stepped)
+        out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == []
+    entry = json.loads((tmp_path / "out" / "members.json").read_text())["members"][1]
+    epochs = entry["values"]["training"]["epochs"]
+    assert 16 <= epochs < 60
+    assert entry["values"]["observers"]["patience"] == epochs
+    assert f"epochs: {epochs}" in (tmp_path / "out" / "members" / "network" / "config.yaml").read_text()
+
+
 def test_imports_after_the_first_member_count_for_the_time_limit_of_the_run(binary, monkeypatch):
     clock = 0.0
 
@@ -414,7 +464,7 @@ def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
     assert main(command) == 0
     assert results(tmp_path / "out") == killed
     tried = json.loads((tmp_path / "out" / "metrics.json").read_text())["members"]
-    assert set(tried) - {"catboost", "xgboost"} == {"words", "lightgbm", "deep", "shallow", "plain_words"}
+    assert set(tried) - {"catboost", "xgboost"} == {"words", "lightgbm", "shallow", "plain_words"}
 
 
 def oof_of(folds, targets, predictions):

@@ -32,6 +32,9 @@ Layout = Literal["codes", "scaled", "sparse"]
 _COMPONENTS = 16  # number of components for each kind of word count in dense inputs; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
 _TYPICAL = 16  # number of training rows whose values replace a value that is missing only in new rows
+# Whole numbers are also read as categories if there are more than 20 distinct values, at least 2 rows per value on average, and at least
+# 80 % of the rows share their value with another row.
+_FEW_CODES, _ROWS_PER_CODE, _SHARED = 20, 2, 0.8
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 
@@ -113,12 +116,20 @@ class Columns:
 
 
 def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
-    spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0, parts: bool = True, reads_texts: bool = True
+    spec: DatasetSpec,
+    rows: Dataset[Any],
+    layout: Layout,
+    *,
+    seed: int = 0,
+    parts: bool = True,
+    reads_texts: bool = True,
+    reads_codes: bool = False,
 ) -> tuple[Columns, Any]:
     """Fit the conversion of the columns of a spec. Return the conversion and the converted training rows.
 
-    `parts` is an argument of `fit_word_counts`. `reads_texts=False` leaves out text columns without dates. Raises `SchemaError` for
-    missing columns, and `DataError` if no row or no value exists.
+    `parts` is an argument of `fit_word_counts`. `reads_texts=False` leaves out text columns without dates. `reads_codes=True`
+    reads columns of `are_codes` as numbers and as categories. Raises `SchemaError` for missing columns, and `DataError` if no row or no
+    value exists.
     """
     names = [column.name for column in spec.columns]
     check_columns(names, schema(rows).names, "estimator")
@@ -131,6 +142,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple((name, order) for name in dated if (order := date_order(spell(batch, name))) is not None)
     named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
+    named += [name for name in numbers if reads_codes and are_codes(batch.column(name))]
     columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
     fitted = [(name, result) for name in (texts if reads_texts else ()) for result in count(_texts(batch, name))]
@@ -143,6 +155,20 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     if 0 in joined.shape:
         raise DataError(f"An estimator needs training rows with values, but {rows!r} has no values in the columns {', '.join(names)}.")
     return columns, joined
+
+
+def are_codes(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Return True for whole numbers with repeated values, which may be the numbers of persons, shops or other things.
+
+    >>> are_codes(pa.array([1000 + row % 50 for row in range(200)])), are_codes(pa.array([row / 7 for row in range(200)]))
+    (True, False)
+    """
+    numbers = as_floats(values)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers) or not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 / np.finfo(np.float64).eps:
+        return False
+    counts = np.unique(numbers, return_counts=True)[1]
+    return len(counts) > _FEW_CODES and _ROWS_PER_CODE * len(counts) <= len(numbers) and counts[counts > 1].sum() >= _SHARED * len(numbers)
 
 
 def _read(rows: Dataset[Any], names: tuple[str, ...]) -> RecordBatch:
@@ -174,6 +200,8 @@ def _scaler(columns: Columns) -> Any:
     parts = [("numbers", pipeline.make_pipeline(known, preprocessing.StandardScaler()), list(range(columns.measured)))]
     if columns.categories:
         coded = impute.SimpleImputer(strategy="constant", fill_value=-1)
-        one_hot = preprocessing.OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=_RARE, sparse_output=False)
+        one_hot = preprocessing.OneHotEncoder(
+            handle_unknown="infrequent_if_exist", min_frequency=_RARE, sparse_output=columns.layout == "sparse"
+        )
         parts.append(("categories", pipeline.make_pipeline(coded, one_hot), list(columns.coded)))
     return compose.ColumnTransformer([part for part in parts if part[2]])

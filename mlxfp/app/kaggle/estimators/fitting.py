@@ -86,6 +86,7 @@ class Estimator:
     seed: int = 0
     parts_of_words: bool = True  # True: also count character n-grams, which is several times slower
     reads_texts: bool = True
+    reads_codes: bool = False  # True: whole numbers with repeated values are also categories
     seconds: float | None = None  # boosted trees stop a fit after this time, and keep the finished trees
 
     @property
@@ -99,7 +100,13 @@ class Estimator:
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
-        return "codes" if tags.allow_nan else "sparse" if tags.sparse and self.has_texts and not self._keeps_rows else "scaled"
+        return (
+            "codes"
+            if tags.allow_nan
+            else "sparse"
+            if tags.sparse and (self.has_texts or self.reads_codes) and not self._keeps_rows
+            else "scaled"
+        )
 
     @property
     def _keeps_rows(self) -> bool:
@@ -120,7 +127,13 @@ class Estimator:
         began = monotonic()
         with limited_threads():
             columns, numbers = fit_columns(
-                self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words, reads_texts=self.reads_texts
+                self.spec,
+                parts.train,
+                self.layout,
+                seed=self.seed,
+                parts=self.parts_of_words,
+                reads_texts=self.reads_texts,
+                reads_codes=self.reads_codes,
             )
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
             valid_numbers = None if parts.valid is None else columns(parts.valid)

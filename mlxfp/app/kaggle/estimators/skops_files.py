@@ -54,9 +54,10 @@ def load(path: Path) -> Any:
     """Read a model. Raise `DataError` for damaged files, and for files with untrusted types, before anything is built."""
     skops = optional("skops.io", extra="kaggle", needed_by="Reading a model of scikit-learn")
     try:
-        unknown = _untrusted(skops, file=path)
-        if not unknown:
+        try:
             return skops.load(path, trusted=list(_TRUSTED))
+        except optional("skops.io.exceptions", extra="kaggle", needed_by="Reading a model of scikit-learn").UntrustedTypesFoundException:
+            unknown = _untrusted(skops, file=path)
     except Exception as error:
         raise DataError(f"The model in {path} cannot be read: {error}. Remove the file and run again to recreate the model.") from error
     raise DataError(

@@ -129,19 +129,6 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
     return _chosen(whole, None, whole.score, parts, {})
 
 
-def _added(choice: Choice, index: int, oofs: tuple[OutOfFold, ...], metric: Metric) -> float:
-    """Return the improvement of the score by one model, with fixed weights of the others. Learning weights without the model is slow."""
-    weights = choice.weights
-    if not 0 < weights[index] < sum(weights):
-        return 0.0
-    others = evolve(choice, weights=tuple(0.0 if number == index else weight for number, weight in enumerate(weights)))
-    with_model, without = (
-        score(evolve(oofs[0], predictions=np.stack([used(rows) for rows in zip(*(oof.predictions for oof in oofs), strict=True)])), metric)
-        for used in (choice, others)
-    )
-    return (with_model.overall - without.overall) * (1 if metric.greater_is_better else -1)
-
-
 def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
     """Return True if the last model gets a weight in a blend of `predictions`, one array for each model."""
     choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)

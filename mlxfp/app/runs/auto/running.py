@@ -6,11 +6,12 @@ from functools import partial
 from importlib import import_module
 from shutil import rmtree
 from time import monotonic
+from typing import Any
 
 from attrs import evolve
 
 from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
-from mlxfp.app.runs.auto.members import facts_of, members
+from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, facts_of, members
 from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told_before
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
@@ -18,7 +19,7 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.85  # share of the time limit until the end of the last model; the rest is for blending and the report
+_MEMBERS = 0.88  # share of the time limit until the end of the last model; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
 _FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful model, even if reading the data took all the time
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
@@ -38,7 +39,7 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
     began = monotonic() - elapsed
     if (yield from told_before(plan)):
         return
-    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.folds.size)))
+    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.rows)))
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
         if index:
@@ -66,6 +67,10 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
             seconds = max(_FIRST_FITS * remaining, _FIRST_LEAST * 60 * plan.minutes) if first else _FITS * max(remaining, 0)
             member_plan = evolve(member_plan, seconds=seconds / len(list(plan.folds)))
         entry = yield from _members_events(plan, member_plan, record, entry, None if first else remaining, run_member)
+        if entry.kept is None:  # too slow with all epochs
+            rmtree(member_plan.folder)
+            yield from _run_entry(plan, record.decided(entry), index, end, run_member)
+            return
     if entry.kept is False:
         if member_plan.folder.exists():
             rmtree(member_plan.folder)
@@ -77,6 +82,7 @@ def _members_events(  # noqa: PLR0913, PLR0917
 ) -> Generator[RunEvent, None, Entry]:
     """Yield the events of a model and return its final entry. Exclude the model if its first fold is too slow, or useless for the blend.
 
+    A network that is too slow gets fewer epochs: the returned entry then has other values and is not decided.
     `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training step, such as
     the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from its first steps.
     """
@@ -97,8 +103,10 @@ def _members_events(  # noqa: PLR0913, PLR0917
             if entry.kept is None and remaining is not None:
                 expected = ready + count * (took - ready) / share - took
                 why = _exclusion(event, expected, remaining - took, partial(_is_useful, whole, record, entry))
+                fewer = None if expected <= remaining - took else _with_fewer_epochs(entry, _FITS * (remaining - took) / (expected + took))
                 if why:
-                    return _decided(record, evolve(entry, seconds=before + took), why)
+                    entry = evolve(entry, seconds=before + took)
+                    return _decided(record, entry, why) if fewer is None else evolve(entry, values=fewer)
             if isinstance(event, FoldEnded):
                 entry = evolve(entry, kept=True, seconds=before + took)
                 record = record.decided(entry)
@@ -110,6 +118,18 @@ def _members_events(  # noqa: PLR0913, PLR0917
     finally:
         events.close()
     return entry
+
+
+def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
+    """Return the values of a network with a share of its epochs, or None if too few epochs would remain or the model is no network."""
+    training, observers = (entry.values.get(section, {}) for section in ("training", "observers"))
+    epochs = int(share * training.get("epochs", 0))
+    if epochs < FEWEST_EPOCHS:
+        return None
+    return entry.values | {
+        "training": training | {"epochs": epochs},
+        "observers": observers | {"patience": min(epochs, observers["patience"])},
+    }
 
 
 def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:

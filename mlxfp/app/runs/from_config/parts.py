@@ -177,7 +177,8 @@ def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *,
     """Return the estimator for a number of training rows. Raises `ConfigError` for unknown arguments."""
     arguments = dict(config.model.arguments)
     model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
-    return evolve(estimator(model, spec, patience=config.observers.patience or 1, seed=seed), reads_texts=config.model.texts)
+    made = estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
+    return evolve(made, reads_texts=config.model.texts, reads_codes=config.model.codes)
 
 
 def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:

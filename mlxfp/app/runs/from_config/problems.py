@@ -183,8 +183,9 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
 def _network_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield arguments that a network does not accept."""
     name, arguments = config.model.name, config.model.arguments
-    if not config.model.texts and name != AUTO:
-        yield "model.texts", f"model.name={name} does not use this option; leave out the option"
+    for path, changed in {"model.texts": not config.model.texts, "model.codes": config.model.codes}.items():
+        if changed and name != AUTO:
+            yield path, f"model.name={name} does not use this option; leave out the option"
     known = TABLE_MODELS[name].arguments if name is not None and name in TABLE_MODELS else ()
     if arguments and not known:
         takers = f"an estimator ({', '.join(ESTIMATORS)}, or a class) or a network for tables ({', '.join(TABLE_MODELS)})"
@@ -209,6 +210,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.path": config.model.path,
         "model.numeric": config.model.numeric,
         "model.texts": not config.model.texts,
+        "model.codes": config.model.codes,
         "data.spec": config.data.spec,
         "data.pseudo_labels": config.data.pseudo_labels,
         "own.spec": config.own.spec,

@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import mlxfp as fp
 from mlxfp.app.kaggle import METRICS, ColumnSpec, cross_validate, estimator, folds, load_estimator, save_estimator, score
@@ -322,6 +322,23 @@ def test_trees_can_leave_out_texts_and_keep_dates():
     fitted = evolve(estimator(DecisionTreeClassifier(), spec_of("binary", columns=columns)), reads_texts=False)(fp.Splits(rows))
     assert (fitted.columns.texts, fitted.columns.dates) == ((), (("day", "year"),))
     assert fitted(rows).shape == (60,)
+
+
+@pytest.mark.parametrize("model", [Ridge(1.0), DecisionTreeRegressor(max_depth=3)])
+def test_whole_numbers_are_numbers_and_categories(model, tmp_path):
+    """Saved estimators read the numbers in the same way. A new number is an unknown category."""
+    rng = np.random.default_rng(0)
+    shops, sizes = rng.integers(0, 30, 200), rng.random(200)
+    rows = fp.from_table({"shop": shops + 7000, "size": sizes, "y": np.sin(shops * 9.0)})
+    spec = spec_of("regression", columns=[ColumnSpec(name=name, type="numerical") for name in ("shop", "size")])
+    fitted = evolve(estimator(model, spec), reads_codes=True)(fp.Splits(rows))
+    assert fitted.columns.numbers == ("shop", "size")
+    assert [(coded.column, len(coded.values)) for coded in fitted.columns.categories] == [("shop", 30)]
+    new = fp.from_table({"shop": [*shops[:20] + 7000, 1], "size": sizes[:21]})
+    save_estimator(fitted, tmp_path)
+    assert np.array_equal(load_estimator(tmp_path)(new), fitted(new))
+    plain = estimator(model, spec)(fp.Splits(rows))
+    assert plain.columns.categories == ()
 
 
 def test_an_unfinished_fit_is_no_warning():

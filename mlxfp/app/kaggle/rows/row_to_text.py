@@ -12,7 +12,6 @@ from pyarrow import RecordBatch, Schema
 from toolz import identity
 
 from mlxfp import Dataset, RowWise, Template, select_columns, to_table
-from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
@@ -42,7 +41,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 
     - `form="sentence"`: a question for the kind of target, then "The age is 22." per column. Text columns have the form "Name:
       ...". Rows of a time series begin with the time and use the past tense.
-    - `form="key_value"`: "age: 22;" per column. `read_key_values` parses the text.
+    - `form="key_value"`: "age: 22;" per column. Backslashes escape `:` in titles, `;` in values, and backslashes.
 
     Columns and values have the names from the spec. With `missing="drop"`, missing values (null, NaN) and values declared `absent` in
     the spec are omitted. With `missing="unknown"`, missing values are written as "unknown" and absent values as "none".
@@ -218,14 +217,14 @@ class RowToText(RowWise):
         if absent is not None:
             texts = pc.if_else(absent, pa.scalar("none" if is_unknown else None, pa.string()), texts)
         if self.form == "key_value":
-            texts = escape_values(texts)
+            texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), ";", "\\;")
         if is_unknown:
             texts = texts.fill_null("unknown")
         return pc.binary_join_element_wise(self._prefix(column), texts, "")
 
     def _prefix(self, column: ColumnSpec) -> str:
         if self.form == "key_value":
-            return f"{escape_key(column.title)}: "
+            return column.title.replace("\\", "\\\\").replace(":", "\\:") + ": "
         if column.name == self.time:
             return "On "
         title, verb = column.title, "is" if self.time is None else "was"

@@ -175,10 +175,7 @@ CASES: list[Case] = [
     (
         lambda: list(pipe(ROWS, map_chunks(len))),  # type: ignore[arg-type]  # the mistake
         ArgumentTypeError,
-        (
-            "len must return a pyarrow.RecordBatch, got int, in map_chunks(function=len). "
-            "For a data frame write pa.record_batch(frame)."
-        ),
+        ("len must return a pyarrow.RecordBatch, got int, in map_chunks(function=len). For a data frame write pa.record_batch(frame)."),
     ),
     # cursors and identity
     (

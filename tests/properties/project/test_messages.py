@@ -1,13 +1,12 @@
 """The texts of errors, in full: what is wrong, what we got, where, what to do.
 
-The table has typical mistakes of all folders. Messages that need files or trained models are tested next to the code that raises them.
+The table has typical mistakes of all folders without another test. Other messages are tested next to the code that raises them.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,22 +15,18 @@ from mlxfp.core.chunks import from_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
 from mlxfp.core.examples import Examples
-from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.rows.map_filter import filter, map, map_chunks, skip, take
-from mlxfp.data.rows.repeating import repeat
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import rename_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, map, map_chunks, skip
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.support.errors import (
     ArgumentError,
     ArgumentTypeError,
     ConfigError,
     CursorError,
-    CursorMismatchError,
     DataError,
     FingerprintError,
     MissingFileError,
@@ -51,23 +46,12 @@ CASES: list[Case] = [
     (lambda: batch(0), ArgumentError, "size must be at least 1, got size=0."),
     (lambda: batch(2.5), ArgumentTypeError, "size must be an int, got size=2.5."),  # type: ignore[arg-type]  # the mistake
     (lambda: batch(True), ArgumentTypeError, "size must be an int, got size=True."),
-    (lambda: take(0), ArgumentError, "count must be at least 1, got count=0."),
     (lambda: skip(-1), ArgumentError, "count must be at least 0, got count=-1."),
-    (lambda: repeat(0), ArgumentError, "epochs must be at least 1, got epochs=0."),
-    (lambda: prefetch(0), ArgumentError, "depth must be at least 1, got depth=0."),
     (lambda: shuffle(seed="a"), ArgumentTypeError, "seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
     (lambda: shuffle(seed=0, buffer=0), ArgumentError, "buffer must be at least 1, got buffer=0."),
     (lambda: filter(3), ArgumentTypeError, "predicate must be a function, got predicate=3."),  # type: ignore[arg-type]  # the mistake
-    (lambda: select_columns("x"), ArgumentTypeError, "columns must be a list of strings, got the string 'x'. Write ['x']."),
-    (lambda: drop_columns([]), ArgumentError, "columns must name at least one column, got none."),
-    (lambda: select_columns(["x", "x"]), ArgumentError, "columns repeats 'x'; each name may appear once."),
     (lambda: rename_columns({}), ArgumentError, "rename_columns needs at least one name, got none."),
     # sources in memory
-    (
-        lambda: from_examples([{"x": 1}, 5]),  # type: ignore[list-item]  # the mistake
-        ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got int at index 1: 5.",
-    ),
     (
         lambda: from_table([1, 2]),
         ArgumentTypeError,
@@ -81,7 +65,6 @@ CASES: list[Case] = [
         SchemaError,
         "Several columns have one name: got 'x' more than once, in the table. Rename the columns.",
     ),
-    (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename the column."),
     (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have one length, got {'x': 1, 'y': 2}."),
     (
         lambda: from_iterable(row for row in [{"x": 1}]),
@@ -95,11 +78,6 @@ CASES: list[Case] = [
         lambda: from_iterable(5),  # type: ignore[arg-type]  # the mistake
         ArgumentTypeError,
         "from_iterable needs an iterable or a function that returns one, got int.",
-    ),
-    (
-        lambda: list(from_iterable([{"x": 1}, [2]])),  # type: ignore[list-item]  # the mistake
-        ArgumentTypeError,
-        "Every example must be a mapping of column names to values, got list at index 1: [2].",
     ),
     (
         lambda: from_examples([{"x": 1}, {"x": "a"}]),
@@ -117,22 +95,11 @@ CASES: list[Case] = [
             "Declare the column with schema=, or return the same columns for every row."
         ),
     ),
-    (
-        lambda: from_examples([{"x": np.zeros((1, 2))}, {"x": None}]),
-        DataError,
-        "Column 'x' of row 1 is null, and a column of fixed-shape tensors (1, 2) cannot hold nulls.",
-    ),
     # pipelines
-    (lambda: compose(3), ArgumentTypeError, "argument 1 of compose must be a function, got argument 1 of compose=3."),  # type: ignore[arg-type, call-overload]  # the mistake
     (
         lambda: batch(2)([{"x": 1}]),  # type: ignore[arg-type]  # the mistake
         ArgumentTypeError,
         "batch(size=2) works on a dataset, got list: [{'x': 1}]. Start with a source, as in pipe(from_examples(rows), ...).",
-    ),
-    (
-        lambda: pipe(ROWS, unbatch()),
-        PipelineError,
-        "unbatch() takes groups, got examples from from_table(3 rows). Put batch(size) before it.",
     ),
     (
         lambda: pipe(ROWS, batch(2), batch(2)),
@@ -143,11 +110,6 @@ CASES: list[Case] = [
         lambda: pipe(ROWS, batch(2))[0],
         PipelineError,
         "dataset[0] needs single examples, got groups from batch(size=2). Put this step before batch.",
-    ),
-    (
-        lambda: pipe(ROWS, filter(bool))[0],
-        PipelineError,
-        "dataset[0] needs random access, but filter(predicate=bool) has no random access. Put load() or cache(path) after this part.",
     ),
     (
         lambda: from_chunks([pa.record_batch({"x": [1]})])[0],
@@ -179,14 +141,6 @@ CASES: list[Case] = [
     ),
     # cursors and identity
     (
-        lambda: iterate(pipe(ROWS, batch(2)), next(iterate(ROWS))[1]),
-        CursorMismatchError,
-        (
-            "The cursor belongs to another pipeline. First difference: the cursor has nothing there, the pipeline batch(size=2) as part 2. "
-            "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
-        ),
-    ),
-    (
         lambda: Cursor.from_bytes(b"{}"),
         CursorError,
         "These bytes are not a cursor: they start with b'{}', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes().",
@@ -209,11 +163,6 @@ CASES: list[Case] = [
     # arguments of other rooms, by their public names
     (lambda: fp.batch_by_tokens(0), ArgumentError, "tokens must be at least 1, got tokens=0."),
     (
-        lambda: fp.bucket_by_length(lengths=[8, 16], size=4, tokens=64),
-        ArgumentError,
-        "bucket_by_length takes either size or tokens, got size=4 and tokens=64.",
-    ),
-    (
         lambda: fp.windows(8, stride=9),
         ArgumentError,
         "stride=9 would skip tokens between windows of length=8. Use a stride of at most length.",
@@ -224,58 +173,19 @@ CASES: list[Case] = [
         'method="split" has one open row, got open_rows=3. Remove open_rows, or choose another method.',
     ),
     (
-        lambda: fp.shuffle(files=2, seed=0),
-        ArgumentError,
-        "shuffle(files=2) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact shuffle of all rows.",
-    ),
-    (
         lambda: fp.split([0.5, 0.6], seed=0),
         ArgumentError,
         "fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
     (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions is a list, got 0.8. Write split([0.8, 0.2], seed=0)."),
     (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
-    (lambda: fp.select([-1]), ArgumentError, "indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n."),
-    (
-        lambda: fp.select([[0, 1]]),
-        ArgumentTypeError,
-        "indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]]). Pass a list of row numbers.",
-    ),
     (lambda: fp.concat([]), ArgumentError, "concat takes a list of at least one dataset, got []."),
     (lambda: fp.concat(ROWS), ArgumentError, "concat takes a list of at least one dataset, got pipe(from_table(3 rows))."),
     (lambda: fp.shard(3, 3), ArgumentError, "index must be from 0 to 2, got index=3 of count=3."),
     (
-        lambda: fp.filter_by([]),
-        ArgumentError,
-        "filter_by needs at least one condition, got none. Write conditions as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])].",
-    ),
-    (
-        lambda: fp.filter_by(["x"]),
-        ArgumentTypeError,
-        "A condition is (column, operator, value), got 'x'. Write conditions as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])].",
-    ),
-    (
-        lambda: fp.filter_by([("x", "in", 3)]),
-        ArgumentTypeError,
-        "The value of 'in' is a sequence of values, got 3 for 'x'. For a single value use '=='.",
-    ),
-    (
-        lambda: fp.filter_by([("x", "==", None)]),
-        ArgumentError,
-        "A condition needs a value to compare with, got None for 'x'. A missing value meets no condition.",
-    ),
-    (
         lambda: fp.on_error("skip", max_rate=2.0),
         ArgumentError,
         'max_rate must be above 0 and at most 1, got 2.0. To allow no error, use on_error("raise").',
-    ),
-    (
-        lambda: fp.from_table([1]),
-        ArgumentTypeError,
-        (
-            "from_table needs a table with __arrow_c_stream__ or a mapping of columns, got list. Use from_examples for a list "
-            "of dicts, or from_iterable for an iterable of dicts."
-        ),
     ),
     (
         lambda: fp.from_table(pa.array([1])),
@@ -292,26 +202,7 @@ CASES: list[Case] = [
         ),
     ),
     (lambda: fp.read_csv([]), ArgumentError, "path must name at least one file, got []."),
-    (lambda: fp.read_csv(3), ArgumentTypeError, "path must be a path, a pattern, a folder or a sequence of these, got int: 3."),
-    (
-        lambda: fp.read_csv("none.csv", delimiter=";;"),
-        ArgumentError,
-        "delimiter must be one ASCII character other than a newline, got delimiter=';;'.",
-    ),
     (lambda: fp.read_csv("none.csv", delimiter="x", quote="x"), ArgumentError, "delimiter and quote must differ, got 'x' for both."),
-    (
-        lambda: fp.read_csv("none.csv", encoding="utf-16"),
-        ArgumentError,
-        (
-            "encoding must be utf-8 or a single-byte extension of ASCII, got 'utf-16'. Use 'cp1252' or 'latin-1', or convert "
-            "the file to UTF-8, for example with iconv."
-        ),
-    ),
-    (
-        lambda: fp.read_csv("none.csv", schema=3),
-        ArgumentTypeError,
-        'schema must map column names to Arrow types, or be "scan", got int: 3.',
-    ),
     (
         lambda: fp.read_csv("none.csv", schema={"x": int}),
         ArgumentTypeError,
@@ -361,11 +252,6 @@ CASES: list[Case] = [
     ),
     (lambda: fp.load_tokenizer(3), ArgumentTypeError, 'path must be str or PathLike, got int: 3. Pass fp.load_tokenizer("folder").'),
     (
-        lambda: fp.kaggle.folds.kfold(3, count=4, seed=0),
-        ArgumentError,
-        "kfold needs from 2 to 3 folds, because there are 3 rows, got count=4.",
-    ),
-    (
         lambda: fp.kaggle.folds.custom([0, 2]),
         ArgumentError,
         "assignments must contain every fold number from 0 to the highest (-1 means no fold), got [0, 2].",
@@ -381,11 +267,6 @@ CASES: list[Case] = [
         "assignments must be whole numbers, [N] or [R, N], got float64[1, 1]: array([[0.5]]).",
     ),
     (
-        lambda: fp.kaggle.folds.custom([0, 1, 1], groups=["a", "a", "b"]),
-        ArgumentError,
-        "Each group must be in exactly one fold, got group a in several folds.",
-    ),
-    (
         lambda: fp.kaggle.folds.time([1, 1, 2], count=2),
         ArgumentError,
         "time needs more distinct times than folds, got 2 distinct times for count=2. Use fewer folds.",
@@ -393,28 +274,9 @@ CASES: list[Case] = [
     (lambda: fp.kaggle.folds.stratified([0, 1], count=2, seed=0, repeats=0), ArgumentError, "repeats must be at least 1, got repeats=0."),
     (lambda: fp.kaggle.folds.grouped([[1]], count=2, seed=0), ArgumentTypeError, "groups must be one value per row, [N], got int64[1, 1]."),
     (
-        lambda: fp.kaggle.folds.grouped([1.0, float("nan")], count=2, seed=0),
-        ArgumentError,
-        "groups must not be missing, got nan in row 1. Fill in missing values.",
-    ),
-    (
         lambda: fp.kaggle.METRICS["rmsle"]([1.0], [-2.0]),
         DataError,
         "rmsle needs values above -1, got a value of -2. Clip predictions at 0.",
-    ),
-    (lambda: fp.kaggle.METRICS["log_loss"]([0.0, 1.0], [2.0, 0.5]), DataError, "log_loss needs probabilities, got values from 0.5 to 2."),
-    (
-        lambda: fp.kaggle.METRICS["accuracy"]([0.0], [float("nan")]),
-        DataError,
-        "The predictions for accuracy must be finite, got nan in row 0.",
-    ),
-    (
-        lambda: fp.kaggle.METRICS["acuracy"],
-        UnknownNameError,
-        (
-            "No metric is named 'acuracy'. Did you mean 'accuracy'? Known: accuracy, f1, f1_macro, f1_micro, log_loss, mae, "
-            "map_at_3, map_at_5, mcc, qwk, r2, rmse, rmsle, roc_auc, spearman."
-        ),
     ),
     (
         lambda: fp.kaggle.METRICS["spearman"]([1.0, 1.0], [1.0, 2.0]),
@@ -425,11 +287,6 @@ CASES: list[Case] = [
         lambda: fp.kaggle.METRICS["f1"]([0.0, 2.0], [0.0, 1.0]),
         ArgumentError,
         "f1 needs the labels 0 and 1, got other labels. Use f1_macro or f1_micro.",
-    ),
-    (
-        lambda: fp.kaggle.SPECS["titanik"],
-        UnknownNameError,
-        "No data set is named 'titanik'. Did you mean 'titanic'? Known: disaster_tweets, house_prices, spaceship_titanic, titanic.",
     ),
     (lambda: fp.kaggle.ColumnSpec(name="", type="text"), ArgumentError, "A column needs a name and a title, got name='', title=''."),
     (
@@ -455,11 +312,6 @@ CASES: list[Case] = [
         "There is no submission at 'none.csv'. Write one first: submission(...).write(path).",
     ),
     (lambda: fp.kaggle.ensembles.weighted([0.0]), ArgumentError, "weights must be numbers of at least 0 with a sum above 0, got [0.0]."),
-    (
-        lambda: fp.kaggle.ensembles.mean([[1.0], [1.0, 2.0]]),
-        ArgumentError,
-        "All predictions must have the same shape, [N] or [N, C], got [[1], [2]].",
-    ),
     (
         lambda: fp.kaggle.ensembles.stacking(3),
         ArgumentError,
@@ -499,14 +351,6 @@ CASES: list[Case] = [
         lambda: fp.runs.load_config(overrides=["epochs=3"]),
         ConfigError,
         "A configuration has no 'epochs' at its top level. Write training.epochs=3.",
-    ),
-    (
-        lambda: fp.runs.RunConfig(epochs=3),
-        ArgumentTypeError,
-        (
-            "RunConfig has no option 'epochs'. Write TrainingConfig(epochs=...). Known: name, output, task, data, text, "
-            "media, model, optimizer, schedule, training, observers, validation, competition, own."
-        ),
     ),
     (
         lambda: fp.runs.predict("none", "none.csv"),
@@ -555,11 +399,6 @@ CASES: list[Case] = [
         ArgumentError,
         "power must be above 0, got power=0.0. For a linear decay, use linear_decay.",
     ),
-    (
-        lambda: fp.schedules.one_cycle(1e-3, steps=10, rise=1.0),
-        ArgumentError,
-        "rise must be above 0 and below 1, a share of the steps, got rise=1.0.",
-    ),
     (lambda: fp.schedules.linear_decay("a", steps=10), ArgumentTypeError, "rate must be a number, got rate='a'."),
     (lambda: fp.schedules.linear_decay(-1.0, steps=10), ArgumentError, "rate must be a finite number of at least 0, got rate=-1.0."),
     (fp.optimizers.matching, ArgumentError, "matching needs at least one pattern, as in matching('body.*')."),
@@ -570,25 +409,9 @@ CASES: list[Case] = [
     ),
     (lambda: fp.observers.checkpoint("folder", seconds=0.0), ArgumentError, "seconds must be above 0, got seconds=0.0."),
     (
-        lambda: fp.observers.log_metrics("log.txt"),
-        ArgumentError,
-        "A log is a .jsonl or a .csv file, got 'log.txt'. Use one of these suffixes.",
-    ),
-    (lambda: fp.collators.multimodal([]), ArgumentError, "multimodal combines at least two collators, got 0."),
-    (
-        lambda: fp.collators.masked(pad_id=0, mask_id=30, vocab_size=30, special_ids=[], seed=0),
-        ArgumentError,
-        "mask_id holds the id 30, but the vocabulary has 30 tokens. Take mask_id and vocab_size from the same tokenizer.",
-    ),
-    (
         lambda: fp.collators.masked(pad_id=0, mask_id=1, vocab_size=30, special_ids=[], seed=0, rate=0.0),
         ArgumentError,
         "rate must be above 0 and at most 1, got rate=0.0.",
-    ),
-    (
-        lambda: fp.collators.text(pad_id=0, length=8, pad_multiple=8),
-        ArgumentError,
-        "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8. Remove one of these arguments.",
     ),
     (
         lambda: fp.collators.text(pad_id=0, lengths=[8], length=8),
@@ -602,11 +425,6 @@ CASES: list[Case] = [
     ),
     (lambda: fp.collators.vision(size=3), ArgumentError, "size must be (height, width), got 3."),
     (
-        lambda: fp.collators.NORMALIZATIONS["imagnet"],
-        UnknownNameError,
-        "No normalization is named 'imagnet'. Did you mean 'imagenet'? Known: cifar10, imagenet, mnist.",
-    ),
-    (
         lambda: fp.collators.vision(label="label", classes=[]),
         ArgumentError,
         "classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.",
@@ -618,11 +436,6 @@ CASES: list[Case] = [
         "lift() got an unexpected keyword argument 'offset'. Call it as lift(recipe); optional arguments: key.",
     ),
     (
-        lambda: fp.models.create("bert", size="huge"),
-        UnknownNameError,
-        "No size is named 'huge'. Known: base, large, medium, mini, small, tiny.",
-    ),
-    (
         lambda: fp.models.load("none"),
         MissingFileError,
         ("There is no config.json in 'none'. Pass the folder of a model, or a name on the hub, such as google-bert/bert-base-uncased."),
@@ -632,11 +445,6 @@ CASES: list[Case] = [
     (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "weights must be at least 0 and not all 0, got [0.0, 0.0]."),
     (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "rate must be from 0 to 1, got 2.0."),
     (
-        lambda: fp.pipe(ROWS, fp.batch(2), fp.shuffle(seed=0, files=2)),
-        ArgumentError,
-        "shuffle(files=2) needs a buffer for the rows of the open files. Add buffer=n, or remove files= for an exact shuffle of all rows.",
-    ),
-    (
         lambda: fp.audio.log_mel(rate=0),
         ArgumentTypeError,
         (
@@ -644,21 +452,10 @@ CASES: list[Case] = [
             "arguments: waveform, features, rate."
         ),
     ),
-    (lambda: fp.images.resize(3), ArgumentError, "size must be (height, width), got 3."),
     (
         lambda: fp.kaggle.ColumnSpec(name="age", type="number"),
         UnknownNameError,
         "No type is named 'number'. Did you mean 'numerical'? Known: categorical, numerical, text.",
-    ),
-    (
-        lambda: fp.runs.resume("none"),
-        MissingFileError,
-        "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
-    ),
-    (
-        lambda: list(fp.runs.resume("none")),
-        MissingFileError,
-        "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
     ),
     (lambda: fp.last([]), ArgumentError, "There are no events, so there is no last event. A stream can be consumed once: call fit again."),
 ]

@@ -56,19 +56,17 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 
     Building a pipeline raises `SchemaError` if the columns do not fit the spec.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
+    >>> import mlxfp as fp
     >>> columns = [ColumnSpec(name="Age", type="numerical"), ColumnSpec(name="Sex", type="categorical", values={"f": "female"})]
-    >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> about = {"train": fp.kaggle.FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
     >>> spec = DatasetSpec(name="ship", kind="binary", columns=columns, **about)
-    >>> train = from_examples([{"Age": 22.0, "Sex": "f"}, {"Age": 31.5, "Sex": "m"}, {"Age": None, "Sex": "f"}])
-    >>> for row in pipe(train, fit_row_to_text(spec, train)):
+    >>> train = fp.from_examples([{"Age": 22.0, "Sex": "f"}, {"Age": 31.5, "Sex": "m"}, {"Age": None, "Sex": "f"}])
+    >>> for row in fp.pipe(train, fit_row_to_text(spec, train)):
     ...     print(row["text"])
     Survived or not? The age is 22. The sex is female.
     Survived or not? The age is 31.5. The sex is m.
     Survived or not? The sex is female.
-    >>> for row in pipe(train, fit_row_to_text(spec, train, form="key_value", missing="unknown", numbers="quantile")):
+    >>> for row in fp.pipe(train, fit_row_to_text(spec, train, form="key_value", missing="unknown", numbers="quantile")):
     ...     print(row["text"])
     age: below 31.5, quantile 0-50 %; sex: female;
     age: 31.5 or more, quantile 50-100 %; sex: m;
@@ -151,11 +149,10 @@ def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
 class RowToText(RowWise):
     """Stage that writes rows as text. `fit_row_to_text` creates instances.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
-    >>> about = {"train": FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="homes", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
-    >>> fit_row_to_text(spec, from_examples([{"Rooms": 3}])).phrases(pa.record_batch({"Rooms": [4, None]}))["Rooms"].to_pylist()
+    >>> fit_row_to_text(spec, fp.from_examples([{"Rooms": 3}])).phrases(pa.record_batch({"Rooms": [4, None]}))["Rooms"].to_pylist()
     ['The rooms is 4', None]
     """
 

@@ -247,11 +247,6 @@ def test_a_number_of_threads_that_is_not_positive_is_refused():
         runtime.use_fast_blas(threads=0)
 
 
-def test_a_size_that_is_not_positive_is_refused():
-    with pytest.raises(ArgumentError, match="size must be at least 1, got size=0"):
-        runtime.measure_matmul(size=0)
-
-
 @pytest.mark.parametrize(
     ("file", "slow"),
     [

@@ -50,21 +50,20 @@ def _integer_hint(name: str, value: object) -> str:
 
 def check_positive(**values: object) -> None:
     """Raise `ArgumentError` or `ArgumentTypeError` unless every value is an int of at least 1."""
-    check_integer(**values)
-    for name, value in values.items():
-        if value < 1:  # type: ignore[operator]  # an int after check_integer
-            raise ArgumentError(f"{name} must be at least 1, got {name}={value!r}.")
-        if value >= _LIMIT:  # type: ignore[operator]  # the same
-            raise ArgumentError(f"{name} must be below 2**63, got {name}={value!r:.40}. Arrow and NumPy count with 64 bits.")
+    _check_least(1, values)
 
 
 def check_not_negative(**values: object) -> None:
     """Raise `ArgumentError` or `ArgumentTypeError` unless every value is an int of at least 0."""
+    _check_least(0, values)
+
+
+def _check_least(least: int, values: Mapping[str, Any]) -> None:
     check_integer(**values)
     for name, value in values.items():
-        if value < 0:  # type: ignore[operator]  # an int after check_integer
-            raise ArgumentError(f"{name} must be at least 0, got {name}={value!r}.")
-        if value >= _LIMIT:  # type: ignore[operator]  # the same
+        if value < least:
+            raise ArgumentError(f"{name} must be at least {least}, got {name}={value!r}.")
+        if value >= _LIMIT:
             raise ArgumentError(f"{name} must be below 2**63, got {name}={value!r:.40}. Arrow and NumPy count with 64 bits.")
 
 

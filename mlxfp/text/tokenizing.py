@@ -6,16 +6,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
+from mlxfp.core.arrow.ragged import Ends, Ragged, check_values, column_without_nulls, ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State, Traits, unknown
-from mlxfp.support.arrow_types import is_list_like
+from mlxfp.support.arrow_types import is_list_like, is_text
 from mlxfp.support.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
@@ -23,7 +24,6 @@ from mlxfp.text.encoding.encoding import cut_spans, describe_engine, encode_few,
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, frame_rows
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
-from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
 Encoded = dict[str, list[Ragged]]  # maps each output column to the values of the first text and, if `pair` is given, the second text
@@ -316,3 +316,42 @@ class _TokenizeLong(Stage):
 
     def __repr__(self) -> str:
         return f"{repr(self.whole).removesuffix(')')}, stride={self.stride})"
+
+
+def holds_words(kind: pa.DataType) -> bool:
+    """Return True if a column contains lists of text."""
+    return is_list_like(kind) and is_text(kind.value_type)
+
+
+@frozen(eq=False)
+class WordLists:
+    """Words of several rows, stored one after the other."""
+
+    words: pa.Array  # concatenated words of all rows
+    ends: Ends  # first word index of each row, and the total number of words, int64[N + 1]
+
+    @property
+    def texts(self) -> pa.Array:
+        """Words of each row, joined with spaces."""
+        return pc.binary_join(to_lists(self.words.cast(pa.string()), self.ends), " ")
+
+    def numbers_of(self, starts: Ragged) -> Ragged:
+        """Return the word index of each token within its row. `starts` contains the character offset of each token in the joined text."""
+        # lengths of words, including the space after each word
+        sizes = pc.utf8_length(self.words).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # character offsets of the words in the joined texts of all rows
+        rows = np.repeat(np.arange(len(starts.lengths)), starts.lengths)
+        positions = np.repeat(starts.starts - (starts.lengths.cumsum() - starts.lengths), starts.lengths) + np.arange(len(rows))
+        offsets = starts.values[positions] + bounds[self.ends[:-1]][rows]
+        word = np.searchsorted(bounds[1:] - 1, offsets, side="right")
+        last = np.maximum(self.ends[1:] - 1, self.ends[:-1])[rows]
+        numbers = np.zeros(len(starts.values), np.int32)
+        numbers[positions] = np.minimum(word, last) - self.ends[:-1][rows]
+        return Ragged(numbers, starts.starts, starts.lengths)
+
+
+def read_words(chunk: RecordBatch, column: str, stage: str) -> WordLists:
+    """Read a column of word lists. Raises `DataError` with the row for a missing list or word."""
+    words, ends = read_lists(column_without_nulls(chunk, column, stage))
+    check_values((words, ends), chunk, column, stage)
+    return WordLists(words, ends)

@@ -20,10 +20,7 @@ Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
 
 _SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
-_PARTS = (
-    # Maximum number of characters for character n-grams. More text takes minutes, and words are sufficient for long texts.
-    5_000_000
-)
+_PARTS = 5_000_000  # Maximum number of characters for character n-grams. More text takes minutes, and words suffice for long texts.
 
 # Word n-grams are single words, numbers and punctuation marks, and pairs of these.
 # Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.

@@ -29,7 +29,7 @@ def test_components_keep_what_rows_share():
 
 
 def test_memory_is_bounded():
-    fitted = fit_word_counts([f"{text} " * 200_000 for text in TEXTS], most=3)
+    fitted = fit_word_counts([f"{text} " * 100_000 for text in TEXTS], most=3)
     assert [(counts.analyzer, len(counts.kept)) for counts, _ in fitted] == [("words", 3)]  # the texts are long, so no parts of words
     assert np.all(np.diff(fitted[0][0].kept) > 0)
 

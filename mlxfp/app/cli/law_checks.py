@@ -42,7 +42,8 @@ def _laws(options: Namespace) -> int:
     from mlxfp.app.runs.own_parts import import_part
     from mlxfp.testing import laws
 
-    part = _built(import_part(options.part, Path.cwd(), asked_by="mlxfp laws"))
+    named = import_part(options.part, Path.cwd(), asked_by="mlxfp laws")
+    part = named() if _is_factory(named) else named
     try:
         selected = laws.laws_of(part)
     except ArgumentError as error:
@@ -84,11 +85,6 @@ def _checked(law: "laws.Law") -> Exception | None:
         kind = "" if isinstance(failure, AssertionError) else f"{type(failure).__name__}: "
         say(indent("\n".join([f"{kind}{failure}", *getattr(failure, "__notes__", ())]), " " * 10))
     return failure
-
-
-def _built(value: Any) -> Any:
-    """Return `value`, or the result of the call if `value` is a function or class without required arguments."""
-    return value() if _is_factory(value) else value
 
 
 def _is_factory(value: Any) -> bool:

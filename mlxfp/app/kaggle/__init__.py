@@ -5,7 +5,6 @@ from mlxfp.app.kaggle.ensembling.calibration import ClassWeights, Threshold, cla
 from mlxfp.app.kaggle.ensembling.stacking import SecondStage, second_stage
 from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator, estimator
-from mlxfp.app.kaggle.rows.key_values import read_key_values
 from mlxfp.app.kaggle.rows.row_to_text import RowToText, fit_row_to_text
 from mlxfp.app.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
 from mlxfp.app.kaggle.specs.catalogue import SPECS, find, scan
@@ -70,7 +69,6 @@ __all__ = [
     "out_of_fold",
     "platt",
     "pseudo_label",
-    "read_key_values",
     "read_part",
     "save_estimator",
     "save_spec",

@@ -16,16 +16,17 @@ from mlxfp.app.runs.auto.results import fold_models, noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
-from mlxfp.app.runs.file_runs import run_files
-from mlxfp.app.runs.folding import Events, run_fold
+from mlxfp.app.runs.file_runs import file_work, run_files
+from mlxfp.app.runs.folding import Events, run_fold, work_of
 from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
-from mlxfp.app.runs.joining import following, leading
 from mlxfp.app.runs.outcomes import claim_environment, draw, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
+from mlxfp.app.runs.quickstart import prepare_fold
 from mlxfp.app.runs.summaries import summarize
 from mlxfp.app.runs.tracking import score_metrics, track
+from mlxfp.app.runs.training import NOTHING_LEFT, join
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
@@ -198,3 +199,22 @@ def _write_inputs(plan: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
     for message in warnings:
         yield Noted(folder, message)
     folders.update_paths(folder, plan.settings)
+
+
+def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
+    """Yield the events of a run on rank 0, then send the end of the run to the other ranks."""
+    yield from events
+    ranks.gather([NOTHING_LEFT, 0])
+
+
+def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
+    """Train each model together with rank 0, until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
+    yield from ()
+    plan: Plan | FilePlan | None = None
+    while True:
+        number, step = (int(value) for value in ranks.gather([NOTHING_LEFT, 0])[0])
+        if number == NOTHING_LEFT:
+            return
+        plan = plan or start.plan()
+        work = file_work(plan) if isinstance(plan, FilePlan) else work_of(prepare_fold(plan, list(plan.folds)[number - 1]))
+        join(plan.training, work, FoldFolder(start.folder, number), ranks, step)

@@ -78,15 +78,12 @@ class _ColorJitter(ImageStage):
 _HUE = 3
 
 
-def _black(pixels: Pixels) -> Any:
-    return 0
-
-
-def _mean_grey(pixels: Pixels) -> Any:
-    return int(in_mode(pixels, "grey").mean() + 0.5)
-
-
-_OTHERS = (_black, _mean_grey, lambda pixels: in_mode(pixels, "grey"))
+# Images that brightness, contrast and saturation mix with the image: black, the mean grey, and the grey image.
+_OTHERS: tuple[Callable[[Pixels], Any], ...] = (
+    lambda pixels: 0,
+    lambda pixels: int(in_mode(pixels, "grey").mean() + 0.5),
+    lambda pixels: in_mode(pixels, "grey"),
+)
 
 
 def _mixed(pixels: Pixels, other: Any, share: float) -> Pixels:

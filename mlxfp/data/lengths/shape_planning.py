@@ -128,14 +128,10 @@ def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
         elif stage.emits == "groups":
             facts = tuple(_grouped(stage, facts, before, after))
         else:
-            longest = stage.traits.longest_row or _any_length
+            longest = stage.traits.longest_row or (lambda _: None)
             # The stage may have shortened rows, so the minimum length is 0.
             facts = tuple(Groups(groups.sizes, 0, longest(groups.most)) for groups in facts)
     return facts
-
-
-def _any_length(tokens: int | None) -> None:
-    return None
 
 
 def _grouped(stage: Stage, facts: tuple[Groups, ...], before: Dataset[Any], after: Dataset[Any]) -> Iterator[Groups]:

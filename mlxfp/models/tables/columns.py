@@ -57,7 +57,8 @@ class NumberColumn:
     def scale(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Scale numbers, float64[N] with NaN for missing numbers, to float32[N]."""
         known = np.clip(np.where(np.isnan(values), self.median, values), -_LARGEST, _LARGEST)
-        return smooth_clip((known - self.median) * self.factor).astype(np.float32)
+        scaled = (known - self.median) * self.factor
+        return np.asarray(scaled / np.sqrt(1 + (scaled / CLIP) ** 2), np.float32)  # a smooth limit of 3
 
 
 @frozen
@@ -246,11 +247,6 @@ def fit_columns(
         tuple(_fit_category(name, table.column(name)) for name in named["categories"]),
         text_columns,
     )
-
-
-def smooth_clip(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Clip numbers smoothly to the range from -3 to 3: x / sqrt(1 + (x / 3)²)."""
-    return np.asarray(values / np.sqrt(1 + (values / CLIP) ** 2))
 
 
 def robust_scale(least: float, low: float, median: float, high: float, most: float) -> tuple[float, float]:

@@ -96,13 +96,9 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    for others in ([*examples][::-1], [_longer(example) for example in examples]):
+    for others in ([*examples][::-1], [{name: _doubled(value) for name, value in example.items()} for example in examples]):
         with suppress(Exception):  # a collator may raise an error for longer examples
             collator(copy.deepcopy(others))
-
-
-def _longer(example: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _doubled(value) for name, value in example.items()}
 
 
 def _doubled(value: Any) -> Any:

@@ -12,6 +12,7 @@ The first block is small, so that a column without repeated words loses little t
 
 import json as jsons
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
 
@@ -26,11 +27,11 @@ from mlxfp.core.arrow.light_arrays import number_array, numbers_of
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller, read
 from mlxfp.text.encoding.boundary_rules import HINTED, WHOLE, Rule, Words, cut_words, find_rule
-from mlxfp.text.encoding.engine_calls import encode_with
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.engines.choosing import choose
+from mlxfp.text.engines.choosing import Proved, choose
 from mlxfp.text.engines.columns import matches, text_offsets
+from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
 # The limits below were tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
@@ -225,3 +226,28 @@ def replace_rows(rows: Ragged, indices: NDArray[np.int64], others: Ragged) -> Ra
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[indices], lengths[indices] = len(rows.values) + others.starts, others.lengths
     return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)
+
+
+Fallback = Callable[[pa.Array], Encoded]  # function that encodes texts without an engine
+
+
+def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded | None:
+    """Encode suitable texts with an engine, and other texts with `fallback`. Returns None if no text is suitable or the engine fails."""
+    try:
+        closed = proved.gate.closed(texts)
+        if len(closed) == len(texts):
+            return None
+        passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
+        ids, ends = proved.engine.encode(passed)
+    except BaseException as error:
+        if isinstance(error, Exception) or is_panic(error):  # None selects the fallback, which reports an invalid text.
+            return None
+        raise
+    lengths = np.diff(ends)
+    if not len(closed):
+        return ids, lengths
+    rest, counts = fallback(texts.take(number_array(closed)))
+    left_out = closed - np.arange(len(closed))
+    parts = np.split(ids, ends[left_out])
+    joined = np.concatenate([*chain(*zip(parts, np.split(rest, counts.cumsum()[:-1]), strict=False)), parts[-1]])
+    return joined, np.insert(lengths, left_out, counts)

@@ -26,10 +26,9 @@ def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Obser
     `ranks`, only rank 0 shows progress. `runtime.show_progress("never")` turns off the output on standard error.
 
     >>> import sys
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> state = TrainState({}, {}, {}, 7, 0)
-    >>> events = pipe([RunStarted(state, None, 0, 7), Evaluated(state, None, 0, {"accuracy": 0.5})], progress(file=sys.stdout))
+    >>> import mlxfp as fp
+    >>> state = fp.TrainState({}, {}, {}, 7, 0)
+    >>> events = fp.pipe([RunStarted(state, None, 0, 7), Evaluated(state, None, 0, {"accuracy": 0.5})], progress(file=sys.stdout))
     >>> len(list(events))
     epoch 1  step 7  accuracy 0.5000
     2

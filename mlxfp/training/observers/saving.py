@@ -66,14 +66,12 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.loop.checkpoints import load_latest
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(5)]
+    >>> import mlxfp as fp
+    >>> states = [fp.TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(5)]
     >>> events = [Stepped(state, None, 0, {"loss": 0.5}) for state in states]
     >>> with TemporaryDirectory() as folder:
-    ...     files = [event.path.name for event in pipe(events, checkpoint(folder, steps=2)) if isinstance(event, CheckpointSaved)]
-    ...     load_latest(folder, states[0]).state == states[4], files
+    ...     files = [event.path.name for event in fp.pipe(events, checkpoint(folder, steps=2)) if isinstance(event, CheckpointSaved)]
+    ...     fp.load_latest(folder, states[0]).state == states[4], files
     (True, ['step-00000002.safetensors', 'step-00000004.safetensors'])
 
     See also: `checkpoint_best`, `save_state`.

@@ -21,7 +21,7 @@ def split_arrays(model: nn.Module) -> tuple[Any, Any]:
         f"{name}.{key}".removeprefix(".")
         for name, module in model.named_modules()
         for key, value in module.items()
-        if _hides_modules(value)
+        if isinstance(value, tuple) and any(isinstance(item, nn.Module) for item in value)
     ]
     if hidden:
         raise ArgumentError(
@@ -84,10 +84,6 @@ def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
     """Return a tree with some leaves replaced. `news` maps leaf indices to new arrays."""
     structure, leaves = flatten(tree)
     return unflatten(structure, [news.get(index, leaf) for index, leaf in enumerate(leaves)])
-
-
-def _hides_modules(value: object) -> bool:
-    return isinstance(value, tuple) and any(isinstance(item, nn.Module) for item in value)
 
 
 def _is_trainable(module: nn.Module, name: str, value: Any) -> bool:

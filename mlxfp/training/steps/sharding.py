@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
-from mlx import nn
+from mlx import nn, optimizers
 from mlx.nn.layers.distributed import (
     AllToShardedLinear,
     FullyShardedModule,
@@ -24,7 +24,6 @@ from mlx.utils import tree_flatten
 from mlxfp.distributed import SEGMENTS, Ranks, connect
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten, paths
-from mlxfp.training.optimization.elementwise import check_elementwise
 from mlxfp.training.steps.segments import sizes_of
 
 # Subtrees of the state with the paths of the parameters: optimizer moments, averages, and sums of gradients.
@@ -252,3 +251,29 @@ def _of_linear(layer: Any, name: str, part: mx.array) -> _Division | None:
 
 def _has_running_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, nn.BatchNorm) and "running_mean" in layer
+
+
+# Optimizers that update arrays as a whole, if an array has at least the given number of axes.
+_LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
+
+
+def check_elementwise(optimizer: optimizers.Optimizer, arrays: Mapping[str, mx.array]) -> None:
+    """Raise `ArgumentError` if the optimizer of any array does not update each element separately. Keys are parameter paths.
+
+    >>> check_elementwise(optimizers.Muon(0.1), {"weight": mx.zeros((4, 4))})
+    Traceback (most recent call last):
+    mlxfp.support.errors.ArgumentError: Muon updates whole arrays, but this rank has only a part of weight. Use ...
+    """
+    for path, array in arrays.items():
+        used = _optimizer_of(optimizer, path, array)
+        if any(isinstance(used, kind) and array.ndim >= axes for kind, axes in _LEAST_AXES.items()):
+            raise ArgumentError(
+                f"{type(used).__name__} updates whole arrays, but this rank has only a part of {path}. Use another optimizer, such as "
+                "adamw, for arrays divided between ranks, or keep these arrays whole."
+            )
+
+
+def _optimizer_of(optimizer: optimizers.Optimizer, path: str, array: mx.array) -> optimizers.Optimizer:
+    while isinstance(optimizer, optimizers.MultiOptimizer):
+        optimizer = next(candidate for candidate, where in zip(optimizer.optimizers, optimizer.filters, strict=True) if where(path, array))
+    return optimizer

@@ -1,5 +1,6 @@
 """Specs with their files and rows: two that tests share, and others that hypothesis draws."""
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -99,3 +100,14 @@ def _values(column: ColumnSpec, count: int) -> st.SearchStrategy[pa.Array]:
     absent = st.sampled_from(column.absent) if column.absent else st.nothing()
     some: st.SearchStrategy[Any] = NUMBERS | absent.map(float) if column.kind.is_number else WORDS | known | absent
     return st.lists(st.none() | some, min_size=count, max_size=count).map(lambda values: pa.array(values, column.kind.arrow_type))
+
+
+def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
+    r"""Parse a row written with `form="key_value"`: the value of each column as text, as in the file."""
+    columns, values, position = {column.title: column for column in spec.columns}, {}, 0
+    while position < len(text):
+        pair = re.compile(r"((?:[^\\:]|\\.)*): ((?:[^\\;]|\\.)*);(?: |\Z)", re.DOTALL).match(text, position)
+        title, value = (re.sub(r"(?s)\\(.)", r"\1", part) for part in pair.groups())
+        values[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
+        position = pair.end()
+    return values

@@ -117,8 +117,7 @@ def test_the_stages_are_lawful():
     amounts = st.lists(st.fixed_dictionaries({"y": AMOUNTS, "z": AMOUNTS}), min_size=1, max_size=6)
     schema = pa.schema({"y": pa.float64(), "z": pa.float64()})
     for target in (
-        Target(("y",), "value", 1, (1.0,), (2.0,), log=True),
-        Target(("y", "z"), "value", 2, (1.0, 0.0), (2.0, 9.0)),
+        Target(("y", "z"), "value", 2, (1.0, 0.0), (2.0, 9.0), log=True),
         Target(("y", "z"), "labels", 2),
     ):
         laws.check(Labelled(target), schema=schema, examples=amounts, ahead=0)

@@ -144,7 +144,7 @@ def test_the_law_catches_gradients_that_are_added_up_twice(alone, tmp_path):
         assert_trains_as_one(tmp_path, alone, "clipped", 2)
 
 
-@pytest.mark.parametrize("parts", [[(2, 1), (4, 1), (1, 1), (2, 1)], [(2, 2), (2, 1), (2, 1), (2, 2)]], ids=str)
+@pytest.mark.parametrize("parts", [[(2, 1), (4, 1), (1, 1)], [(2, 2), (2, 1), (2, 2)]], ids=str)
 def test_a_run_goes_on_with_its_model_in_other_parts(parts, alone, tmp_path):
     for place, (size, tensor) in enumerate(parts):
         launched(size, "go on", tmp_path, tensor=tensor)
@@ -159,7 +159,7 @@ def test_a_run_goes_on_with_its_model_in_other_parts(parts, alone, tmp_path):
 
 def test_a_run_goes_on_with_fused_layers_in_other_parts(tmp_path):
     (tmp_path / "alone").mkdir()
-    for place, size in enumerate((2, 4, 1)):
+    for place, size in enumerate((4, 2)):
         launched(size, "go on fused", tmp_path, tensor=size)
         launched(1, "go on fused", tmp_path / "alone")
         case = f"step {6 * place + 6}"

@@ -101,7 +101,7 @@ def test_a_training_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: 
         folder.mkdir()
     assert start(whole, 0).wait() == 0, errors(whole).read_text()
     moments, kills = random.Random(0), 0
-    while kills < 4:
+    while kills < 3:
         before = newest(killed)
         process = start(killed, 0.01)
         while process.poll() is None and newest(killed) == before:  # until it has gone further than the last one

@@ -56,8 +56,8 @@ def threshold(metric: Metric) -> Learn:
 
     Up to 200 quantiles of the probabilities are tried. The middle of all equally good thresholds is returned.
 
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
-    >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
+    >>> import mlxfp as fp
+    >>> learned = threshold(fp.kaggle.METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
     >>> learned
     Threshold(value=0.25)
     """
@@ -91,9 +91,9 @@ def class_weights(metric: Metric) -> Learn:
     F1 need rare classes more often. All factors start at 1. In two passes over the classes, each factor is multiplied by six values
     between 1/4 and 4, and the best result is kept.
 
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> import mlxfp as fp
     >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
-    >>> learned = class_weights(METRICS["f1_macro"])(np.array([1.0, 2.0, 1.0, 0.0]), (chances,))
+    >>> learned = class_weights(fp.kaggle.METRICS["f1_macro"])(np.array([1.0, 2.0, 1.0, 0.0]), (chances,))
     >>> learned((chances,)).argmax(axis=1).tolist()
     [1, 2, 1, 0]
 

@@ -95,9 +95,9 @@ def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
     Every round adds the model with the best resulting `metric`. A model can be added several times. The best average of all rounds
     is returned. Caruana et al., "Ensemble Selection from Libraries of Models", 2004.
 
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> import mlxfp as fp
     >>> targets = np.array([0.0, 1.0, 2.0])
-    >>> greedy(METRICS["rmse"])(targets, (targets + 1, targets - 1, targets * 9))
+    >>> greedy(fp.kaggle.METRICS["rmse"])(targets, (targets + 1, targets - 1, targets * 9))
     Weighted(weights=(0.5, 0.5, 0.0))
     """
     check_types(Metric, metric=metric)

@@ -53,13 +53,11 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     another.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
-    >>> from mlxfp.app.kaggle.validation.out_of_fold import score
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
-    >>> from mlxfp.app.kaggle.ensembling.calibration import threshold
+    >>> import mlxfp as fp
     >>> folds = custom([0, 1] * 4)
     >>> oof = out_of_fold(folds, [0, 0, 0, 0, 1, 1, 1, 1], [fold_predictions(fold, [0.1, 0.2, 0.3, 0.4]) for fold in folds])
-    >>> tuned = second_stage(threshold(METRICS["accuracy"]), oof)
-    >>> score(tuned.oof, METRICS["accuracy"]).overall, tuned.predict([0.24, 0.26]).tolist()
+    >>> tuned = second_stage(fp.kaggle.threshold(fp.kaggle.METRICS["accuracy"]), oof)
+    >>> fp.kaggle.score(tuned.oof, fp.kaggle.METRICS["accuracy"]).overall, tuned.predict([0.24, 0.26]).tolist()
     (1.0, [0.0, 1.0])
 
     See also: `ensembles.greedy`, `ensembles.stacking`, `threshold`, `platt`, `isotonic`.

@@ -74,8 +74,8 @@ class Estimator:
     """Unfitted estimator with its settings. `estimator` creates instances; a call with training rows fits the estimator.
 
     >>> from sklearn.linear_model import Ridge
-    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
-    >>> estimator(Ridge(), SPECS["house_prices"]).library.package
+    >>> import mlxfp as fp
+    >>> estimator(Ridge(), fp.kaggle.SPECS["house_prices"]).library.package
     'sklearn'
     """
 

@@ -12,7 +12,6 @@ from pyarrow import RecordBatch, Schema
 from toolz import identity
 
 from mlxfp import Dataset, RowWise, Template, select_columns, to_table
-from mlxfp.app.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.app.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
@@ -42,7 +41,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 
     - `form="sentence"`: a question for the kind of target, then "The age is 22." per column. Text columns have the form "Name:
       ...". Rows of a time series begin with the time and use the past tense.
-    - `form="key_value"`: "age: 22;" per column. `read_key_values` parses the text.
+    - `form="key_value"`: "age: 22;" per column. Backslashes escape `:` in titles, `;` in values, and backslashes.
 
     Columns and values have the names from the spec. With `missing="drop"`, missing values (null, NaN) and values declared `absent` in
     the spec are omitted. With `missing="unknown"`, missing values are written as "unknown" and absent values as "none".
@@ -57,19 +56,17 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 
     Building a pipeline raises `SchemaError` if the columns do not fit the spec.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
+    >>> import mlxfp as fp
     >>> columns = [ColumnSpec(name="Age", type="numerical"), ColumnSpec(name="Sex", type="categorical", values={"f": "female"})]
-    >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> about = {"train": fp.kaggle.FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
     >>> spec = DatasetSpec(name="ship", kind="binary", columns=columns, **about)
-    >>> train = from_examples([{"Age": 22.0, "Sex": "f"}, {"Age": 31.5, "Sex": "m"}, {"Age": None, "Sex": "f"}])
-    >>> for row in pipe(train, fit_row_to_text(spec, train)):
+    >>> train = fp.from_examples([{"Age": 22.0, "Sex": "f"}, {"Age": 31.5, "Sex": "m"}, {"Age": None, "Sex": "f"}])
+    >>> for row in fp.pipe(train, fit_row_to_text(spec, train)):
     ...     print(row["text"])
     Survived or not? The age is 22. The sex is female.
     Survived or not? The age is 31.5. The sex is m.
     Survived or not? The sex is female.
-    >>> for row in pipe(train, fit_row_to_text(spec, train, form="key_value", missing="unknown", numbers="quantile")):
+    >>> for row in fp.pipe(train, fit_row_to_text(spec, train, form="key_value", missing="unknown", numbers="quantile")):
     ...     print(row["text"])
     age: below 31.5, quantile 0-50 %; sex: female;
     age: 31.5 or more, quantile 50-100 %; sex: m;
@@ -152,11 +149,10 @@ def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
 class RowToText(RowWise):
     """Stage that writes rows as text. `fit_row_to_text` creates instances.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.app.kaggle.specs.specs import FileSpec
-    >>> about = {"train": FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="homes", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
-    >>> fit_row_to_text(spec, from_examples([{"Rooms": 3}])).phrases(pa.record_batch({"Rooms": [4, None]}))["Rooms"].to_pylist()
+    >>> fit_row_to_text(spec, fp.from_examples([{"Rooms": 3}])).phrases(pa.record_batch({"Rooms": [4, None]}))["Rooms"].to_pylist()
     ['The rooms is 4', None]
     """
 
@@ -218,14 +214,14 @@ class RowToText(RowWise):
         if absent is not None:
             texts = pc.if_else(absent, pa.scalar("none" if is_unknown else None, pa.string()), texts)
         if self.form == "key_value":
-            texts = escape_values(texts)
+            texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), ";", "\\;")
         if is_unknown:
             texts = texts.fill_null("unknown")
         return pc.binary_join_element_wise(self._prefix(column), texts, "")
 
     def _prefix(self, column: ColumnSpec) -> str:
         if self.form == "key_value":
-            return f"{escape_key(column.title)}: "
+            return column.title.replace("\\", "\\\\").replace(":", "\\:") + ": "
         if column.name == self.time:
             return "On "
         title, verb = column.title, "is" if self.time is None else "was"

@@ -36,9 +36,9 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     Columns without an entry in the spec are ignored. Each file is read into memory, one file at a time.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
+    >>> import mlxfp as fp
     >>> about = {"id": "id", "target": ["y"], "classes": ["0", "1"], "metric": "accuracy"}
-    >>> columns = [ColumnSpec(name="size", type="numerical"), ColumnSpec(name="age", type="numerical")]
+    >>> columns = [fp.kaggle.ColumnSpec(name="size", type="numerical"), fp.kaggle.ColumnSpec(name="age", type="numerical")]
     >>> spec = DatasetSpec(name="x", kind="binary", train=FileSpec(name="train.csv"), columns=columns, **about)
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "train.csv").write_text("id,size,y\n1,5,0\n1,big,2\n")

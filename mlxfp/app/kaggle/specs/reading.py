@@ -53,8 +53,8 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     Raises `MissingFileError` if the file is missing, and `DataError` for other file formats.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.specs import ColumnSpec
-    >>> columns = [ColumnSpec(name="code", type="categorical"), ColumnSpec(name="size", type="numerical")]
+    >>> import mlxfp as fp
+    >>> columns = [fp.kaggle.ColumnSpec(name="code", type="categorical"), fp.kaggle.ColumnSpec(name="size", type="numerical")]
     >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="mae")
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("id,code,size,y\n007,1,2,3\n")

@@ -25,11 +25,11 @@ def save_spec(spec: DatasetSpec, path: str | Path) -> None:
     The suffix selects the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another suffix.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     save_spec(SPECS["titanic"], Path(folder, "titanic.yaml"))
+    ...     save_spec(fp.kaggle.SPECS["titanic"], Path(folder, "titanic.yaml"))
     ...     print(*Path(folder, "titanic.yaml").read_text().splitlines()[:2], sep="; ")
-    ...     load_spec(Path(folder, "titanic.yaml")) == SPECS["titanic"]
+    ...     load_spec(Path(folder, "titanic.yaml")) == fp.kaggle.SPECS["titanic"]
     name: titanic; kind: binary
     True
     """
@@ -60,10 +60,10 @@ def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
     """Write a registry of specs to a single file, for `load_specs`.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     save_specs(SPECS, Path(folder, "specs.json"))
-    ...     load_specs(Path(folder, "specs.json")) == SPECS
+    ...     save_specs(fp.kaggle.SPECS, Path(folder, "specs.json"))
+    ...     load_specs(Path(folder, "specs.json")) == fp.kaggle.SPECS
     True
     """
     check_types(Mapping, specs=specs)
@@ -74,10 +74,10 @@ def load_specs(path: str | Path) -> Registry[DatasetSpec]:
     r"""Read a registry of specs from a YAML or JSON file with a mapping from names to specs. Raises the same errors as `load_spec`.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     save_specs({"mine": SPECS["titanic"]}, Path(folder, "specs.yaml"))
-    ...     SPECS | load_specs(Path(folder, "specs.yaml"))
+    ...     save_specs({"mine": fp.kaggle.SPECS["titanic"]}, Path(folder, "specs.yaml"))
+    ...     fp.kaggle.SPECS | load_specs(Path(folder, "specs.yaml"))
     Registry of 5 data sets: disaster_tweets, house_prices, mine, spaceship_titanic, titanic
     """
     return Registry("data set", _read(path, dict[str, DatasetSpec]))

@@ -50,13 +50,11 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     classes.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from mlxfp.app.kaggle.specs.catalogue import SPECS
-    >>> from mlxfp.app.kaggle.specs.checking import check_spec
-    >>> from mlxfp.app.kaggle.specs.reading import read_part
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     spec = write_synthetic(SPECS["titanic"], folder)
-    ...     check_spec(spec, folder)
-    ...     row = next(iter(read_part(spec, folder)))
+    ...     spec = write_synthetic(fp.kaggle.SPECS["titanic"], folder)
+    ...     fp.kaggle.check_spec(spec, folder)
+    ...     row = next(iter(fp.kaggle.read_part(spec, folder)))
     >>> spec.train.rows, row["PassengerId"], row["Pclass"] in "123", row["Survived"] in "01"
     (600, '1', True, True)
 

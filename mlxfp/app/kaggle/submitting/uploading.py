@@ -74,9 +74,8 @@ def submit(  # noqa: PLR0913  # one argument per option
     """Upload a file to a competition if `yes` is True, and wait for the score.
 
     The function polls every `poll` seconds, for at most `wait` seconds. Upload failures are returned as a `Verdict` with a remedy:
-    no network, no credentials, unknown competition, submission limit reached, invalid file. If the connection breaks, the upload is
-    repeated once, but only if the list of submissions contains no new entry. Nothing is submitted twice. Raises `MissingFileError`
-    and `ArgumentError` for invalid arguments.
+    no network, no credentials, unknown competition, submission limit reached, invalid file. An upload is never repeated, because the
+    file may have arrived before the connection broke. Raises `MissingFileError` and `ArgumentError` for invalid arguments.
 
     Without `client`, the function uses the official client (package kaggle), with credentials as in `credentials_in`. The package
     is imported only in this case, because the import signs in.
@@ -105,8 +104,8 @@ def submit(  # noqa: PLR0913  # one argument per option
             official: Any = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit").KaggleApi()
             official.authenticate()
             client = official
-        before = _refs(client, competition)
-        reply = _upload(client, path, message, competition, before)
+        quiet = Path(path).stat().st_size < _LARGE or not shows_bars()  # the client shows a progress bar for large files
+        reply = client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises any network error, and exits without credentials
         return Verdict("failed", f"The upload failed: {_reason(error)}. {_remedy(error, competition)}")
     ref = getattr(reply, "ref", None)
@@ -143,36 +142,6 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
         ),
     )
     return next((location for location, exists in locations if exists), None)
-
-
-def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
-    """Upload a file. After a broken connection, repeat the upload only if the first attempt did not arrive.
-
-    The Kaggle client shows a progress bar for large files.
-    """
-    quiet = Path(path).stat().st_size < _LARGE or not shows_bars()
-    try:
-        return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
-    except OSError as error:
-        after = None if before is None or _status(error) else _refs(client, competition)
-        if before is None or after is None:
-            raise
-        if arrived := after - before:
-            return _Arrived(max(arrived))
-    return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
-
-
-@frozen
-class _Arrived:
-    ref: Any
-
-
-def _refs(client: Client, competition: str) -> set[Any] | None:
-    """Return the identifiers (`ref`) of all submissions, or None after an error."""
-    try:
-        return {entry.ref for entry in client.competition_submissions(competition) or () if entry is not None}
-    except (Exception, SystemExit):  # noqa: BLE001  # the upload will report the error
-        return None
 
 
 def _status(error: BaseException) -> int | None:

@@ -35,12 +35,12 @@ class Validated:
 class CrossValidation:
     """Out-of-fold predictions and fitted models, in fold order. `cross_validate` creates instances.
 
-    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> def fit(parts):
     ...     return lambda rows: [column_values(parts.train, "y").mean()] * length(rows)
-    >>> run = cross_validate(custom([0, 1]), from_table({"x": [1, 2], "y": [3.0, 5.0]}), fit, target="y")
-    >>> [float(values[0]) for values in run.predict(from_table({"x": [7]}))]
+    >>> run = cross_validate(custom([0, 1]), fp.from_table({"x": [1, 2], "y": [3.0, 5.0]}), fit, target="y")
+    >>> [float(values[0]) for values in run.predict(fp.from_table({"x": [7]}))]
     [5.0, 3.0]
     """
 
@@ -83,16 +83,14 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
     values 0 and 1. Predictions for several columns are [n, T]. Errors inside `fit` gain a note with the fold.
 
     >>> import numpy as np
-    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import kfold
-    >>> from mlxfp.app.kaggle.validation.out_of_fold import score
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
-    >>> rows = from_table({"x": np.arange(8.0), "y": np.arange(8.0) * 2})
+    >>> rows = fp.from_table({"x": np.arange(8.0), "y": np.arange(8.0) * 2})
     >>> def fit(parts):
     ...     slope = np.polyfit(column_values(parts.train, "x"), column_values(parts.train, "y"), 1)
     ...     return lambda rows: np.polyval(slope, column_values(rows, "x"))
     >>> run = cross_validate(kfold(8, count=4, seed=0), rows, fit, target="y")
-    >>> round(score(run.oof, METRICS["rmse"]).overall, 6), len(run.models)
+    >>> round(fp.kaggle.score(run.oof, fp.kaggle.METRICS["rmse"]).overall, 6), len(run.models)
     (0.0, 4)
 
     See also: `validate_fold`, for a single fold; `pseudo_label`, for a `fit` with a teacher and a student.
@@ -121,13 +119,13 @@ def validate_fold(  # noqa: PLR0913  # one argument per option
     """Fit and predict a single fold, as in `cross_validate`. `out_of_fold` combines the predictions of separately run folds.
 
     >>> import numpy as np
-    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> first, second = custom([0, 0, 1])
     >>> def fit(parts):
     ...     mean = column_values(parts.train, "y").mean()
     ...     return lambda rows: np.full(length(rows), mean)
-    >>> validate_fold(second, from_table({"y": [1.0, 2.0, 9.0]}), fit, target="y").predictions.predictions.tolist()
+    >>> validate_fold(second, fp.from_table({"y": [1.0, 2.0, 9.0]}), fit, target="y").predictions.predictions.tolist()
     [1.5]
     """
     check_callable(fit=fit)
@@ -150,11 +148,10 @@ def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     write the columns in different orders; `map` makes any other view. To score the augmented model, return it from `fit`. Raises
     `ArgumentError` if the views differ in their number of rows.
 
-    >>> from mlxfp.data.rows.map_filter import map
-    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> import mlxfp as fp
     >>> model = lambda rows: column_values(rows, "x")
-    >>> augmented = test_time_augmentation(model, [map(lambda row: {"x": row["x"] + 1}), map(lambda row: {"x": row["x"] - 1})])
-    >>> augmented(from_table({"x": [0.25, 0.5]})).tolist()
+    >>> augmented = test_time_augmentation(model, [fp.map(lambda row: {"x": row["x"] + 1}), fp.map(lambda row: {"x": row["x"] - 1})])
+    >>> augmented(fp.from_table({"x": [0.25, 0.5]})).tolist()
     [0.25, 0.5]
     """
     check_callable(model=model)

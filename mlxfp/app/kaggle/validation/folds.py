@@ -259,8 +259,8 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
     The groups keep copies of a row in the same fold. `columns` are compared, by default all columns. Exclude the id, because ids
     make all rows different. Reads all rows.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> duplicates(from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
+    >>> import mlxfp as fp
+    >>> duplicates(fp.from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
     [0, 1, 0]
 
     See also: `grouped`, `stratified_grouped`.

@@ -163,10 +163,10 @@ def score(oof: OutOfFold, metric: Metric) -> Score:
     With repeats, the overall score is the mean over repeats. Raises `DataError` if the metric is undefined over all rows.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> import mlxfp as fp
     >>> folds = custom([0, 1, 0, 1])
     >>> parts = [fold_predictions(fold, values) for fold, values in zip(folds, ([0.2, 0.4], [0.5, 0.9]))]
-    >>> score(out_of_fold(folds, [0, 1, 1, 1], parts), METRICS["accuracy"]).folds
+    >>> score(out_of_fold(folds, [0, 1, 1, 1], parts), fp.kaggle.METRICS["accuracy"]).folds
     (0.5, 0.5)
     """
     check_types(OutOfFold, oof=oof)
@@ -219,13 +219,13 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     interval. Raises `ArgumentError` unless both runs have the same folds and targets.
 
     >>> from mlxfp.app.kaggle.validation.folds import kfold
-    >>> from mlxfp.app.kaggle.validation.scoring import METRICS
+    >>> import mlxfp as fp
     >>> folds, targets = kfold(40, count=4, seed=0), np.arange(40) % 2
     >>> good, poor = (
     ...     out_of_fold(folds, targets, [fold_predictions(fold, values[fold.valid]) for fold in folds])
     ...     for values in (targets, np.where(np.arange(40) < 8, 1 - targets, targets))
     ... )
-    >>> compare(good, poor, METRICS["accuracy"])
+    >>> compare(good, poor, fp.kaggle.METRICS["accuracy"])
     accuracy better by 0.2000 (95 %: ... to ...), SD ... over 4 folds
     """
     check_types(Metric, metric=metric)

@@ -73,17 +73,16 @@ def pseudo_label(  # noqa: PLR0913  # one argument per option
     `unlabelled` has the columns of the training rows; a column `target` is ignored. All rows are kept in memory. Lee,
     "Pseudo-Label", 2013.
 
-    >>> from mlxfp.app.kaggle.specs.tables import column_values
+    >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import custom
-    >>> from mlxfp.app.kaggle.validation.cross_validation import cross_validate
     >>> def teacher(parts):
-    ...     return lambda rows: np.where(column_values(rows, "x") > 5, 0.99, 0.01)
+    ...     return lambda rows: np.where(fp.kaggle.column_values(rows, "x") > 5, 0.99, 0.01)
     >>> def student(parts):
     ...     trained = to_table(parts.train).to_pydict()
     ...     return lambda rows: np.full(len(to_table(rows)), sum(trained["weight"]) + sum(trained["y"]))
     >>> rows, more = from_table({"x": [1, 9, 2, 8], "y": [0, 1, 0, 1]}), from_table({"x": [0, 7, 3, 10]})
     >>> fit = pseudo_label(teacher, student, more, target="y", weight=0.25)
-    >>> cross_validate(custom([0, 0, 1, 1]), rows, fit, target="y").oof.predictions.tolist()
+    >>> fp.kaggle.cross_validate(custom([0, 0, 1, 1]), rows, fit, target="y").oof.predictions.tolist()
     [[4.5, 4.5, 4.5, 4.5]]
 
     See also: `cross_validate`, for running the returned `fit`.

@@ -61,7 +61,8 @@ def finish(
     plan: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
 ) -> Iterator[RunEvent]:
     """Write all outputs of the run for the models in `names`. `left_out` holds the reasons for excluded models."""
-    folder, files = plan.folder, {name: _files_of(plan, name) for name in names}
+    folder, count = plan.folder, len(list(plan.folds))
+    files = {name: [FoldFolder(folder / folders.MEMBERS / name, index + 1) for index in range(count)] for name in names}
     chosen = choose({name: _oof(plan, files[name]) for name in names})
     write_oof(folder / folders.OOF, plan, chosen.oof)
     after = chosen.choice.after
@@ -99,10 +100,6 @@ def _told(folder: Path) -> Iterator[RunEvent]:
             f"{numbers['blend']:.4f} against {numbers['oof']:.4f}. The submission uses only {numbers['single']}. This score is slightly "
             "optimistic, because the member was chosen by score.",
         )
-
-
-def _files_of(plan: Plan, name: str) -> list[FoldFolder]:
-    return [FoldFolder(plan.folder / folders.MEMBERS / name, index + 1) for index in range(len(list(plan.folds)))]
 
 
 def _oof(plan: Plan, files: list[FoldFolder]) -> OutOfFold:

@@ -1,27 +1,29 @@
 """Tuning of a run: search for a better configuration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from attrs import evolve
 
+from mlxfp import select
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.run_folders import folders
-from mlxfp.app.run_folders.files import write_text
+from mlxfp.app.run_folders.files import read_array, write_text
+from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
 from mlxfp.app.runs.events import Noted, RunEvent
+from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed, start
 from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import Tuned
-from mlxfp.app.runs.tuning.nesting import check_nested, estimate
-from mlxfp.app.runs.tuning.searching import Limits, search
+from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
 from mlxfp.app.runs.tuning.studies import BestTrial, claiming
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, ConfigError
 from mlxfp.support.yaml_files import write_document
 
 _BEST, _NESTED = "best.yaml", "nested"
@@ -110,3 +112,32 @@ def _write_best(run_plan: Plan, folder: Path, result: BestTrial) -> None:
         f"# The original configuration has {result.given:.6g} on the same folds.\n"
     )
     write_text(folder / _BEST, about + write_document(best.settings))
+
+
+def check_nested(plan: Plan) -> None:
+    """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
+    if plan.teacher is not None:
+        raise ConfigError(
+            "A nested estimate cannot use data.pseudo_labels, because the pseudo-labels belong to other folds. Leave out --nested "
+            "or data.pseudo_labels."
+        )
+
+
+def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
+    """Tune separately on the training rows of each fold. Return the score of the best trials on the validation rows.
+
+    All files are written to `folder`. An interrupted estimate continues there.
+    """
+    from filelock import FileLock
+
+    predictions = []
+    for number, fold in enumerate(plan.folds, 1):
+        fold_folder = folder / f"fold-{number:02}"
+        data = evolve(plan.data, rows=select(fold.train)(plan.rows), test=None)
+        result = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, fold_folder, limits, lambda _: None)
+        best = with_trial(plan, fold_folder, f"best-{result.trial:04}", result.values)
+        files = FoldFolder(best.folder, number)
+        with FileLock(fold_folder / ".best.lock"):
+            yield from run_fold(best, fold, files, ())
+        predictions.append(read_array(files / FOLD_OOF))
+    return total(plan, predictions)

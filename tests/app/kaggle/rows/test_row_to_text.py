@@ -10,7 +10,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.rows.key_values import read_key_values
 from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text, write_rows
 from mlxfp.app.kaggle.specs.cells import spell
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
@@ -20,7 +19,7 @@ from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings
-from tests.app.kaggle.drawing import SHIP, SHIP_ROWS, dataset_specs, tables_for
+from tests.app.kaggle.drawing import SHIP, SHIP_ROWS, dataset_specs, read_key_values, tables_for
 
 _OPTIONS = st.fixed_dictionaries(
     {

@@ -8,7 +8,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.rows.key_values import read_key_values
 from mlxfp.app.kaggle.rows.row_to_text import Form, RowToText, fit_row_to_text
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.app.kaggle.specs.catalogue import SPECS
@@ -23,7 +22,7 @@ from mlxfp.support.errors import ArgumentError, DataError, SchemaError, UnknownN
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
-from tests.app.kaggle.drawing import SHIP, SHIP_ROWS, tables_for
+from tests.app.kaggle.drawing import SHIP, SHIP_ROWS, read_key_values, tables_for
 
 WRITTEN = pipe(from_table(SHIP_ROWS), fit_row_to_text(SHIP, from_table(SHIP_ROWS), form="key_value"))
 

@@ -204,23 +204,3 @@ def test_what_the_server_refuses_says_what_to_do(path: Path, status: int, cure: 
     assert found.status == "failed"
     assert cure in found.message
     assert len(server.calls) == 1
-
-
-class Cut(Server):
-    """Breaks the connection of the first upload; the file has arrived before that if `arrived`."""
-
-    def __init__(self, *, arrived: bool) -> None:
-        super().__init__(ARRIVED, [OLDER], state("COMPLETE", "0.5") if arrived else [OLDER], state("COMPLETE", "0.5"))
-
-    def competition_submit(self, *arguments: Any, **options: Any) -> Any:
-        reply = super().competition_submit(*arguments, **options)
-        if len(self.calls) == 1:
-            raise ConnectionResetError("reset by peer")
-        return reply
-
-
-@pytest.mark.parametrize("arrived", [True, False])
-def test_a_connection_that_breaks_never_submits_twice(path: Path, arrived: bool):
-    server = Cut(arrived=arrived)
-    assert submit(path, "titanic", message="try", yes=True, client=server, wait=0.05, poll=0.001).score == 0.5
-    assert len(server.calls) == (1 if arrived else 2)

@@ -258,7 +258,9 @@ _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 
 def check_elementwise(optimizer: optimizers.Optimizer, arrays: Mapping[str, mx.array]) -> None:
-    """Raise `ArgumentError` if the optimizer of any array does not update each element separately. Keys are parameter paths.
+    """Raise `ArgumentError` if the optimizer of any array does not update each element separately.
+
+    The argument `arrays` maps parameter paths to arrays.
 
     >>> check_elementwise(optimizers.Muon(0.1), {"weight": mx.zeros((4, 4))})
     Traceback (most recent call last):

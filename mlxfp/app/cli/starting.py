@@ -15,6 +15,7 @@ from mlxfp.app.cli.parsing import Commands, add_command, say
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import json_schema
 from mlxfp.app.config.presets import PRESETS
+from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.errors import ArgumentError, MlxfpError
 from mlxfp.support.yaml_files import write_document
 
@@ -126,7 +127,7 @@ def _new(options: Namespace) -> int:
         _README: _readme(words, root, data, spec),
     }
     for name, text in files.items():
-        (root / name).write_text(text, "utf-8")
+        write_whole(root / name, text.encode())
     say(f"{folder}: {', '.join((_SPEC, *files))}\nNext: mlxfp run {quote(str(folder / _CONFIG))}")
     return 0
 

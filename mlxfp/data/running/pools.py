@@ -1,5 +1,6 @@
 """Worker pools. A pool runs jobs in threads or processes, yields the results in order, and limits the number of unfinished jobs."""
 
+import resource
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -267,6 +268,16 @@ class Threads(Pool):
     def close(self) -> None:
         """Stop the threads. A thread that is working ends before its next row."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def unstarted(what: str, workers: int, error: BaseException | None) -> WorkerError:
+    """Return the error for a thread or process that the system refused to start."""
+    files, processes = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    limits = f"{files:,} open files and {'unlimited' if processes == resource.RLIM_INFINITY else f'{processes:,}'} processes"
+    return WorkerError(
+        f"A worker {what} cannot start: {error}, got workers={workers} with limits of {limits}. Use fewer workers, as in "
+        "prefetch(2, workers=2), or raise the limits before Python starts: ulimit -n 1024 for files, ulimit -u 4096 for processes."
+    )
 
 
 def timed(job: Job) -> Result:

@@ -21,7 +21,7 @@ from mlxfp.core.running.runners import RUNNER
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
-from mlxfp.data.running.pools import Pool, Threads
+from mlxfp.data.running.pools import Pool, Threads, unstarted
 from mlxfp.data.running.processes import Processes
 from mlxfp.support.checks import check_choice, check_positive, explain_call
 from mlxfp.support.errors import MlxfpError, WorkerError
@@ -112,7 +112,7 @@ class Prefetch(Wrapper):
                 self.watch.worked(perf_counter() - begin, pool.busy, pool.cpu)
             stopped = True
 
-        worker.start()
+        _start_thread(worker, pool, self.workers)
         atexit.register(stop)  # End the thread before Python exits: a thread inside Arrow or MLX would abort the process.
         try:
             yield from line
@@ -151,6 +151,16 @@ class Prefetch(Wrapper):
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
+
+
+def _start_thread(thread: threading.Thread, pool: Pool | None, workers: int) -> None:
+    """Start a thread. Raises `WorkerError` and closes the pool if the system refuses another thread."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if pool is not None:
+            pool.close()
+        raise unstarted("thread", workers, error) from error
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:

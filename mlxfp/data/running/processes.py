@@ -35,7 +35,7 @@ from mlxfp.core.nodes import brief
 from mlxfp.core.running.segments import Job, Result, Segment
 from mlxfp.core.sources import Source
 from mlxfp.data.running.meters import Counts, add_counts, take_counts
-from mlxfp.data.running.pools import Pool, timed
+from mlxfp.data.running.pools import Pool, timed, unstarted
 from mlxfp.support.errors import WorkerError
 from mlxfp.support.optional import optional
 
@@ -56,24 +56,35 @@ class Processes(Pool):
         """Create the temporary folder. loky starts the processes at the first job."""
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
-        self._folder, self._lock_of_folder = _make_folder()
         self._process = os.getpid()
+        self._unstarted: WorkerError | None = None  # error of the first process that could not start
         self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
-        self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
+        try:
+            self._folder, self._lock_of_folder = _make_folder()
+            settings = {"initializer": _begin, "initargs": (str(self._folder), self._process), "env": _ONE_THREAD, "timeout": None}
+            self._executor = loky.ProcessPoolExecutor(workers, **settings)
+        except OSError as error:
+            raise unstarted("process", workers, error) from error
 
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Send a job to a worker process. Raises `WorkerError` with the stage if the job cannot be pickled."""
         with self._sending:
+            if self._unstarted is not None:
+                raise self._unstarted
             self._jobs += 1
             name = str(self._jobs)
             data = self._pickled(job)
             self._texts[name] = _text(job)
             try:
                 sent: Future[Any] = self._executor.submit(_work, str(self._folder), name, data)
-            except (BrokenProcessPool, RuntimeError) as error:
+            except BrokenProcessPool as error:
                 raise self._ended(error) from error
+            # RuntimeError: no new thread. UnboundLocalError: loky hides the OSError of a new pipe.
+            except (OSError, RuntimeError, UnboundLocalError) as error:
+                self._unstarted = unstarted("process", self.workers, error.__context__ if isinstance(error, NameError) else error)
+                raise self._unstarted from error
         received: Future[Result] = Future()
         # After this line the future cannot be cancelled: a worker in another process only stops when killed.
         received.set_running_or_notify_cancel()
@@ -84,7 +95,10 @@ class Processes(Pool):
         """Kill the processes and delete their files. A forked child has no processes."""
         if os.getpid() != self._process:
             return
+        processes = dict(self._executor._processes)  # noqa: SLF001  # loky has no public name for the processes
         self._executor.shutdown(wait=True, kill_workers=True)
+        for process in processes.values():  # loky leaves processes alive if another process could not start
+            process.terminate()
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock_of_folder)
 
@@ -278,12 +292,11 @@ def _lock(folder: Path) -> int:
 _loaded: dict[tuple[str, str], Any] = {}
 
 
-def _begin(folder: str) -> None:  # pragma: no cover  # would end the test process
+def _begin(folder: str, parent: int) -> None:  # pragma: no cover  # would end the test process
     """Prepare a worker process: ignore interrupts, and exit after the parent process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
     gc.disable()  # Without garbage collection, a worker starts faster by a tenth. The first job enables garbage collection.
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:  # When the parent process ends, the operating system assigns another parent process.

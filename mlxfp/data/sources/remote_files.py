@@ -94,24 +94,25 @@ def open_remote(address: str, *, exactly: bool = False, jumps: bool = False) -> 
     """Open a file. Only the parts read are fetched, if the file system can do so.
 
     `exactly=True` disables read-ahead, for a reader that requests large parts. A file of unknown size, such as an answer that the server
-    compresses, is read in order, or fetched whole with `jumps=True`.
+    compresses, is read in order, or fetched whole with `jumps=True`. The same holds for a server that sends no parts of files.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
     opened = _retried(opens, address)
     sized = getattr(opened, "size", None) is not None  # a server may omit the size, or compress the answer
-    file = _Retried(opened, opens, address) if sized else _Unsized(opened, address)
+    file = _Retried(opened, opens, partial(system.open, path, "rb", block_size=0), address, jumps) if sized else _Unsized(opened, address)
     return pa.PythonFile(file, mode="r") if sized or not jumps else pa.BufferReader(file.read())
 
 
 class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
-    def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
-        """Store `file`, which is open at offset 0. A call of `opens` opens the file again."""
-        self.file, self.opens, self.address = file, opens, address
+    def __init__(self, file: Any, opens: Callable[[], Any], streams: Callable[[], Any], address: str, jumps: bool) -> None:  # noqa: FBT001
+        """Store `file`, which is open at offset 0. A call of `opens` opens the file again, a call of `streams` for reading in order."""
+        self.file, self.opens, self.streams, self.address, self.jumps = file, opens, streams, address, jumps
         self.at, self.size = 0, int(file.size)
+        self.ranges = True  # False if the server sends no parts of files
 
     def readable(self) -> bool:
         return True
@@ -140,10 +141,16 @@ class _Retried(RawIOBase):
 
     def _read(self, size: int) -> bytes:
         if self.file.closed:
-            self.file = self.opens()
+            self.file = self.opens() if self.ranges else _Stream(self.streams(), whole=self.jumps)
         try:
             self.file.seek(self.at)
             data: bytes = self.file.read(size)
+        except ValueError as error:
+            if not self.ranges or "range requests" not in str(error):
+                raise
+            self.file.close()
+            self.ranges = False
+            return self._read(size)
         except Exception:
             self.file.close()  # The next attempt opens the file again.
             raise
@@ -151,6 +158,39 @@ class _Retried(RawIOBase):
             self.file.close()
             raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
         return data
+
+
+class _Stream:
+    """File that a server sends only as a whole. `whole=True` keeps the content in memory, else a step back begins again."""
+
+    def __init__(self, stream: Any, *, whole: bool) -> None:
+        self.stream, self.at, self.closed = stream, 0, False
+        self.content = self._received(-1) if whole else None
+
+    def seek(self, offset: int) -> None:
+        if self.content is None and offset < self.at:
+            self.closed = True
+            raise ConnectionError("the server sends no parts of files, and the reader goes back")  # the next attempt begins again
+        while self.content is None and self.at < offset and (skipped := len(self._received(min(_AHEAD, offset - self.at)))):
+            self.at += skipped
+        self.at = offset
+
+    def read(self, size: int) -> bytes:
+        data = self._received(size) if self.content is None else self.content[self.at : self.at + size]
+        self.at += len(data)
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+        self.stream.close()
+
+    def _received(self, size: int) -> bytes:
+        """Return the next bytes. A single `read` of a stream returns only the bytes that have arrived."""
+        parts, remaining = [], size
+        while remaining and (part := self.stream.read(remaining)):
+            parts.append(part)
+            remaining -= len(part) if size >= 0 else 0
+        return b"".join(parts)
 
 
 @frozen

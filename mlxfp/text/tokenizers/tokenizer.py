@@ -12,6 +12,7 @@ from typing import Any, Literal
 import tokenizers as hf
 from attrs import evolve, field, frozen
 
+from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.checks import check_choice, check_text, check_types
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.text.tokenizers.chat_templates import ChatTemplate
@@ -174,13 +175,13 @@ class Tokenizer:
         `load_tokenizer(folder)` returns an equal tokenizer.
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
+        write_whole(Path(folder, "tokenizer.json"), self.json.encode())
         # class name with which transformers can also load the file
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
-            Path(folder, "chat_template.jinja").write_text(self.chat_template.text, encoding="utf-8", newline="")
+            write_whole(Path(folder, "chat_template.jinja"), self.chat_template.text.encode())
             config |= self.chat_template.settings(config)
-        Path(folder, "tokenizer_config.json").write_text(jsons.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+        write_whole(Path(folder, "tokenizer_config.json"), jsons.dumps(config, indent=2, ensure_ascii=False).encode())
 
     def __repr__(self) -> str:
         return f"Tokenizer({type(engine(self.json).model).__name__}, vocab_size={self.vocab_size})"

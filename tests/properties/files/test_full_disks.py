@@ -14,6 +14,7 @@ folder = Path(sys.argv[1])
 rows = fp.from_examples([{"x": f"{i:01000}"} for i in range(100)])
 events = [fp.events.Evaluated(fp.TrainState({}, {}, {}, step, 0), None, 0, {"accuracy": 0.5}) for step in range(1000)]
 (folder / "run.jsonl").write_text('{"event": "Stepped", "step": 1, "epoch": 0, "seconds": 0.1, "metrics": {"loss": 0.5}}\\n')
+tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a hat, a cat"}]), vocab_size=300)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # writing more fails, as on a full disk
 """
 
@@ -25,6 +26,9 @@ CALLS = {
     "cache": ("list(fp.pipe(rows, fp.cache(folder / 'out')))", "part-00000.arrow"),
     "log_metrics": ("list(fp.pipe(events, fp.observers.log_metrics(folder / 'log.jsonl')))", "log.jsonl"),
     "log_metrics csv": ("list(fp.pipe(events, fp.observers.log_metrics(folder / 'log.csv')))", "log.csv"),
+    "tokenizer": ("tokenizer.save(folder / 'out')", "tokenizer.json"),
+    "spec yaml": ("fp.kaggle.save_spec(fp.kaggle.SPECS['house_prices'], folder / 'spec.yaml')", "spec.yaml"),
+    "spec json": ("fp.kaggle.save_spec(fp.kaggle.SPECS['house_prices'], folder / 'spec.json')", "spec.json"),
     "report": ("fp.runs.report(folder / 'run.jsonl', out=folder / 'report.html')", "report.html"),
 }
 
@@ -37,3 +41,5 @@ def test_case_e16_a_full_disk_is_named_with_the_file_and_the_remedy(tmp_path: Pa
     assert last.startswith("OSError: [Errno 27] File too large. Make room for the file, then run again: "), run.stderr
     assert last.endswith(f"{file}'")
     assert not list(tmp_path.rglob("*.partial*"))
+    if not name.startswith("log_metrics"):  # a log keeps the lines before the error
+        assert not list(tmp_path.rglob(file))

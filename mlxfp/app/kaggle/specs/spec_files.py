@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from attrs import asdict
 
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
+from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.registries import Registry
@@ -101,7 +102,8 @@ def _to_tree(value: Any) -> dict[str, Any]:
 
 def _write(tree: dict[str, Any], path: str | Path) -> None:
     is_json = _suffix(path) == ".json"
-    Path(path).write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n" if is_json else write_document(tree), "utf-8")
+    text = json.dumps(tree, indent=2, ensure_ascii=False) + "\n" if is_json else write_document(tree)
+    write_whole(Path(path), text.encode())
 
 
 def _read(path: str | Path, kind: type[T]) -> T:

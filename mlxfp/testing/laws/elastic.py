@@ -64,8 +64,9 @@ def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Seq
         )
         if not pairs:
             return
-        latest, done = _copied(pairs[-1][1]), stop
-        assert latest.items == stop, f"the cursor of {whole.dataset!r} counts {latest.items} batches after batch {stop}"
+        latest, total = _copied(pairs[-1][1]), done + len(pairs)
+        assert latest.items == total, f"the cursor of {whole.dataset!r} counts {latest.items} batches after batch {total}"
+        done = stop
 
 
 @frozen(eq=False)

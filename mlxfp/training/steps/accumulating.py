@@ -23,6 +23,11 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     if len(numbers) != 2 or not all(isinstance(number, mx.array) and number.size == 1 for number in numbers):
         # The message has no array values: arrays cannot be printed inside a trace.
         types = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
+        if len(numbers) == 1 and getattr(numbers[0], "size", None) == 1:
+            raise ArgumentTypeError(
+                f"A loss or metric returns (sum, weight), two scalars, got a single scalar, {types}. Return the sum and the count of the "
+                "values, (values.sum(), values.size), or multiply a mean by its count: (mean * count, count)."
+            )
         raise ArgumentTypeError(
             f"A loss or metric returns (sum, weight), two scalars, got ({types}). "
             "Return a loss of fp.losses as is, or the sum and the count of other values: (values.sum(), mx.array(values.size))."

@@ -15,6 +15,7 @@ from mlx.utils import tree_map
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
+from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.losses import cross_entropy, mse
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.accumulating import clip
@@ -22,6 +23,11 @@ from mlxfp.training.steps.state import same_arrays, train_state, trees_of
 from mlxfp.training.steps.steps import train_step
 from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, loss, net, setting
+
+NO_LABELS = (
+    "The batch has no labels. Name the column of the labels with the argument label= of the collator, "
+    'for example fp.collators.text(label="column").'
+)
 
 
 def test_the_law_catches_a_step_that_edits_the_state():
@@ -187,7 +193,12 @@ def test_what_is_no_batch_is_named(batch, message):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (lambda logits, label: logits.mean(), r"returns \(sum, weight\), two scalars, got \(array\[\]\)"),
+        (lambda logits, label: logits.mean(), r"returns \(sum, weight\), two scalars, got a single scalar, array\[\]\. Return the sum and"),
+        (
+            lambda logits, label: 0.5,
+            r"two scalars, got a single scalar, array\[\].* multiply a mean by its count: \(mean \* count, count\)",
+        ),
+        (lambda logits, label: logits[:, 0], r"two scalars, got \(array\[6\]\)"),
         (lambda logits, label: (logits.sum(axis=0), label.size), r"two scalars, got \(array\[2\], array\[\]\)"),
         (lambda logits, label: (logits.sum(), None), r"two scalars, got \(array\[\], NoneType\[\]\)"),
     ],
@@ -298,6 +309,30 @@ def test_an_error_in_a_loss_says_what_the_loss_was_given():
         "while tracing the loss for compilation (arrays have no values yet) on a batch of x float32[6, 5], label int32[6]; "
         "without name, ids, because only MLX arrays are passed"
     )
+
+
+def test_a_batch_without_labels_gets_the_remedy_for_the_collator():
+    """The note names `label=`, in training and in evaluation, and only if the batch has no labels."""
+
+    def labelled(model, batch):
+        return cross_entropy(model(batch["x"]), batch["labels"])
+
+    def other(model, batch):
+        return cross_entropy(model(batch["x"]), batch["classes"])
+
+    model, optimizer = net(), adamw(0.1)
+    state = train_state(model, optimizer)
+    check = evaluate(model, lambda model, batch: {"loss": labelled(model, batch)})
+    for run in (train_step(model, labelled, optimizer), train_step(model, labelled, optimizer, compile=False)):
+        with pytest.raises(KeyError, match="labels") as raised:
+            run(state, group())
+        assert raised.value.__notes__[-1] == NO_LABELS
+    with pytest.raises(KeyError, match="labels") as raised:
+        check(state, [group()])
+    assert NO_LABELS in raised.value.__notes__
+    with pytest.raises(KeyError, match="classes") as raised:
+        train_step(model, other, optimizer)(state, group())
+    assert NO_LABELS not in raised.value.__notes__
 
 
 def operations(arrays):

@@ -7,7 +7,7 @@ import mlx.core as mx
 from attrs import field, frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Collator, narrow
+from mlxfp.collators.columns import Collator, check_group, narrow
 from mlxfp.core.arrow.array_values import is_array
 from mlxfp.core.arrow.named_arrays import named_arrays
 from mlxfp.core.chunks import Example
@@ -56,8 +56,7 @@ class _Foreign(Part):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         __tracebackhide__ = True
-        if not len(examples):
-            raise DataError("A collator needs at least one example, got an empty group.")
+        check_group(examples)
         batch = self.function([dict(example) for example in examples])
         return {name: self._converted(name, part) for name, part in named_arrays(self._named(batch)).items()}
 

@@ -16,6 +16,7 @@ from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.row_names import file_of, row_at
@@ -87,13 +88,22 @@ class Cutting(Choosing):
         return batch
 
 
+def check_group(examples: Sequence[Example]) -> None:
+    """Raise an error for a dataset, as in a pipeline without `collate`, and for an empty group."""
+    if isinstance(examples, Dataset):
+        raise ArgumentTypeError(
+            f"A collator takes a group of rows, got a dataset: {examples!r:.200}. Wrap the collator in the pipeline: fp.collate(collator)."
+        )
+    if not len(examples):
+        raise DataError("A collator needs at least one example, got an empty group.")
+
+
 def as_view(examples: Sequence[Example]) -> Examples:
     """Return a view of a non-empty group. A list of mappings is converted to Arrow.
 
     Rows of a view keep their types, source rows and keys. For other mappings, types are inferred from all mappings.
     """
-    if not len(examples):
-        raise DataError("A collator needs at least one example, got an empty group.")
+    check_group(examples)
     if isinstance(examples, Examples):
         return examples
     for index, example in enumerate(examples):

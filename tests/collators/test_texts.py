@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.collate_functions import foreign
 from mlxfp.collators.collating import collate
 from mlxfp.collators.combining import multimodal
+from mlxfp.collators.plain import default
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.examples import Examples
@@ -18,7 +21,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.shape_planning import Padding
-from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.text.padding import pad
 from tests.collators.groups import groups, view_of
@@ -250,6 +253,19 @@ def test_an_error_says_what_is_wrong_and_where(options: dict[str, Any], columns:
     assert str(raised.value) == message
     with pytest.raises(error):
         text(pad_id=0, **options)(list(numbered(**columns)))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(
+    "collator", [text(pad_id=0), causal(pad_id=0), default(), multimodal([text(pad_id=0), default()]), foreign(lambda rows: {})]
+)
+def test_a_collator_without_collate_in_a_pipeline_is_named(collator: Any, grouped: bool):
+    """A collator receives a dataset if the user forgot `collate`; the message gives the remedy."""
+    rows = pipe(from_iterable([{"input_ids": [1, 2]}]), *([batch(2)] if grouped else []))
+    with pytest.raises(
+        ArgumentTypeError, match=r"takes a group of rows, got a dataset: .*Wrap the collator in the pipeline: fp\.collate\("
+    ):
+        pipe(rows, collator)
 
 
 def test_a_list_without_source_rows_is_named_by_places():

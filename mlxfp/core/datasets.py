@@ -188,7 +188,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
                 f"[row[{index!r}] for row in rows], for a dataset of this column fp.pipe(rows, fp.select_columns([{index!r}]))."
             )
         check_types((int, np.integer, slice), index=index)
-        check_indexable(self, f"dataset[{index}]")
+        check_indexable(self, f"dataset[{index}]", f"Write next(iter({self.level})), or print(fp.inspect.preview({self.level})).")
         rows_at = range(row_count(self))[index]
         if self.level == "groups":
             groups = [Examples(take_rows(self, 0, np.array([number])), decoders(self)) for number in np.atleast_1d(rows_at)]
@@ -388,13 +388,13 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset, reader=reader)))
 
 
-def check_indexable(dataset: Dataset[Any], stage: object) -> None:
-    """Raise `PipelineError` unless the dataset consists of examples or groups with random access."""
+def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
+    """Raise `PipelineError` unless the dataset consists of examples or groups with random access. `remedy` is for groups and batches."""
+    if not dataset.indexable:
+        _ = dataset.resolved  # An unknown column raises `SchemaError` first.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):
-        raise PipelineError(f"{stage} needs single examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
+        raise PipelineError(f"{stage} needs single examples, got {dataset.level} from {dataset.parts[-1]!r}. {remedy}")
     check_ends(dataset, stage)
     if not dataset.indexable:
-        barrier: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)
-        raise PipelineError(
-            f"{stage} needs random access, but {barrier!r} has no random access. Put load() or cache(path) after this part."
-        )
+        part: Part = next((part for part in dataset.stages if not part.traits.row_wise), dataset.source)
+        raise PipelineError(f"{stage} needs random access, but {part!r} has no random access. Put load() or cache(path) after this part.")

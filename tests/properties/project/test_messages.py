@@ -142,7 +142,20 @@ CASES: list[Case] = [
     (
         lambda: pipe(ROWS, batch(2))[0],
         PipelineError,
-        "dataset[0] needs single examples, got groups from batch(size=2). Put this step before batch.",
+        "dataset[0] needs single examples, got groups from batch(size=2). Write next(iter(groups)), or print(fp.inspect.preview(groups)).",
+    ),
+    (
+        lambda: pipe(ROWS, batch(2), fp.collate(dict))[0],
+        PipelineError,
+        (
+            "dataset[0] needs single examples, got batches from collate(collator=dict). Write next(iter(batches)), or "
+            "print(fp.inspect.preview(batches))."
+        ),
+    ),
+    (
+        lambda: pipe(from_iterable([{"x": 1}]), fp.template("{txt}"))[0],
+        SchemaError,
+        "template('{txt}') needs the column 'txt', which is missing. Columns: 'x'.",
     ),
     (
         lambda: pipe(ROWS, filter(bool))[0],

@@ -239,7 +239,9 @@ class ObserversConfig:
     patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, in addition to the best checkpoint.", at_least=1)
-    minutes: float | None = option(None, "The time limit in minutes for a fold or, with model.name=auto, for all models.", above=0)
+    minutes: float | None = option(
+        None, "The time limit in minutes for a fold or, with model.name=auto, for the whole command from imports to reports.", above=0
+    )
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no MLflow logging.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: no registration.")
     trackio: str | None = option(None, "The Trackio project for the run. Null: no Trackio logging.")

@@ -26,7 +26,7 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         if len(numbers) == 1 and getattr(numbers[0], "size", None) == 1:
             raise ArgumentTypeError(
                 f"A loss or metric returns (sum, weight), two scalars, got a single scalar, {types}. Return the sum and the count of the "
-                "values, (values.sum(), values.size), or multiply a mean by its count: (mean * count, count)."
+                "values, (values.sum(), mx.array(values.size)), or multiply a mean by its count: (mean * count, count)."
             )
         raise ArgumentTypeError(
             f"A loss or metric returns (sum, weight), two scalars, got ({types}). "

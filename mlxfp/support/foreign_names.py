@@ -61,6 +61,7 @@ ARGUMENTS: Mapping[str, str] = {
     "weight_decay": "wd l2 decay",
     "workers": "num_workers num_proc num_parallel_calls num_parallel_reads n_jobs num_threads threads",
     "the first line of a CSV file names the columns; without such a line, pass columns=": "header has_header index_col",
+    "fp.read_csv reads ISO dates as dates, or declare schema={'date': pa.timestamp('s')}": "parse_dates try_parse_dates date_format",
     "fp.take(count) after the source keeps the first rows": "nrows max_rows num_rows limit",
     "fp.map_chunks(function) processes whole chunks": "batched",
     "the result of the function replaces the example, and fp.drop_columns(columns) removes columns": "remove_columns",

@@ -33,6 +33,7 @@ CALLS = [
     (lambda: fp.read_csv("a.csv", sep=";"), "sep is delimiter here."),
     (lambda: fp.read_csv("a.csv", names=["a"], header=None), "names is columns here. Instead of header: the first line of a CSV file"),
     (lambda: fp.read_csv("a.csv", dtype=str), "dtype is schema here."),
+    (lambda: fp.read_csv("a.csv", parse_dates=["day"]), "Instead of parse_dates: fp.read_csv reads ISO dates as dates, or declare schema="),
     (lambda: fp.read_csv("a.csv", nrows=3), "Instead of nrows: fp.take(count) after the source keeps the first rows."),
     (lambda: fp.optimizers.adamw(lr=1e-3), "lr is learning_rate here."),
     (lambda: fp.train_step(1, 2, 3, lr=1e-3), "Instead of lr: set the value in the optimizer, as in fp.optimizers.adamw(1e-3)."),

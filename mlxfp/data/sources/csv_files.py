@@ -1,14 +1,17 @@
 """CSV files and other text tables with a delimiter."""
 
 import codecs
+import datetime as dt
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
@@ -25,10 +28,12 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.records.parsing import check_block
 from mlxfp.support.arrow_types import type_code
 from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
-from mlxfp.support.errors import ArgumentError, DataError, unknown_name
+from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 
-_LOSSY = "a number is too long or too large for floats"
+_LOSSY = "a number is too long or too large for floats, or a date is before the year 1"
+_TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
+_DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _HEAD = 32  # number of header bytes that are checked for NUL characters
@@ -56,8 +61,9 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     The first record is the header with the column names. An empty name becomes `column_<n>`. For files without a header, give the names
     with `columns`.
 
-    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file. Dates stay text, and so do
-    integers too long for int64. `schema` declares the types of some columns: `{"zip": pa.string()}` keeps the zeros of 01234.
+    Types are inferred from the first block, about 1 MB of the first file: int64, float64, bool, date32 (2024-03-05), timestamp
+    (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, and integers too long for
+    int64 stay text. `schema` declares the types of some columns: `{"zip": pa.string()}` keeps the zeros of 01234.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
     Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
@@ -128,18 +134,36 @@ class _ReadCsv(LineSource):
         kinds = dict(self.types) if schema is None else dict(zip(schema.names, schema.types, strict=True))
         try:
             chunk = self._table(data, opening.names, kinds, () if schema is None else schema.names)
-            long = self._long(chunk, data, opening.names)
-            if not kinds.keys().isdisjoint(long):
+            lossy = self._lossy(chunk, data, opening.names)
+            if not kinds.keys().isdisjoint(lossy):
                 return self._fault(data, opening.names, kinds)
-            if long:
-                return self._table(data, opening.names, kinds | dict.fromkeys(long, pa.string()))
+            if schema is None:
+                retyped = dict.fromkeys(lossy, pa.string()) | self._fractions(chunk, data, opening.names)
+                return self._table(data, opening.names, kinds | retyped) if retyped else chunk
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
         return chunk
 
+    def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
+        return kind if pa.types.is_date32(kind) or kind in _TIMES else super().settled(kind, null)
+
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
         return pa.string() if common is None else common  # Text can hold every value as written.
+
+    def notes(self) -> tuple[str, ...]:
+        """Return notes for `explain`. A note names each text column of the first block whose values all look like dates."""
+        texts = [*super().notes()]
+        with suppress(MlxfpError):
+            chunk = next((chunk for chunk, _ in self.read(0, None)), None)
+            declared = dict(self.types)
+            for name, values in () if chunk is None else zip(chunk.schema.names, chunk.columns, strict=True):
+                if name not in declared and pa.types.is_string(values.type) and _are_dates(values):
+                    texts.append(
+                        f"the text column {name!r} looks like dates, such as {values.drop_null()[0].as_py()!r}; only dates such as "
+                        "1997-05-22 and 1997-05-22 12:30 have inferred types"
+                    )
+        return tuple(texts)
 
     def finished(self, schema: Schema, path: str) -> Schema:
         names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.
@@ -236,7 +260,9 @@ class _ReadCsv(LineSource):
         parsers = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
         name, text = next((name, text) for name, text in typed if fails(parsers[name]))
         problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
-        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+        times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
+        wider = self._first_fitting(times, record, names, name) if times else _wider(text)
+        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}, or correct the value.")
 
     def _count_alike(self, data: bytes, count: int) -> bool:
         """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
@@ -261,14 +287,28 @@ class _ReadCsv(LineSource):
 
     def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
         """Raise `ArrowInvalid` for a value that does not fit a type in `kinds`."""
-        if not kinds.keys().isdisjoint(self._long(self._table(data, names, kinds, wanted), data, names)):
+        if not kinds.keys().isdisjoint(self._lossy(self._table(data, names, kinds, wanted), data, names)):
             raise pa.ArrowInvalid(_LOSSY)
 
-    def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns with integers that the floats of the column cannot hold exactly. Such integers are usually identifiers."""
+    def _lossy(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
+        """Return the columns with values that the type cannot hold.
+
+        Floats cannot hold long integers exactly. Such integers are usually identifiers. Dates of Python begin with the year 1.
+        """
         rounding = rounding_columns(chunk)
         texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk
-        return [name for name in rounding if rounds_texts(texts.column(name), chunk.column(name))]
+        early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if _is_early(values)]
+        return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
+
+    def _fractions(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """Return types for the columns that Arrow inferred as nanoseconds: the coarsest unit that fits, or string."""
+        declared = dict(self.types)
+        nanoseconds = [column.name for column in chunk.schema if column.type == pa.timestamp("ns") and column.name not in declared]
+        return {name: self._first_fitting(_TIMES, data, names, name) for name in nanoseconds}
+
+    def _first_fitting(self, kinds: Sequence[pa.DataType], data: bytes, names: Sequence[str], name: str) -> pa.DataType:
+        """Return the first type that fits the column `name` of some records. Returns string if no type fits."""
+        return next((kind for kind in kinds if not fails(partial(self._checked, data, names, {name: kind}, [name]))), pa.string())
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
         """Parse records with the columns `names`. Return the columns `wanted`, or all columns if `wanted` is empty."""
@@ -307,6 +347,17 @@ def _as_encoding(encoding: str) -> str:
             "to UTF-8, for example with iconv."
         )
     return name
+
+
+def _is_early(column: pa.Array) -> bool:
+    """Return True for a column with dates before the year 1, such as 0000-01-01."""
+    dated = pa.types.is_date32(column.type) or column.type in _TIMES
+    return dated and pc.any(pc.less(column, pa.scalar(dt.date.min).cast(column.type))).as_py() is True
+
+
+def _are_dates(texts: pa.Array) -> bool:
+    """Return True if all texts look like dates with a year of four digits, and at least one text is not null."""
+    return texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, _DATE)).as_py() is True
 
 
 def _wider(text: str) -> pa.DataType:

@@ -99,9 +99,13 @@ class LineSource(FileSource):
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        """Complete an inferred schema. Types declared by the user replace inferred types, and null and date types become string."""
+        """Complete an inferred schema. Types declared by the user replace inferred types."""
         kinds = dict(self.types)
-        return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
+        return pa.schema([(f.name, kinds.get(f.name, self.settled(f.type))) for f in schema])
+
+    def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
+        """Return the column type for an inferred type. Without `null`, a column of nulls becomes text."""
+        return settled(kind, null)
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
         """Return the common type of two types found by a scan, or None."""
@@ -282,11 +286,11 @@ def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, 
         mixed.add(parsed.column)
         if None in parsed.kinds:
             faults.append(parsed)
-        types += [(parsed.column, settled(pa.null() if kind is None else kind, pa.null())) for kind in parsed.kinds]
+        types += [(parsed.column, source.settled(pa.null() if kind is None else kind, pa.null())) for kind in parsed.kinds]
         source = attrs.evolve(source, types=(*source.types, (parsed.column, TEXT_OF_JSON)))
     for column_field, column in zip(parsed.schema, parsed.columns, strict=True):
         if column_field.name not in mixed:
-            types.append((column_field.name, _LONG if _is_long(column) else settled(column_field.type, pa.null())))
+            types.append((column_field.name, _LONG if _is_long(column) else source.settled(column_field.type, pa.null())))
     return block, types, faults
 
 

@@ -5,6 +5,7 @@ import io
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def test_types_found_in_the_first_block_hold_for_the_later_ones(tmp_path: Path):
         ("true False TRUE", pa.bool_(), [True, False, True]),
         ("0 1", pa.int64(), [0, 1]),
         ("1 a", pa.string(), ["1", "a"]),
-        ("2024-01-31 2024-02-01", pa.string(), ["2024-01-31", "2024-02-01"]),  # dates stay text
+        ("2024-01-31 2024-02-01", pa.date32(), [date(2024, 1, 31), date(2024, 2, 1)]),
         ("12:30 12:31", pa.string(), ["12:30", "12:31"]),
         ("NA NA", pa.string(), [None, None]),  # a column that was always null may be anything later: text holds it
         ("1 NA nan 2", pa.int64(), [1, None, None, 2]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.support.arrow_types import TEXT_OF_JSON, is_tensor, value_type
+from mlxfp.support.arrow_types import TEXT_OF_JSON, is_tensor
 from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentError
 from mlxfp.text.templates.templates import Template
@@ -236,7 +236,7 @@ def _values(kind: pa.DataType) -> Values:
     if hasattr(kind, "value_field"):
         least, most = (kind.list_size, kind.list_size) if pa.types.is_fixed_size_list(kind) else (0, 3)
         return st.lists(_slots(kind.value_field), min_size=least, max_size=most)
-    return _simple_values(value_type(kind))
+    return _simple_values(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _simple_values(kind: pa.DataType) -> Values:

@@ -132,7 +132,7 @@ def one_chunk(table: pa.Table) -> RecordBatch:
 
 def no_rows(schema: Schema) -> RecordBatch:
     """Return a chunk without rows."""
-    return pa.RecordBatch.from_arrays([_empty(kind) for kind in schema.types], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
@@ -245,12 +245,6 @@ def _names_by_level(fields: Iterable[pa.Field]) -> Iterator[tuple[list[str], str
         if pa.types.is_struct(kind):
             yield [member.name for member in inner], "fields", f"the column {name!r} of "
         pending += [(member.type, name) for member in inner if member.type.num_fields]
-
-
-def _empty(kind: pa.DataType) -> pa.Array:
-    if is_tensor(kind):  # pa.array cannot make tensors with a permutation
-        return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
-    return pa.array([], kind)
 
 
 def _check_names(names: Sequence[Any]) -> None:

@@ -37,6 +37,15 @@ class Part:
 
     __slots__ = ()
 
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
+        """Raise `ArgumentTypeError` for a class that is not an attrs class, because equality, pickling and repr need the fields."""
+        if not attrs.has(cls):
+            raise ArgumentTypeError(
+                f"Stages and sources must be attrs classes, got the plain class {cls.__name__} in module {cls.__module__}. "
+                f"Decorate the class with attrs.frozen: write @attrs.frozen(repr=False) above class {cls.__name__}."
+            )
+        return super().__new__(cls)
+
     def __copy__(self) -> Any:
         return self  # immutable
 

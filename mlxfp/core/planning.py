@@ -79,7 +79,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
         source, messages = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
         schema = dataset.hooks.source(source).schema()
     steps = _joined(steps, dataset, schema, messages)
-    steps = _merged(steps, needed, messages)
+    steps = _merged(steps, needed, first, messages)
     if not first:
         steps = _narrowed(steps, needed, schema, messages)
     if dataset.hooks.changes.fuses:
@@ -269,10 +269,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
     return out
 
 
-def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], messages: list[str]) -> list[Step]:
-    """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers."""
+def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
+    """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers. `needed` begins at stage `first`."""
     out: list[Step] = []
-    first = steps[0].index if steps else 0
     for step in steps:
         fuse = step.stage.traits.fuse
         fused = None if not out or fuse is None or _halves(step) is not None else fuse(out[-1].stage, needed[step.stop - first])
@@ -289,7 +288,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
-        used = needed[-1] if step is None else needed[step.index - steps[0].index]
+        used = needed[-1] if step is None else needed[step.index]
         names = [name for name in schema.names if name in used] or schema.names[:1]
         if last is not None and len(names) < len(schema) and (step is None or not isinstance(step.stage, RowWise)):
             kept = Project(tuple((name, name) for name in names))

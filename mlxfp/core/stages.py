@@ -18,7 +18,7 @@ from toolz import identity
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.nodes import Itemless, Part, Share, check_dataset
-from mlxfp.support.errors import PipelineError
+from mlxfp.support.errors import ArgumentTypeError, PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
@@ -113,6 +113,15 @@ class Stage(Part, Itemless, ABC):
     __slots__ = ()
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
     emits: ClassVar[Level | None] = None  # output level; None: same as the input level
+
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
+        """Raise `ArgumentTypeError` for a stage with the method `apply` of row-wise stages, but without `step`."""
+        if "step" in cls.__abstractmethods__ and hasattr(cls, "apply"):
+            raise ArgumentTypeError(
+                f"A subclass of fp.Stage must define step, but {cls.__name__} in module {cls.__module__} defines apply. "
+                f"Derive the class from fp.RowWise: class {cls.__name__}(fp.RowWise)."
+            )
+        return super().__new__(cls, *args, **kwargs)
 
     def start(self, epoch: int) -> State:
         """Return the state before the first chunk: an immutable value that a cursor can store (see `cursors.py`)."""

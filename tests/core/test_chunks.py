@@ -179,3 +179,11 @@ def test_what_does_not_fit_names_row_and_column(rows: list[Any], schema: pa.Sche
 def test_a_null_among_tensors_names_the_row():
     with pytest.raises(DataError, match=r"Column 'x' of row 1 is null, and a column of fixed-shape tensors \(2, 1\) cannot hold nulls."):
         from_rows([{"x": np.zeros((2, 1))}, {"x": None}], None, range(2))
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.timestamp("s")), pa.uuid(), pa.list_(pa.uuid()), pa.string_view()], ids=str)
+def test_a_chunk_without_rows_has_any_type(kind: pa.DataType):
+    """`no_rows` also supports types whose values `pyarrow.array` cannot convert."""
+    chunk = no_rows(pa.schema({"x": kind}))
+    chunk.validate(full=True)
+    assert (chunk.num_rows, chunk.schema.field("x").type) == (0, kind)

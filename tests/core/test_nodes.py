@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 from attrs import frozen
 
+from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import Part, brief, children, flat_parts, label, leaves
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows import map_filter
 from mlxfp.data.rows.columns import drop_columns
@@ -23,7 +26,7 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.support.errors import MissingExtraError
+from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 
@@ -49,6 +52,46 @@ A, B = from_table({"x": [1]}), from_table({"x": [2]})
 )
 def test_what_a_part_prints_makes_it_again(part: Any):
     laws.assert_prints(part, NAMES)
+
+
+class _PlainStage(Stage):
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Any]:
+        return state, (chunk,)
+
+
+class _PlainRowWise(RowWise):
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk
+
+
+class _PlainSource(Source):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def schema(self) -> pa.Schema:
+        return pa.schema({"x": pa.int64()})
+
+    def read(self, epoch: int, position: Any) -> Any:
+        yield pa.record_batch({"x": [self.count]}), 1
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [(_PlainStage, ()), (_PlainRowWise, ()), (_PlainSource, (3,))])
+def test_a_part_without_the_decorator_of_attrs_names_the_decorator(kind: Any, arguments: tuple[int, ...]):
+    """A plain class raises an error when the class is called, before a pipeline uses the fields."""
+    with pytest.raises(ArgumentTypeError, match=rf"plain class {kind.__name__} in module .*Decorate the class with attrs\.frozen"):
+        kind(*arguments)
+
+
+def test_a_stage_with_apply_instead_of_step_names_the_right_class():
+    """`apply` belongs to `RowWise`, so the error names `RowWise`."""
+
+    @frozen(repr=False)
+    class Applying(Stage):
+        def apply(self, chunk: RecordBatch) -> RecordBatch:
+            return chunk
+
+    with pytest.raises(ArgumentTypeError, match=r"must define step, but Applying .* defines apply\. Derive the class from fp\.RowWise"):
+        Applying()
 
 
 @frozen(repr=False)

@@ -295,6 +295,19 @@ def test_a_function_may_look_at_every_column():
     assert reads(pipe(TABLE, map(dict), select_columns(["b"]))) == ["a", "b", "c", "text"]
 
 
+def test_a_selection_of_all_columns_before_a_stage_that_reads_all_columns_drops_no_column():
+    """The plan leaves out a selection without an effect. The columns needed by the later stages stay the same."""
+    kinds = pa.schema({"a": pa.int64(), "b": pa.int64(), "new": pa.int64()})
+    widened = pipe(TABLE, select_columns(["a", "b", "c", "text"]), map(_widened, schema=kinds))
+    for dataset in (pipe(widened, filter(bool)), pipe(widened, filter(bool), batch(2)), pipe(widened, shuffle(seed=0, buffer=2))):
+        assert_plans_agree(dataset)
+    assert list(pipe(widened, filter(bool))) == [{"a": 1, "b": 3, "new": 6}, {"a": 2, "b": 4, "new": 7}]
+
+
+def _widened(row: Any) -> dict[str, int]:
+    return {"a": row["a"], "b": row["b"], "new": row["c"] + 1}
+
+
 def test_what_is_kept_is_kept_once_whatever_is_read_of_it(tmp_path):
     for keep in (load(), cache(tmp_path)):
         kept = pipe(TABLE, keep)

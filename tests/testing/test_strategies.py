@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import flat_parts
+from mlxfp.data.rows.map_filter import filter
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.comparing import same
-from mlxfp.testing.laws import assert_encodes_each_row, assert_saves
+from mlxfp.testing.laws import assert_encodes_each_row, assert_saves, check
 from mlxfp.testing.strategies import (
     batches,
     examples,
@@ -107,6 +108,68 @@ def test_a_schema_that_is_given_is_kept(schema: pa.Schema, data: st.DataObject):
     rows = data.draw(examples(schema, min_rows=1, max_rows=2))
     assert 1 <= len(rows) <= 2
     assert all(list(row) == schema.names for row in rows)
+
+
+_TYPES_OF_USERS = [
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Europe/Berlin", "+02:00")),
+    *(pa.duration(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.date32(), pa.date64(), pa.null(), pa.float16()),
+    *(pa.decimal32(5, 2), pa.decimal64(12, -2), pa.decimal128(38, 38), pa.decimal256(76, 3), pa.int16(), pa.uint16(), pa.uint32()),
+    *(
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.uint16(), pa.timestamp("s")),
+        pa.dictionary(pa.int8(), pa.int64(), ordered=True),
+    ),
+    *(pa.large_string(), pa.large_binary(), pa.string_view(), pa.binary_view(), pa.binary(3), pa.large_list(pa.int8())),
+    *(pa.list_(pa.timestamp("s", "UTC"), 2), pa.list_(pa.timestamp("ns")), pa.struct({"a": pa.time32("s"), "b": pa.binary(2)})),
+    *(
+        pa.map_(pa.int8(), pa.duration("ms")),
+        pa.map_(pa.string(), pa.large_list(pa.string())),
+        pa.list_(pa.dictionary(pa.int8(), pa.string())),
+    ),
+    *(pa.json_(), pa.uuid(), pa.bool8(), pa.fixed_shape_tensor(pa.float64(), (2, 2))),
+]
+
+
+@pytest.mark.parametrize("kind", _TYPES_OF_USERS, ids=str)
+def test_rows_are_drawn_for_every_type_of_arrow(kind: pa.DataType):
+    """A table of the type is valid, and some table holds a value that is not null."""
+
+    @settings(max_examples=10)
+    @given(tables(pa.schema([pa.field("x", kind)])))
+    def valid(table: pa.Table) -> None:
+        table.validate(full=True)
+        assert table.schema.field("x").type == kind
+
+    valid()
+    if not pa.types.is_null(kind):
+        find(tables(pa.schema([pa.field("x", kind)])), lambda table: table["x"].null_count < table.num_rows, settings=REACHING)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.list_(pa.int8())),
+        pa.list_(pa.uuid()),
+    ],
+    ids=str,
+)
+def test_a_type_without_a_strategy_is_an_error_that_names_the_type(kind: pa.DataType):
+    """The laws raise `ArgumentError` for a type whose values cannot be drawn."""
+    with pytest.raises(ArgumentError, match=r"schema= has the type .*Use another type, or pass examples="):
+        check(filter(bool), schema=pa.schema({"x": kind}))
+
+
+def test_laws_hold_for_columns_of_times():
+    """`check` draws rows of a schema with times."""
+    check(filter(bool), schema=pa.schema({"s": pa.timestamp("s"), "us": pa.timestamp("us", "UTC"), "t": pa.time32("s")}))
+
+
+def test_laws_hold_for_columns_of_views_and_of_dictionaries_of_times():
+    """`check` draws views as texts with offsets, as sources do. An empty table may have a dictionary of any values."""
+    check(filter(bool), schema=pa.schema({"view": pa.string_view(), "times": pa.dictionary(pa.int8(), pa.timestamp("s"))}))
 
 
 def test_impossible_schemas_are_refused():

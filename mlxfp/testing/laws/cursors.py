@@ -8,6 +8,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate
+from mlxfp.core.nodes import children
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.support.errors import CursorMismatchError
@@ -83,9 +84,10 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: the optimized plan of a dataset gives the items, source rows and keys of the unoptimized pipeline and exchanges cursors with it.
 
-    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and vice versa. Check this law for
-    stages and sources with the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The time is quadratic in the
-    number of items, so use a short dataset.
+    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and vice versa. If a plan has no
+    optimization, the law compares only the items, because `assert_resumable` checks the cursors. Check this law for stages and sources
+    with the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The time is quadratic in the number of items, so
+    use a short dataset.
 
     >>> import mlxfp as fp
     >>> assert_plans_agree(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.select_columns(["y"])))
@@ -101,6 +103,8 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
             "that the stage reads"
         ) from error
     assert_same(planned, expected, f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization")
+    if _is_as_written(dataset):
+        return  # both runs have the same steps, so `assert_resumable` checks the cursors
     for started, continued, how in (
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),
@@ -110,6 +114,13 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
             actual = collect(continued, _copied(cursor))
             assert_same(actual, rest, f"resuming {dataset!r} after item {count - 1}, {how}, gives exactly the rest")
             assert next((item for item, _ in iterate(continued, cursor)), None) is not None or not len(rest)
+
+
+def _is_as_written(dataset: Dataset[Any]) -> bool:
+    """Return True if a dataset without inner datasets runs exactly the written stages."""
+    planned, stages = dataset.plan, dataset.resolved.stages
+    same_stages = [id(step.stage) for step in planned.steps] == [id(stage) for stage in stages]
+    return same_stages and planned.source is dataset.source and not children(dataset.source)
 
 
 def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from hypothesis import reject
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.arrow.named_arrays import host_array
 from mlxfp.core.chunks import Schema, from_rows, number_rows
 from mlxfp.core.datasets import Combinator, Dataset
@@ -184,7 +185,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
 
     def cases() -> Mapping[str, st.SearchStrategy[Any]]:
         if subject.examples is None:
-            kinds = schemas().map(for_functions) if subject.schema is None else st.just(subject.schema)
+            kinds = schemas().map(for_functions) if subject.schema is None else st.just(_takeable(subject.schema))
             drawn = kinds.flatmap(tables)
         else:
             schema = subject.schema
@@ -210,6 +211,11 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
     trial = Trial(laws, inputs, cases, note=note, unfit=unfit)
     yield trial
     yield Pooled((processes.assert_same_in_new_process,), pooled, pool=trial)
+
+
+def _takeable(schema: Schema) -> Schema:
+    """Return the schema without views of texts and bytes. Sources convert views in the same way."""
+    return pa.schema([field.with_type(takeable(field.type)) for field in schema], schema.metadata)
 
 
 def _of_collators(subject: Subject) -> Iterator[Trial]:

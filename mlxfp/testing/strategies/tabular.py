@@ -4,7 +4,7 @@ import datetime as dt
 import re
 import string
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.support.arrow_types import is_tensor
+from mlxfp.support.arrow_types import TEXT_OF_JSON, is_tensor
 from mlxfp.support.checks import check_not_negative
+from mlxfp.support.errors import ArgumentError
 from mlxfp.text.templates.templates import Template
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import Kind, train_tokenizer
@@ -26,34 +27,33 @@ _ODD_TEXTS = ("", " ", "\0", "\n", "é\u0301", "\u202eabc", "\U0001f468\u200d\U0
 _ODD_FLOATS = (0.0, -0.0, 5e-324, 1e16, float("inf"), float("-inf"), float("nan"))
 _LITERALS = ("", " ", ". ", ", ", "; ", " | ", "! ", "...\n", "\n", ".", "{{", "}}, ", " is ", "é,\t", "3.5 m")
 _WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301", "naïve", "中文", "🙂", "un-do", "it's", "a_b", "x\ty")
-_LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow timestamps without a zone are naive
-
-
-def _integers(kind: pa.DataType) -> Values:
-    limits = np.iinfo(str(kind))
-    return st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0])
-
 
 _TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
 _FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
-
-# Strategies for the values of each simple column type.
-_LEAVES: dict[pa.DataType, Values] = {
-    pa.bool_(): st.booleans(),
-    **{kind: _integers(kind) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())},
-    pa.float16(): st.floats(width=16),
-    pa.float32(): st.floats(width=32),
-    pa.float64(): _FLOATS,
-    pa.string(): _TEXTS,
-    pa.large_string(): _TEXTS,
-    pa.binary(): st.binary(max_size=4),
-    pa.null(): st.none(),
-    pa.date32(): st.dates(),
-    pa.timestamp("us"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME),  # noqa: DTZ001  # naive
-    pa.timestamp("ms", "UTC"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME, timezones=st.just(dt.UTC)),  # noqa: DTZ001  # naive
-    pa.decimal128(9, 2): st.decimals(Decimal(-9999), Decimal(9999), places=2, allow_nan=False, allow_infinity=False),
-    pa.dictionary(pa.int32(), pa.string()): _TEXTS,
+# Strategies for values by the name of the type. Arrow rounds times down to the unit of the type, and takes naive times as UTC.
+_SIMPLE: dict[str, Values] = {
+    "bool": st.booleans(),
+    "halffloat": st.floats(width=16),
+    "float": st.floats(width=32),
+    "double": _FLOATS,
+    "null": st.none(),
+    **dict.fromkeys(["string", "large_string", "string_view"], _TEXTS),
+    **dict.fromkeys(["binary", "large_binary", "binary_view"], st.binary(max_size=4)),
+    str(TEXT_OF_JSON): st.sampled_from(["null", "0", '""', "[]", '{"a": [1.5, null]}']),
+    "date32": st.dates(),
+    "date64": st.dates(),
+    "time32": st.times(),
+    "time64": st.times(),
+    "timestamp": st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)),  # noqa: DTZ001  # limits within 64 bits of nanoseconds
+    "duration": st.timedeltas(dt.timedelta(-90_000), dt.timedelta(90_000)),
 }
+
+# Simple column types of random schemas.
+_LEAVES = (
+    *(pa.bool_(), pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.null(), pa.date32(), pa.timestamp("us"), pa.timestamp("ms", "UTC")),
+    *(pa.decimal128(9, 2), pa.dictionary(pa.int32(), pa.string())),
+)
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
     # `from_numpy_ndarray` also sets this permutation, and types must be equal
@@ -199,9 +199,20 @@ def _nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataT
 
 def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
     drawn = draw(st.lists(_slots(field), min_size=size, max_size=size))
-    if is_tensor(field.type):
-        return pa.ExtensionArray.from_storage(field.type, pa.array(drawn, field.type.storage_type))
-    return pa.array(drawn, field.type)
+    try:
+        return _array(drawn, field.type)
+    except pa.ArrowNotImplementedError as error:
+        raise _unsupported(field.type, f"pyarrow cannot create a column of these values: {error}") from error
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of Python values, also of types that `pyarrow.array` does not support."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _array(values, kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        encoded = _array(values, kind.value_type).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered)
+    return pa.array(values, kind)
 
 
 def _slots(field: pa.Field) -> Values:
@@ -215,14 +226,40 @@ def _values(kind: pa.DataType) -> Values:
 
     The result is cached, because hypothesis validates each new strategy.
     """
-    if kind in _LEAVES:
-        return _LEAVES[kind]
     if is_tensor(kind):
         storage = kind.storage_type
         return st.lists(_values(kind.value_type), min_size=storage.list_size, max_size=storage.list_size)
     if pa.types.is_map(kind):
-        return st.lists(st.tuples(_TEXTS, _slots(kind.item_field)), max_size=2)
+        return st.lists(st.tuples(_values(kind.key_type), _slots(kind.item_field)), max_size=2)
     if pa.types.is_struct(kind):
         return st.fixed_dictionaries({field.name: _slots(field) for field in kind})
-    least, most = (kind.list_size, kind.list_size) if pa.types.is_fixed_size_list(kind) else (0, 3)
-    return st.lists(_slots(kind.value_field), min_size=least, max_size=most)
+    if hasattr(kind, "value_field"):
+        least, most = (kind.list_size, kind.list_size) if pa.types.is_fixed_size_list(kind) else (0, 3)
+        return st.lists(_slots(kind.value_field), min_size=least, max_size=most)
+    return _simple_values(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def _simple_values(kind: pa.DataType) -> Values:
+    name = str(kind).partition("[")[0]
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if isinstance(kind, pa.BaseExtensionType):
+        return _values(kind.storage_type)
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(str(kind))
+        return st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0])
+    if pa.types.is_decimal(kind):
+        most = 10**kind.precision - 1
+        return st.integers(-most, most).map(partial(_decimal, kind.scale))
+    if pa.types.is_fixed_size_binary(kind):
+        return st.binary(min_size=kind.byte_width, max_size=kind.byte_width)
+    raise _unsupported(kind, "no strategy draws values of this type")
+
+
+def _decimal(scale: int, digits: int) -> Decimal:
+    """Return `digits` divided by 10 ** `scale`, exactly."""
+    return Decimal((digits < 0, tuple(map(int, str(abs(digits)))), -scale))
+
+
+def _unsupported(kind: pa.DataType, problem: str) -> ArgumentError:
+    return ArgumentError(f"schema= has the type {kind}, but {problem}. Use another type, or pass examples= with rows of your own.")

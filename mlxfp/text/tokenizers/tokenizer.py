@@ -26,6 +26,10 @@ ENGINE_NAMES = ("auto", "tokenizers", "gigatoken", "tokie")
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
+class _NoTokenError(ArgumentError, AttributeError):
+    """Error for a role without a token. As an `AttributeError`, the error lets `hasattr(tokenizer, "eos_id")` return False."""
+
+
 def _canonical(text: str) -> str:
     check_text(json=text)
     return _canonical_json(text)
@@ -52,9 +56,9 @@ class Tokenizer:
     in the JSON are removed. Thread-safe.
 
     `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. These properties raise `ArgumentError` if the
-    tokenizer has no token for the role (GPT-2 has no padding token). The attributes `pad_token`, `unk_token` and so on are None in this
-    case. `attrs.evolve(tokenizer, pad_token="<pad>")` assigns a token of the vocabulary to a role. `chat_template` is the template used
-    by `chat`, or None.
+    tokenizer has no token for the role (GPT-2 has no padding token). `hasattr(tokenizer, "pad_id")` is False in this case, and the
+    attributes `pad_token`, `unk_token` and so on are None. `attrs.evolve(tokenizer, pad_token="<pad>")` assigns a token of the vocabulary
+    to a role. `chat_template` is the template used by `chat`, or None.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "A cat, a hat."}, {"text": "A cat in a hat."}])
@@ -195,7 +199,7 @@ class Tokenizer:
         number: int | None = None if token is None else engine(self.json).token_to_id(token)
         if number is None:
             problem = f"has no {role} token" if token is None else f"lacks the configured {role} token {token!r}"
-            raise ArgumentError(
+            raise _NoTokenError(
                 f"The vocabulary {problem}: {self!r}. "
                 f'Set a token with attrs.evolve(tokenizer, {role}_token="..."), or pass a number instead of tokenizer.{role}_id.'
             )

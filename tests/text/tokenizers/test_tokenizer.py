@@ -83,6 +83,14 @@ def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do():
     assert attrs.evolve(tokenizer, eos_token="[SEP]").eos_id == 3
 
 
+def test_hasattr_is_false_for_a_role_without_a_token():
+    """`hasattr` and `getattr` with a default treat a missing token like a missing attribute."""
+    tokenizer = trained("bpe")
+    assert not hasattr(tokenizer, "eos_id")
+    assert getattr(tokenizer, "eos_id", None) is None
+    assert hasattr(attrs.evolve(tokenizer, eos_token="[SEP]"), "eos_id")
+
+
 def test_the_size_of_the_vocabulary_covers_every_id():
     model = {"type": "WordLevel", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
     assert Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": model})).vocab_size == 8

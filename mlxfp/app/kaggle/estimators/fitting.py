@@ -1,5 +1,6 @@
 """Estimators of other libraries as members of an ensemble, fitted to the columns of a table."""
 
+import warnings
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
@@ -177,7 +178,16 @@ class Estimator:
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
         coded = columns.coded if columns.layout == "codes" else ()
         prepared = evolve(examples, targets=learned, valid=valid, coded=coded, patience=self.patience)
-        return FittedTarget(library.package, classes, library.fit(model, prepared))
+        began = monotonic()
+        fitted = library.fit(model, prepared)
+        if library.package != "sklearn" and prepared.seconds is not None and monotonic() - began > prepared.seconds:
+            warnings.warn(
+                "The time limit ended a fit of boosted trees before the last tree, so the predictions can be poor. "
+                "Allow more time, as in mlxfp run --minutes 10.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return FittedTarget(library.package, classes, fitted)
 
 
 @frozen(eq=False)

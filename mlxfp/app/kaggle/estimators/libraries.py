@@ -43,21 +43,9 @@ class Examples:
     seconds: float | None = None  # maximum time of a fit of boosted trees
 
     def clock(self) -> Callable[[], bool]:
-        """Start a timer. The returned function warns and returns True after the maximum fit time has passed."""
+        """Start a timer. The returned function is True after the maximum fit time."""
         end = inf if self.seconds is None else monotonic() + self.seconds
-
-        def expired() -> bool:
-            if monotonic() <= end:
-                return False
-            warnings.warn(
-                "The time limit ended a fit of boosted trees before the last tree, so the predictions "
-                "can be poor. Allow more time, as in mlxfp run --minutes 10.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return True
-
-        return expired
+        return lambda: monotonic() > end
 
 
 @frozen

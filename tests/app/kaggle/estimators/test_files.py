@@ -57,9 +57,9 @@ def test_equal_forests_are_equal_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model-1.skops", r"model-1\.skops is missing or damaged: .*Save the estimator again"),
-        ("model-columns.skops", r"model-columns\.skops is missing or damaged"),
-        ("model-texts.npz", r"model-texts\.npz is missing or damaged: .*Save the estimator again"),
+        ("model-1.skops", r"model-1\.skops is missing, or its SHA-256 digest differs .*Save the estimator again"),
+        ("model-columns.skops", r"model-columns\.skops is missing, or its SHA-256 digest differs"),
+        ("model-texts.npz", r"model-texts\.npz is missing, or its SHA-256 digest differs .*Save the estimator again"),
         ("recipe.json", r"recipe\.json is damaged: .*Save the estimator again"),
     ],
 )
@@ -84,14 +84,14 @@ def test_a_damaged_lightgbm_model_is_refused_before_lightgbm_reads_the_file(tmp_
     save_estimator(estimator(lightgbm.LGBMClassifier(n_estimators=2), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path)
     model = tmp_path / "model-1.txt"
     model.write_bytes(model.read_bytes()[:end])
-    with pytest.raises(fp.errors.DataError, match=r"model-1\.txt is missing or damaged: .*SHA-256.*Save the estimator again"):
+    with pytest.raises(fp.errors.DataError, match=r"model-1\.txt is missing, or its SHA-256 digest differs .*Save the estimator again"):
         load_estimator(tmp_path)
 
 
 def test_a_recipe_without_digests_and_a_deeply_nested_recipe_are_data_errors(folder):
     recipe = folder / "recipe.json"
     recipe.write_text(json.dumps(json.loads(recipe.read_text()) | {"sha256": {}}))
-    with pytest.raises(fp.errors.DataError, match=r"model-1\.skops is missing or damaged"):
+    with pytest.raises(fp.errors.DataError, match=r"model-1\.skops is missing, or its SHA-256 digest differs"):
         load_estimator(folder)
     recipe.write_text("[" * 100_000)
     with pytest.raises(fp.errors.DataError, match=r"recipe\.json is damaged"):

@@ -307,7 +307,8 @@ def test_boosted_trees_stop_in_time_and_keep_the_finished_trees(name, kind, tmp_
     pytest.importorskip(name)
     rows, spec = table_of(kind), spec_of(kind)
     model = make_named(name, Task(spec, 60), {"iterations" if name == "catboost" else "n_estimators": 100_000})
-    fitted = evolve(estimator(model, spec), seconds=0.0)(fp.Splits(rows))
+    with pytest.warns(RuntimeWarning, match="The time limit ended a fit of boosted trees"):
+        fitted = evolve(estimator(model, spec), seconds=0.0)(fp.Splits(rows))
     new = fp.drop_columns(["y"])(table_of(kind, seed=1))
     assert np.isfinite(fitted(new)).all()
     save_estimator(fitted, tmp_path)

@@ -136,7 +136,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            raise DataError("The rows are too long.")  # `collate` then collates each group separately, with an error that names the row.
+            raise DataError("The rows are too long.")  # `collate` repeats each group separately to name the row.
         return length
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:

@@ -184,7 +184,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that read only the first rows of the source, or the chunks in `before` instead of the source."""
+    """Hooks that read the chunks in `before`. If `before` is None, the hooks read the first rows of the source."""
 
     before: Iterator[RecordBatch] | None = None
 

@@ -82,7 +82,7 @@ class View(Wrapper):
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position | None:
-        """Return the cursor before a chunk of the stream, or None for a position by row index."""
+        """Return the cursor of the stream before a chunk. Return None if the source reads rows by index."""
         return after.back(chunk.num_rows) if isinstance(after, Cursor) else None
 
     @property

@@ -173,7 +173,7 @@ def _with_origins(resolved: Resolved) -> Iterator[str]:
 
 
 def _yaml_lines(values: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """Yield each line of the YAML text with an option path or None. Only the last line of a value has a path."""
+    """Yield pairs of a YAML line and an option path, such as `training.size`. The path is None except for the last line of a value."""
     margin = "  " * len(parents)
     for name, value in values.items():
         if value and isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The function `prepare`: a fold with model and batches for custom training loops."""
+"""The function `prepare`, which returns a fold with its model and batches for custom training loops."""
 
 from typing import Any
 

@@ -27,8 +27,8 @@ _TRIES = 10  # Number of random regions that are tried, as in torchvision.
 def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Crop the centre of each image to `size`, (height, width). The results are tensors uint8 [height, width, C].
 
-    `decode` describes the types of the column `image`. Encoded files are decoded to RGB. Raises `DataError` with the row and file of
-    an image smaller than `size`.
+    `fp.images.decode` describes the types of the column `image`. Encoded files are decoded to RGB. Raises `DataError` with the row and
+    file of an image smaller than `size`.
 
     >>> import mlxfp as fp
     >>> import numpy as np

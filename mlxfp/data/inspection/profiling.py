@@ -21,7 +21,7 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-# Threads are considered to wait for the GIL if each is busy for this share of the time, but together they use about one core.
+# Share of the time that a busy thread works. If all threads are busy, but together use about one core, the threads wait for the GIL.
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)
 _WAITING = (
     'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'

@@ -278,7 +278,7 @@ class _Split(View):
     def _parts(self, values: Keys | None) -> Indices:
         """Return the index of the part of each row."""
         if self.group is not None:
-            assert values is not None  # If `group` is set, the method `members` has read the values.
+            assert values is not None  # If `group` is set, `members` has read the values of the group column before.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)

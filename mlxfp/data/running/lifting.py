@@ -244,7 +244,7 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Check a table with `from_table`. Return the table with column types that have random access."""
+    """Check a table by a call of `from_table`. Return the table with its columns converted to types with random access."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 

@@ -72,7 +72,7 @@ FORMATS = {
     "parquet": Format("parquet", ".parquet", write_parquet),
     "jsonl": Format("jsonl", ".jsonl", write_jsonl),
 }
-ITEMS = Format("items", ".arrow", write_items)  # format of `cache`: one record batch for each group of rows or batch
+ITEMS = Format("items", ".arrow", write_items)  # format of `cache`: one record batch for each group or batch
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

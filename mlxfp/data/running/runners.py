@@ -21,7 +21,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-RANKS = "ranks"  # name of the runner with which several ranks call `write` together
+RANKS = "ranks"  # runner name with the meaning: all ranks call `write` at the same time
 
 
 @frozen(repr=False)

@@ -102,7 +102,7 @@ def shown(schema: pa.Schema) -> pa.Schema:
 
 
 def rounding_columns(chunk: pa.RecordBatch) -> dict[str, pa.DataType]:
-    """Return the columns with a float so large that the value may be a rounded integer or an infinity from a finite number."""
+    """Return the columns with very large floats. Parsing may have rounded an integer, or turned a finite number into infinity."""
     return {column.name: column.type for column, values in zip(chunk.schema, chunk.columns, strict=True) if _may_round(values)}
 
 

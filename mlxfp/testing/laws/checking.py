@@ -191,7 +191,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # skip the slowest phase, which explains failures: laws need no explanation
+        phases=set(settings().phases) - {Phase.explain},  # skip the slow phase `explain` of Hypothesis: the message of a law is enough
     )
     try:
         limited(given(**cases)(function))()

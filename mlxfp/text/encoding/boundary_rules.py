@@ -119,7 +119,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return the cuts and patterns of a tokenizer, or None if no cut is known to be safe."""
+    """Return the rule for cutting texts without a change of the tokens. Return None if no such rule is known."""
     tokenizer = engine(json)
     configuration = configuration_of(json)
     cuts = find_cuts(configuration)

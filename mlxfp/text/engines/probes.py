@@ -50,7 +50,7 @@ def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
     lines = [chosen[first : first + _LINE + 1] for first in range(0, len(chosen), _LINE)]
-    # In the joined texts, each piece follows a space once and another piece once.
+    # In the joined texts, each piece occurs twice: after a space, and after another piece.
     joined = [" ".join(f"{second}{first}" for first, second in pairwise(line)) for line in lines]
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return [*_HARD, *_LETTERS, *joined, *tokens, *(f"a {token}b {token} " for token in tokens)]

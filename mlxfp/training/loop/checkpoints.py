@@ -202,8 +202,9 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     The same code therefore starts a new run and continues a killed run. A damaged newest checkpoint is skipped with a warning. With
     `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
 
-    The number of ranks may differ from the run that wrote the checkpoints. Every rank then reads the latest checkpoint of any rank, and
-    `fit` continues if the global batches are the same. The parts of a divided model are joined, and divided again like `like`.
+    The number of ranks may differ from the run that wrote the checkpoints. With another number, every rank reads the newest checkpoint,
+    whichever rank wrote the file, and `fit` continues if the global batches are the same. The parts of a divided model are joined, and
+    divided again like `like`.
 
     Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of a common step, or if the division of
     a layer is unknown: layers of MLX's own `shard_linear` do not record their segments.

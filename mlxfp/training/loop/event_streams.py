@@ -45,7 +45,7 @@ class EventStream(Iterator[Event]):
 
 
 def _is_dropped_by_a_statement() -> bool:
-    """Return True if the code that triggered `__del__` discards the result of a call statement, as in a bare `fit(...)`.
+    """Return True if `__del__` runs because a statement does not keep its result, as in a bare `fit(...)`.
 
     A stream dropped by an error, a return or a reassignment causes no warning, because the program may drop such a run on purpose.
     """

@@ -196,7 +196,7 @@ _KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_
 def _begin(path: Path, kind: _Kind, first: Event) -> float:
     """Remove the lines of a log that a run will write again. Return the seconds of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # If the history has no evaluation of this step, the continued run repeats all events after the step.
+    # If the history has no evaluation of this step, the run stopped before the evaluation. The continued run repeats all later events.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)

@@ -189,7 +189,7 @@ class Compiler:
     """
 
     _name: str
-    _user: Callable[..., Any]  # function of the user, which may read outside arrays (see `outside.py`)
+    _user: Callable[..., Any]  # function of the user; may use arrays that are not arguments (see `outside.py`)
     _warn_above: int
     _names: Callable[[Any], Sequence[str]]  # function from a cache key to the names of the arguments
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)

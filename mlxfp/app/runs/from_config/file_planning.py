@@ -39,7 +39,7 @@ def plan_files(config: RunConfig, code: Code) -> FilePlan:
 
 
 def file_model(config: RunConfig, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the object that creates the model of a run on files. `classes` are the class names."""
+    """Return the object that creates the model of a run on media files. `classes` are the class names."""
     task, own = _file_task(config, classes), own_parts_of(config, code)
     return FileModel(task, own, partial(_model_of, config, task, own))
 

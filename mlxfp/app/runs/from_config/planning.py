@@ -100,7 +100,7 @@ def models_in(folder: Path, code: Code) -> Models:
 
 
 def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileModel:
-    """Return the object that creates the model of a run on files. `classes` are the class names of the finished run."""
+    """Return the object that creates the model of a run on media files. `classes` are the class names of the finished run."""
     return file_model(_located(folder), classes, code)
 
 

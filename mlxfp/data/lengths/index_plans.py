@@ -94,8 +94,11 @@ class Planned(View):
         return documents if self.columns is None else _Packed(documents, self.stage, plan)
 
     def schema(self) -> Schema:
-        schema: Schema = self.stage.schema(super().schema())
-        return schema
+        schema: Schema = super().schema()
+        if self.whole is not None and self.columns is None:  # The restricted rows of groups may lack the column of tokens.
+            return schema
+        packed: Schema = self.stage.schema(schema)
+        return packed
 
     def head(self) -> Iterator[RecordBatch]:
         return head(self.stream)

@@ -42,7 +42,7 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
         (lambda: iterate(ROWS, 3), r"cursor .* got int: 3\. .* as in epoch=1\."),  # type: ignore[arg-type]
         (lambda: split(0.9, seed=0), r"fractions is a list, got 0\.9\."),  # type: ignore[arg-type]
         (lambda: bucket_by_length(32, size=2), r"lengths must be Sequence or ndarray, got int: 32\."),  # type: ignore[arg-type]
-        (lambda: mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray, got float: 0\.5\."),  # type: ignore[arg-type]
+        (lambda: mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray or Mapping, got float: 0\.5\."),  # type: ignore[arg-type]
         (lambda: mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]
         (lambda: rename_columns(["x"]), r"names must be Mapping, got list: \['x'\]"),  # type: ignore[arg-type]
         (lambda: rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]

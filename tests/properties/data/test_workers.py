@@ -581,7 +581,7 @@ class Here:
     """Does in this process what loky does in others."""
 
     def __init__(self, workers, **_):
-        pass
+        self._processes = {}
 
     def submit(self, function, *arguments):
         done = Future()

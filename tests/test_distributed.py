@@ -428,7 +428,7 @@ class Told(Ranks):
     said = ()
 
     def gather(self, numbers):
-        return [map_floats(numbers), list(self.statement)]
+        return [map_floats(numbers), list(self.said)]
 
 
 def map_floats(numbers):

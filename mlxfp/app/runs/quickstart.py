@@ -87,12 +87,12 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     >>> made.predictor(state)(made.splits.valid).shape
     (12,)
     """
+    check_config(config)
     if config.model.name == AUTO:
         raise ConfigError(
             "model.name=auto trains several models, and each model has other inputs. Choose the model to show or prepare, as in "
             "model.name=modernbert."
         )
-    check_config(config)
     run_plan = plan(config, code=code)
     if run_plan.models.estimator is not None:
         raise ConfigError(f"model.name={run_plan.models.name} is an estimator and has no batches. Use fp.kaggle.estimator or fp.runs.run.")

@@ -238,17 +238,16 @@ def test_cut_rows_are_told(tmp_path):
         ),
         ("competition.ensemble=rank", "rank works only with the ranking metrics"),
         ("competition.metric=log_loss", None),
-        ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),
-        ("competition.metric=acuracy", r"competition\.metric: expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),
+        ("optimizer.name=adm", r"optimizer\.name \(command line\): expected .* \(did you mean 'adam'\?\), got 'adm'"),
+        ("competition.metric=acuracy", r"competition\.metric \(command line\): expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),
     ],
 )
 def test_what_means_nothing_is_refused_before_training(tmp_path, override, message):
-    config = configured(tmp_path, override)
     if message is None:
-        assert fp.runs.plan(config).metric.name == "log_loss"
+        assert fp.runs.plan(configured(tmp_path, override)).metric.name == "log_loss"
         return
     with pytest.raises(fp.MlxfpError, match=message):
-        fp.runs.plan(config)
+        fp.runs.plan(configured(tmp_path, override))
 
 
 def test_a_threshold_is_tuned_on_other_folds_and_applied_to_the_test_rows(tmp_path):

@@ -168,7 +168,8 @@ def are_codes(values: pa.Array | pa.ChunkedArray) -> bool:
     if not len(numbers) or not (numbers == np.round(numbers)).all() or np.abs(numbers).max() >= 1 / np.finfo(np.float64).eps:
         return False
     counts = np.unique(numbers, return_counts=True)[1]
-    return len(counts) > _FEW_CODES and _ROWS_PER_CODE * len(counts) <= len(numbers) and counts[counts > 1].sum() >= _SHARED * len(numbers)
+    shared = int(counts[counts > 1].sum())
+    return len(counts) > _FEW_CODES and _ROWS_PER_CODE * len(counts) <= len(numbers) and shared >= _SHARED * len(numbers)
 
 
 def _read(rows: Dataset[Any], names: tuple[str, ...]) -> RecordBatch:

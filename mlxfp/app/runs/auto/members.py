@@ -140,7 +140,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
     >>> from attrs import evolve
     >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
     >>> [member.name for member in members(table)][:4]  # networks for tables follow
-    ['trees', 'linear', 'kernel', 'forest']
+    ['trees', 'linear', 'forest', 'kernel']
     >>> [member.name for member in members(evolve(table, numbers=0, categories=0, texts=1, packages=frozenset({"sklearn", "lightgbm"})))]
     ['words', 'lightgbm', 'shallow', 'plain_words']
     >>> [member.name for member in members(evolve(table, texts=1, packages=frozenset({"sklearn", "lightgbm", "catboost"})))][:4]

@@ -231,7 +231,9 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     # If the source keeps rows of an inner dataset, the inner dataset reports its columns.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
-    return source, messages + [f"{whole!r} {note}" for note in source.traits.notes() if note not in whole.traits.notes()]
+    notes = source.traits.notes()
+    known = whole.traits.notes() if notes else ()
+    return source, messages + [f"{whole!r} {note}" for note in notes if note not in known]
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:

@@ -154,6 +154,8 @@ class _ReadCsv(LineSource):
     def notes(self) -> tuple[str, ...]:
         """Return notes for `explain`. A note names each text column of the first block whose values all look like dates."""
         texts = [*super().notes()]
+        if self.kept is not None:  # Planning asks a source with selected columns, and must not read the file.
+            return tuple(texts)
         with suppress(MlxfpError):
             chunk = next((chunk for chunk, _ in self.read(0, None)), None)
             declared = dict(self.types)

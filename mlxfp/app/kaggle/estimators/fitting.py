@@ -101,13 +101,9 @@ class Estimator:
         if self.library.package == "catboost":
             return "codes"
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
-        return (
-            "codes"
-            if tags.allow_nan
-            else "sparse"
-            if tags.sparse and (self.has_texts or self.reads_codes) and not self._keeps_rows
-            else "scaled"
-        )
+        if tags.allow_nan:
+            return "codes"
+        return "sparse" if tags.sparse and (self.has_texts or self.reads_codes) and not self._keeps_rows else "scaled"
 
     @property
     def _keeps_rows(self) -> bool:

@@ -22,21 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx import optimizers
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.sharding import World, shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, _digest, _Watch, connect
 from mlxfp.support.errors import ArgumentError, CheckpointError, RankError, UnknownNameError
 from mlxfp.support.trees import flatten
-from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.loop.rank_agreement import in_step, same_number
-from mlxfp.training.observers import checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, progress, time_budget
 from mlxfp.training.steps.state import trees_of
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
@@ -67,24 +58,24 @@ STEPS = 4
 def uneven(world, *stages):
     """Batches of three rows of 13, dealt to the ranks; the stages may make their number unknown."""
     rows = [{"x": group(13)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(13)]
-    return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), *stages, batch(3), collate(stacked))
+    return fp.pipe(fp.from_examples(rows), fp.shuffle(seed=0), fp.shard(world.copy, world.copies), *stages, batch(3), fp.collate(stacked))
 
 
 # What ranks have in an epoch: 3 and 2 batches, and numbers that are not known before.
 UNEVEN = {
     "known": uneven,
-    "filtered": lambda world: uneven(world, filter(lambda row: world.rank == 0 or int(row["name"]) < 6)),
+    "filtered": lambda world: uneven(world, fp.filter(lambda row: world.rank == 0 or int(row["name"]) < 6)),
     "lists": lambda world: list(uneven(world)),
 }
 
 
 # Observers that would end the run on one rank only: by the clock of each, or by a metric of the rows of each.
 DECIDING = {
-    "clock": lambda ranks: [time_budget(1e-9 if ranks.world.rank == 0 else 1e9, ranks=ranks)],
-    "other clock": lambda ranks: [time_budget(1e9 if ranks.world.rank == 0 else 1e-9, ranks=ranks)],
+    "clock": lambda ranks: [fp.observers.time_budget(1e-9 if ranks.world.rank == 0 else 1e9, ranks=ranks)],
+    "other clock": lambda ranks: [fp.observers.time_budget(1e9 if ranks.world.rank == 0 else 1e-9, ranks=ranks)],
     "metric": lambda ranks: [
-        evaluate_every(lambda state: {"loss": 0.1 * (-1) ** ranks.world.rank * state.step}, steps=1, ranks=ranks),
-        early_stopping("loss", mode="min", patience=2),
+        fp.observers.evaluate_every(lambda state: {"loss": 0.1 * (-1) ** ranks.world.rank * state.step}, steps=1, ranks=ranks),
+        fp.observers.early_stopping("loss", mode="min", patience=2),
     ],
 }
 
@@ -92,7 +83,7 @@ DECIDING = {
 def run_unevenly(step, state, batches, path, *watching):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        end = last(pipe(fit(step, state, batches, epochs=2), *watching))
+        end = fp.last(fp.pipe(fp.fit(step, state, batches, epochs=2), *watching))
     said = [str(each.message) for each in caught if "ranks have no batch left" in str(each.message)]
     path.write_text(json.dumps([end.step, said, [leaf.tolist() for leaf in flatten(end.state.params)[1]]]), encoding="utf-8")
 
@@ -125,14 +116,16 @@ def train_in_parts(ranks, step, state, folder):
     """Train in one go; and in parts, of which the first ends at different steps on the ranks. Write the last states of both."""
 
     def data():
-        return pipe(uneven(ranks.world, take(6)), prefetch(1))
+        return fp.pipe(uneven(ranks.world, fp.take(6)), fp.prefetch(1))
 
-    whole = last(fit(step, state, data(), epochs=4))
+    whole = fp.last(fp.fit(step, state, data(), epochs=4))
     for steps in (5, 8):
-        begin = load_latest(folder / "parts", state, ranks=ranks)
-        watching = checkpoint(folder / "parts", steps=1, keep=3, ranks=ranks)
-        end = last(
-            pipe(fit(step, begin.state, data(), epochs=4, steps=steps, cursor=begin.cursor, running=begin.running, log_every=1), watching)
+        begin = fp.load_latest(folder / "parts", state, ranks=ranks)
+        watching = fp.observers.checkpoint(folder / "parts", steps=1, keep=3, ranks=ranks)
+        end = fp.last(
+            fp.pipe(
+                fp.fit(step, begin.state, data(), epochs=4, steps=steps, cursor=begin.cursor, running=begin.running, log_every=1), watching
+            )
         )
         own = folder / "parts" / f"rank-{ranks.world.rank}"
         if steps == 5 and ranks.world.rank == 1:
@@ -146,12 +139,12 @@ def write_on_one_rank(ranks, step, state, folder):
     """Train with every observer that writes, on all ranks."""
     shown = io.StringIO()
     watching = (
-        evaluate_every(lambda state: {"loss": 1 / state.step}, ranks=ranks),
-        checkpoint_best(folder / f"best-{ranks.world.rank}.safetensors", "loss", mode="min", ranks=ranks),
-        log_metrics(folder / f"log-{ranks.world.rank}.jsonl", ranks=ranks),
-        progress(file=shown, ranks=ranks),
+        fp.observers.evaluate_every(lambda state: {"loss": 1 / state.step}, ranks=ranks),
+        fp.observers.checkpoint_best(folder / f"best-{ranks.world.rank}.safetensors", "loss", mode="min", ranks=ranks),
+        fp.observers.log_metrics(folder / f"log-{ranks.world.rank}.jsonl", ranks=ranks),
+        fp.observers.progress(file=shown, ranks=ranks),
     )
-    end = last(pipe(fit(step, state, uneven(ranks.world, take(6)), epochs=2), *watching))
+    end = fp.last(fp.pipe(fp.fit(step, state, uneven(ranks.world, fp.take(6)), epochs=2), *watching))
     (folder / f"{ranks.world.rank}.json").write_text(json.dumps([end.step, shown.getvalue()]), encoding="utf-8")
 
 
@@ -159,7 +152,9 @@ def shares(case, world):
     """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
     if case == "pipeline":
         rows = [{"x": group(12)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(12)]
-        yield from pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(6 // world.copies), collate(stacked))
+        yield from fp.pipe(
+            fp.from_examples(rows), fp.shuffle(seed=0), fp.shard(world.copy, world.copies), batch(6 // world.copies), fp.collate(stacked)
+        )
         return
     for seed in range(STEPS):
         whole = {name: value for name, value in group(6, seed).items() if name != "name"}
@@ -174,12 +169,12 @@ def run(ranks, case, folder):
     model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
     if case in broken(ranks):
-        deque(fit(step, state, uneven(ranks.world, take(12), map(broken(ranks)[case])), epochs=9), maxlen=0)
+        deque(fp.fit(step, state, uneven(ranks.world, fp.take(12), fp.map(broken(ranks)[case])), epochs=9), maxlen=0)
     if case in OWN:
         OWN[case](ranks, step, state, Path(folder))
         return
     if case in DECIDING:
-        batches = uneven(ranks.world, take(6))
+        batches = uneven(ranks.world, fp.take(6))
         run_unevenly(step, state, batches, Path(folder, f"{ranks.world.rank}.json"), *DECIDING[case](ranks))
         return
     if case in UNEVEN:
@@ -279,14 +274,14 @@ class Silent(Ranks):
 def test_every_rank_draws_masks_of_its_own():
     losses = []
     for rank in range(2):
-        step, state = setting(model=deep(), ranks=Silent(World(rank, 2), None))
+        step, state = setting(model=deep(), ranks=Silent(fp.distributed.World(rank, 2), None))
         losses.append(step(state, group())[1]["loss"].item())
     assert losses[0] != losses[1]
 
 
 def test_alone_there_is_one_rank_and_adding_up_changes_nothing():
     ranks = connect()
-    assert ranks.world == World(0, 1)
+    assert ranks.world == fp.distributed.World(0, 1)
     tree = {"a": (mx.ones(2), [mx.array(1)])}
     assert ranks.add_up(tree) is tree
     assert repr(ranks) == "Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1), backend=None)"
@@ -324,7 +319,7 @@ def test_a_process_that_was_started_as_one_of_several_does_not_train_alone(monke
 def test_ranks_with_unequal_numbers_of_batches_end_the_epoch_together(case, tmp_path):
     launch(case, tmp_path)
     (steps, said, params), (others, told, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    counts = [len(list(UNEVEN[case](World(rank, 2)))) for rank in range(2)]
+    counts = [len(list(UNEVEN[case](fp.distributed.World(rank, 2)))) for rank in range(2)]
     assert counts[0] != counts[1]
     assert steps == others == 2 * min(counts)
     assert params == theirs
@@ -383,7 +378,7 @@ def test_ctrl_c_in_one_rank_ends_the_others_within_the_limit(tmp_path):
 
 
 def test_an_error_of_a_backend_is_one_about_ranks():
-    ranks = Ranks(World(0, 2), None)
+    ranks = Ranks(fp.distributed.World(0, 2), None)
     with (
         pytest.raises(RankError, match=r"Another rank has ended, .*: \[ring\] connection to a peer was lost\. The output"),
         ranks.waiting(),
@@ -399,7 +394,7 @@ def test_an_error_of_a_backend_is_one_about_ranks():
 @pytest.mark.parametrize("lost", [None, 0, 1])
 def test_bytes_that_a_dead_rank_did_not_send_are_noticed(lost, monkeypatch):
     contents = [b"of rank 0", b""]
-    ranks = Told(World(0, 2), None)
+    ranks = Told(fp.distributed.World(0, 2), None)
     object.__setattr__(ranks, "said", [float(len(contents[1]))])
 
     def all_gather(own, group):
@@ -436,7 +431,7 @@ def map_floats(numbers):
 
 
 def two(*said):
-    ranks = Told(World(0, 2), None)
+    ranks = Told(fp.distributed.World(0, 2), None)
     object.__setattr__(ranks, "said", map_floats(said))
     return ranks
 
@@ -445,17 +440,17 @@ def test_ranks_that_begin_at_different_steps_are_refused():
     with pytest.raises(ArgumentError, match=r"The ranks begin at different steps: 0, 6\. .* load_latest\(folder, like, ranks=ranks\)"):
         same_number(two(3, 6), [], 0)
     assert same_number(two(-1, 4), [], 4) is None
-    batches = uneven(World(0, 2), take(6))
+    batches = uneven(fp.distributed.World(0, 2), fp.take(6))
     assert [same_number(two(known, 4), batches, 4) for known in (2, 3, -1)] == [2, None, None]
 
 
 def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):
     step, state = setting()
-    assert load_latest(tmp_path, state, ranks=two(*[-1] * 16)).state == state
-    last(pipe(fit(step, state, [group()]), checkpoint(tmp_path, ranks=two())))
-    assert load_latest(tmp_path, state, ranks=two(1, *[-1] * 15)).state.step == 1
+    assert fp.load_latest(tmp_path, state, ranks=two(*[-1] * 16)).state == state
+    fp.last(fp.pipe(fp.fit(step, state, [group()]), fp.observers.checkpoint(tmp_path, ranks=two())))
+    assert fp.load_latest(tmp_path, state, ranks=two(1, *[-1] * 15)).state.step == 1
     with pytest.raises(CheckpointError, match=r"no checkpoint of the same step in .* \(last step of each rank: rank 0: 1, rank 1: none\)"):
-        load_latest(tmp_path, state, ranks=two(*[-1] * 16))
+        fp.load_latest(tmp_path, state, ranks=two(*[-1] * 16))
 
 
 class Meeting(Ranks):
@@ -488,7 +483,7 @@ def meet(own, others, *, size, every):
     met, ended = (threading.Barrier(2), {}), {}
 
     def train(rank, batches, fails_at):
-        ranks = Meeting(World(rank, 2), None)
+        ranks = Meeting(fp.distributed.World(rank, 2), None)
         object.__setattr__(ranks, "met", met)
         made, read = 0, 0
         try:

@@ -6,7 +6,6 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.reports.writing import page
-from mlxfp.app.runs.events import Ended, FoldEnded
 from mlxfp.support.html import element
 from tests.app.reports.finished import HOSTILE
 from tests.browser.conftest import Seen
@@ -28,7 +27,7 @@ def test_values_are_readable(rows, look, tmp_path):
     state = fp.TrainState({name: mx.zeros((2, 3))}, {}, {}, step=1234, seed=0)
     written = fp.write(plain, tmp_path / "written", format="parquet")
     values = (plain, dataset, group, cursor, joined, fp.inspect.show_batch(ids), score, state, written, fp.inspect.profile(dataset))
-    ends = FoldEnded(tmp_path, 1, metric=name, score=0.5), Ended(tmp_path, score, submission=tmp_path / "submission.csv")
+    ends = fp.runs.FoldEnded(tmp_path, 1, metric=name, score=0.5), fp.runs.Ended(tmp_path, score, submission=tmp_path / "submission.csv")
     shown = [*(value._repr_html_() for value in (*values, *ends)), fp.explain(dataset, format="html")]
     path = tmp_path / "page.html"
     path.write_text(page("values", *(element("section", each) for each in shown)), "utf-8")

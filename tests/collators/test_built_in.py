@@ -7,36 +7,27 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from mlxfp.collators import COLLATORS, NORMALIZATIONS, TASKS, TaskSpec, continuations, for_task, text, vision
-from mlxfp.collators.collating import collate
-from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, UnknownNameError
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 
-ROWS = from_examples(
+ROWS = fp.from_examples(
     [{"text": "the cat sat", "summary": "cat", "label": 1, "score": 0.5}, {"text": "a mat", "summary": "mat", "label": 0, "score": 1.5}]
 )
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_tokenizer(ROWS, kind="wordpiece", vocab_size=40)
+def tokenizer() -> fp.Tokenizer:
+    return fp.train_tokenizer(ROWS, kind="wordpiece", vocab_size=40)
 
 
-def batch_for(task: TaskSpec, tokenizer: Tokenizer, *stages: Any) -> dict[str, Any]:
-    rows = pipe(ROWS, *stages)
-    (made,) = pipe(rows, batch(2), collate(for_task(task, tokenizer=tokenizer, schema=schema(rows))))
+def batch_for(task: fp.collators.TaskSpec, tokenizer: fp.Tokenizer, *stages: Any) -> dict[str, Any]:
+    rows = fp.pipe(ROWS, *stages)
+    (made,) = fp.pipe(rows, fp.batch(2), fp.collate(fp.collators.for_task(task, tokenizer=tokenizer, schema=fp.schema(rows))))
     return made
 
 
 def test_the_registry_holds_every_collator():
-    assert list(COLLATORS) == [
+    assert list(fp.collators.COLLATORS) == [
         "audio",
         "causal",
         "default",
@@ -49,81 +40,84 @@ def test_the_registry_holds_every_collator():
         "tokens",
         "vision",
     ]
-    assert COLLATORS["text"](pad_id=0) == text(pad_id=0)
+    assert fp.collators.COLLATORS["text"](pad_id=0) == fp.collators.text(pad_id=0)
     with pytest.raises(UnknownNameError, match=r"No collator is named 'casual'\. Did you mean 'causal'\? Known: audio, causal, default"):
-        COLLATORS["casual"]
+        fp.collators.COLLATORS["casual"]
 
 
-def test_every_task_of_text_gets_its_collator(tokenizer: Tokenizer):
-    ids = tokenize(tokenizer)
+def test_every_task_of_text_gets_its_collator(tokenizer: fp.Tokenizer):
+    ids = fp.tokenize(tokenizer)
     for kind, key in (("classification", "label"), ("regression", "score")):
-        task = TaskSpec("text", kind, columns={"label": key}, length=16)
+        task = fp.collators.TaskSpec("text", kind, columns={"label": key}, length=16)
         made = batch_for(task, tokenizer, ids)
         assert made["input_ids"].shape == (2, 16)
         assert made["labels"].tolist() == ([1, 0] if kind == "classification" else [0.5, 1.5])
-    assert "labels" in batch_for(TaskSpec("text", "causal"), tokenizer, ids)
-    assert (np.array(batch_for(TaskSpec("text", "masked"), tokenizer, ids)["labels"]) <= tokenizer.vocab_size).all()
-    target = tokenize(tokenizer, column="summary", into="target_ids")
-    made = batch_for(TaskSpec("text", "seq2seq", columns={"target": "target_ids"}), tokenizer, ids, target)
+    assert "labels" in batch_for(fp.collators.TaskSpec("text", "causal"), tokenizer, ids)
+    assert (np.array(batch_for(fp.collators.TaskSpec("text", "masked"), tokenizer, ids)["labels"]) <= tokenizer.vocab_size).all()
+    target = fp.tokenize(tokenizer, column="summary", into="target_ids")
+    made = batch_for(fp.collators.TaskSpec("text", "seq2seq", columns={"target": "target_ids"}), tokenizer, ids, target)
     assert made["decoder_input_ids"][0, 0].item() == tokenizer.cls_id
 
 
-def test_the_schema_says_what_rows_hold(tokenizer: Tokenizer):
-    pair = tokenize(tokenizer, pair="summary")
-    assert "token_type_ids" in batch_for(TaskSpec("text", "classification"), tokenizer, pair)
-    packed = pipe(ROWS, tokenize(tokenizer), pack(32))
+def test_the_schema_says_what_rows_hold(tokenizer: fp.Tokenizer):
+    pair = fp.tokenize(tokenizer, pair="summary")
+    assert "token_type_ids" in batch_for(fp.collators.TaskSpec("text", "classification"), tokenizer, pair)
+    packed = fp.pipe(ROWS, fp.tokenize(tokenizer), fp.pack(32))
     for kind in ("causal", "masked"):
-        collator = for_task(TaskSpec("text", kind), tokenizer=tokenizer, schema=schema(packed))
-        (made,) = pipe(packed, batch(4), collate(collator))
+        collator = fp.collators.for_task(fp.collators.TaskSpec("text", kind), tokenizer=tokenizer, schema=fp.schema(packed))
+        (made,) = fp.pipe(packed, fp.batch(4), fp.collate(collator))
         assert "segment_ids" in made
 
 
-def test_masks_follow_the_seed_and_can_be_changed_after(tokenizer: Tokenizer):
-    task = TaskSpec("text", "masked")
-    collator = for_task(task, tokenizer=tokenizer, seed=3)
-    assert collator != for_task(task, tokenizer=tokenizer)
-    assert collator == for_task(task, tokenizer=tokenizer, seed=3)
-    whole: Any = evolve(collator, continuations=continuations(tokenizer))
+def test_masks_follow_the_seed_and_can_be_changed_after(tokenizer: fp.Tokenizer):
+    task = fp.collators.TaskSpec("text", "masked")
+    collator = fp.collators.for_task(task, tokenizer=tokenizer, seed=3)
+    assert collator != fp.collators.for_task(task, tokenizer=tokenizer)
+    assert collator == fp.collators.for_task(task, tokenizer=tokenizer, seed=3)
+    whole: Any = evolve(collator, continuations=fp.collators.continuations(tokenizer))
     assert "continuations" in repr(whole)
 
 
-def test_images_sound_and_both_at_once(tokenizer: Tokenizer):
-    assert for_task(TaskSpec("vision", "classification", columns={"image": "picture"}, classes=3)) == vision(
-        image="picture", label="label", classes=3
+def test_images_sound_and_both_at_once(tokenizer: fp.Tokenizer):
+    assert fp.collators.for_task(
+        fp.collators.TaskSpec("vision", "classification", columns={"image": "picture"}, classes=3)
+    ) == fp.collators.vision(image="picture", label="label", classes=3)
+    assert (
+        repr(fp.collators.for_task(fp.collators.TaskSpec("audio", "regression", length=800)))
+        == "audio(label='label', label_kind='value', lengths=(800,))"
     )
-    assert repr(for_task(TaskSpec("audio", "regression", length=800))) == "audio(label='label', label_kind='value', lengths=(800,))"
-    both = for_task(TaskSpec("multimodal", "classification"), tokenizer=tokenizer)
+    both = fp.collators.for_task(fp.collators.TaskSpec("multimodal", "classification"), tokenizer=tokenizer)
     made = both([{"input_ids": [5], "image": np.zeros((2, 2), np.uint8), "label": 1}])
     assert set(made) == {"input_ids", "attention_mask", "labels", "images"}
 
 
-def test_presets_are_tasks_by_name(tokenizer: Tokenizer):
-    assert list(TASKS) == ["tiny_language_model", "tiny_text", "tiny_vision"]
-    for task in TASKS.values():
-        assert callable(for_task(task, tokenizer=tokenizer))
+def test_presets_are_tasks_by_name(tokenizer: fp.Tokenizer):
+    assert list(fp.collators.TASKS) == ["tiny_language_model", "tiny_text", "tiny_vision"]
+    for task in fp.collators.TASKS.values():
+        assert callable(fp.collators.for_task(task, tokenizer=tokenizer))
     with pytest.raises(UnknownNameError, match=r"No task is named 'tiny_txt'\. Did you mean 'tiny_text'"):
-        TASKS["tiny_txt"]
+        fp.collators.TASKS["tiny_txt"]
 
 
 def test_a_collator_of_ones_own_takes_the_place_of_ours():
     def mine(**options: Any) -> Any:
-        return vision(**options, normalization=NORMALIZATIONS["cifar10"])
+        return fp.collators.vision(**options, normalization=fp.collators.NORMALIZATIONS["cifar10"])
 
-    found = for_task(TASKS["tiny_vision"], collators=COLLATORS | {"vision": mine})
-    assert found == vision(label="label", classes=10, normalization=NORMALIZATIONS["cifar10"])
-    assert found == evolve(for_task(TASKS["tiny_vision"]), normalization=NORMALIZATIONS["cifar10"])
+    found = fp.collators.for_task(fp.collators.TASKS["tiny_vision"], collators=fp.collators.COLLATORS | {"vision": mine})
+    assert found == fp.collators.vision(label="label", classes=10, normalization=fp.collators.NORMALIZATIONS["cifar10"])
+    assert found == evolve(fp.collators.for_task(fp.collators.TASKS["tiny_vision"]), normalization=fp.collators.NORMALIZATIONS["cifar10"])
 
 
-def test_what_is_missing_is_said(tokenizer: Tokenizer):
+def test_what_is_missing_is_said(tokenizer: fp.Tokenizer):
     with pytest.raises(ArgumentError, match="A classification task of text needs the argument tokenizer"):
-        for_task(TASKS["tiny_text"])
+        fp.collators.for_task(fp.collators.TASKS["tiny_text"])
     with pytest.raises(ArgumentTypeError, match="task must be TaskSpec, got str"):
-        for_task("tiny_text")
+        fp.collators.for_task("tiny_text")
     with pytest.raises(SchemaError, match=r"for_task needs the columns 'input_ids', 'label', which are missing\. Columns: 'text'"):
-        for_task(TASKS["tiny_text"], tokenizer=tokenizer, schema=pa.schema({"text": pa.string()}))
+        fp.collators.for_task(fp.collators.TASKS["tiny_text"], tokenizer=tokenizer, schema=pa.schema({"text": pa.string()}))
     labels = pa.schema({"image": pa.binary(), "label": pa.string()})
     with pytest.raises(SchemaError, match=r"for_task: the labels in column 'label' are text, string\. Name the classes"):
-        for_task(TASKS["tiny_vision"], schema=labels)
+        fp.collators.for_task(fp.collators.TASKS["tiny_vision"], schema=labels)
     plain = evolve(tokenizer, mask_token=None)
     with pytest.raises(ArgumentError, match="The vocabulary has no mask token"):
-        for_task(TaskSpec("text", "masked"), tokenizer=plain)
+        fp.collators.for_task(fp.collators.TaskSpec("text", "masked"), tokenizer=plain)

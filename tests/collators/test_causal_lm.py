@@ -8,14 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.collators.cutting import aligned_values
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.bucketing import bucket_by_length
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.lengths.windowing import windows
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.training import losses
@@ -72,7 +66,7 @@ def expected(rows: list[dict[str, Any]], length: int, asked: dict[str, Any]) -> 
 
 def assert_predicts_what_follows(rows: list[dict[str, Any]], asked: dict[str, Any]) -> None:
     """Law: the batch is the one that is made token by token."""
-    batch = causal(**asked)(rows)
+    batch = fp.collators.causal(**asked)(rows)
     length = batch["input_ids"].shape[1]
     assert all(str(values.dtype) == "mlx.core.int32" and values.shape == (len(rows), length) for values in batch.values())
     assert {name: values.tolist() for name, values in batch.items()} == expected(rows, length, asked)
@@ -85,7 +79,7 @@ def test_a_label_is_the_token_that_follows(rows: list[dict[str, Any]], asked: di
 
 @given(groups(), settings, lengths, st.randoms(use_true_random=False))
 def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any], random: Any):
-    collator = causal(**{**asked, **fit})
+    collator = fp.collators.causal(**{**asked, **fit})
     laws.assert_pure_collator(collator, rows)
     laws.assert_list_and_view_agree(collator, rows)
     order = list(range(len(rows)))
@@ -100,7 +94,7 @@ def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str,
 
 @given(groups(), st.sampled_from([{"pad_multiple": 3}, {"length": 6}, {"lengths": [1, 4, 9]}, {}]))
 def test_the_length_is_the_one_that_is_stated_for_the_longest_row(rows: list[dict[str, Any]], fit: dict[str, Any]):
-    collator: Any = causal(pad_id=0, **fit)
+    collator: Any = fp.collators.causal(pad_id=0, **fit)
     longest = max(len(row["input_ids"]) for row in rows)
     assert collator(rows)["input_ids"].shape[1] == collator.padded(longest)
     assert collator.longest == {"length": 7, "lengths": 10}.get(next(iter(fit), ""))
@@ -134,16 +128,18 @@ def test_the_law_catches_labels_that_are_off(monkeypatch: pytest.MonkeyPatch, na
 
 
 def test_windows_of_one_token_more_fill_a_batch_exactly():
-    group = bucket_by_length([5], size=2)
-    (batch,) = pipe(from_table(numbered([3, 6])), windows(5, stride=4), group, collate(causal(pad_id=0, length=4)))
+    group = fp.bucket_by_length([5], size=2)
+    (batch,) = fp.pipe(fp.from_table(numbered([3, 6])), fp.windows(5, stride=4), group, fp.collate(fp.collators.causal(pad_id=0, length=4)))
     assert batch["input_ids"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert batch["labels"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 def test_packed_documents_do_not_predict_each_other():
-    rows = from_examples([{"input_ids": [1, 2, 3], "prompt": [1, 0, 0]}, {"input_ids": [7, 8], "prompt": [0, 0]}])
-    group = bucket_by_length([6], size=1)
-    (batch,) = pipe(rows, pack(6, aligned=["prompt"]), group, collate(causal(pad_id=0, packed=True, prompt_mask="prompt", length=5)))
+    rows = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [1, 0, 0]}, {"input_ids": [7, 8], "prompt": [0, 0]}])
+    group = fp.bucket_by_length([6], size=1)
+    (batch,) = fp.pipe(
+        rows, fp.pack(6, aligned=["prompt"]), group, fp.collate(fp.collators.causal(pad_id=0, packed=True, prompt_mask="prompt", length=5))
+    )
     assert {name: values.tolist() for name, values in batch.items()} == {
         "input_ids": [[1, 2, 3, 7, 0]],
         "labels": [[2, 3, -100, 8, -100]],
@@ -156,10 +152,20 @@ def test_packed_documents_do_not_predict_each_other():
 def test_a_token_that_is_also_the_padding_is_learned_where_it_is_text():
     end = 2
     rows = [{"input_ids": [5, 6, end]}, {"input_ids": [7, end, 8, 9, end]}]
-    assert causal(pad_id=end)(rows)["labels"].tolist() == [[6, end, -100, -100], [end, 8, 9, end]]
-    (batch,) = pipe(from_examples(rows), pack(9), bucket_by_length([9], size=1), collate(causal(pad_id=end, packed=True, length=8)))
+    assert fp.collators.causal(pad_id=end)(rows)["labels"].tolist() == [[6, end, -100, -100], [end, 8, 9, end]]
+    (batch,) = fp.pipe(
+        fp.from_examples(rows),
+        fp.pack(9),
+        fp.bucket_by_length([9], size=1),
+        fp.collate(fp.collators.causal(pad_id=end, packed=True, length=8)),
+    )
     assert batch["labels"].tolist() == [[6, end, -100, end, 8, 9, end, -100]]
-    (batch,) = pipe(from_examples(rows), windows(10, separator=end), bucket_by_length([10], size=1), collate(causal(pad_id=end, length=9)))
+    (batch,) = fp.pipe(
+        fp.from_examples(rows),
+        fp.windows(10, separator=end),
+        fp.bucket_by_length([10], size=1),
+        fp.collate(fp.collators.causal(pad_id=end, length=9)),
+    )
     assert batch["labels"].tolist() == [[6, end, end, 7, end, 8, 9, end, end]]
 
 
@@ -167,38 +173,38 @@ def test_a_token_that_is_also_the_padding_is_learned_where_it_is_text():
 @example(sizes=[31, 32, 33, 34], multiple=32)
 def test_no_label_is_lost_to_the_length_of_a_batch(sizes: list[int], multiple: int):
     rows = [{"input_ids": [1] * size} for size in sizes]
-    labels = np.array(causal(pad_id=0, pad_multiple=multiple)(rows)["labels"]) if any(sizes) else np.empty((len(sizes), 0))
+    labels = np.array(fp.collators.causal(pad_id=0, pad_multiple=multiple)(rows)["labels"]) if any(sizes) else np.empty((len(sizes), 0))
     assert (labels == 1).sum(axis=1).tolist() == [max(0, size - 1) for size in sizes]
 
 
 def test_answers_that_were_cut_off_leave_nothing_to_learn():
     rows = [{"input_ids": [5, 6, 7], "prompt": [1, 1, 1]}, {"input_ids": [5], "prompt": [1]}]
-    batch = causal(pad_id=0, prompt_mask="prompt")(rows)
+    batch = fp.collators.causal(pad_id=0, prompt_mask="prompt")(rows)
     total, weight = losses.causal_lm(lambda ids, mask: mx.zeros((*ids.shape, 9)), batch)
     assert (total.item(), weight.item()) == (0.0, 0.0)
 
 
 def test_a_model_that_knows_no_segments_refuses_packed_rows():
-    batch = causal(pad_id=0, packed=True)([{"input_ids": [1, 2, 3], "segment_ids": [1, 1, 2], "positions": [0, 1, 0]}])
+    batch = fp.collators.causal(pad_id=0, packed=True)([{"input_ids": [1, 2, 3], "segment_ids": [1, 1, 2], "positions": [0, 1, 0]}])
     with pytest.raises(TypeError, match="unexpected keyword argument 'segment_ids'"):
         losses.causal_lm(lambda ids, mask=None, cache=None: mx.zeros((*ids.shape, 9)), batch)
 
 
 def test_columns_are_carried_along():
-    batch = causal(pad_id=0, carry=["weight", "name"])([{"input_ids": [1, 2], "weight": 0.5, "name": "a"}])
+    batch = fp.collators.causal(pad_id=0, carry=["weight", "name"])([{"input_ids": [1, 2], "weight": 0.5, "name": "a"}])
     assert (batch["weight"].tolist(), batch["name"]) == ([0.5], ("a",))
 
 
 def test_rows_without_a_prediction_are_padding():
-    batch = causal(pad_id=9, pad_multiple=2)([{"input_ids": [1]}, {"input_ids": []}])
+    batch = fp.collators.causal(pad_id=9, pad_multiple=2)([{"input_ids": [1]}, {"input_ids": []}])
     assert batch["input_ids"].tolist() == [[9, 9], [9, 9]]
     assert batch["labels"].tolist() == [[-100, -100], [-100, -100]]
 
 
 def test_collators_print_as_they_are_called():
-    assert repr(causal(pad_id=3)) == "causal(pad_id=3)"
-    assert repr(causal(pad_id=3, length=8)) == "causal(pad_id=3, lengths=(8,))"
-    assert causal(pad_id=3, length=8) == causal(pad_id=3, lengths=[8])
+    assert repr(fp.collators.causal(pad_id=3)) == "causal(pad_id=3)"
+    assert repr(fp.collators.causal(pad_id=3, length=8)) == "causal(pad_id=3, lengths=(8,))"
+    assert fp.collators.causal(pad_id=3, length=8) == fp.collators.causal(pad_id=3, lengths=[8])
 
 
 @pytest.mark.parametrize(
@@ -229,24 +235,24 @@ def test_collators_print_as_they_are_called():
 def test_a_row_that_does_not_fit_is_named(asked: dict[str, Any], row: dict[str, Any], message: str):
     whole = {name: [1, 1] for name in row}
     with pytest.raises(DataError, match=message):
-        causal(pad_id=0, **asked)([whole, row])
+        fp.collators.causal(pad_id=0, **asked)([whole, row])
 
 
 def test_a_column_that_is_missing_is_named():
     with pytest.raises(SchemaError, match=r"collators\.causal needs the column 'segment_ids', which is missing\..* Columns: 'input_ids'"):
-        causal(pad_id=0, packed=True)([{"input_ids": [1, 2]}])
+        fp.collators.causal(pad_id=0, packed=True)([{"input_ids": [1, 2]}])
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentTypeError, match="pad_id must be an int"):
-        causal(pad_id=None)  # type: ignore[arg-type]  # the mistake under test
+        fp.collators.causal(pad_id=None)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="prompt_mask must be a string"):
-        causal(pad_id=0, prompt_mask=1)  # type: ignore[arg-type]  # the mistake under test
+        fp.collators.causal(pad_id=0, prompt_mask=1)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="A fixed length needs no pad_multiple"):
-        causal(pad_id=0, length=4, pad_multiple=2)
+        fp.collators.causal(pad_id=0, length=4, pad_multiple=2)
     with pytest.raises(ArgumentError, match=r"lengths=\[4\] already gives all padded lengths\. Remove length and pad_multiple"):
-        causal(pad_id=0, lengths=[4], pad_multiple=2)
+        fp.collators.causal(pad_id=0, lengths=[4], pad_multiple=2)
     with pytest.raises(ArgumentError, match=r"lengths must be in strictly ascending order, got \[4, 2\]"):
-        causal(pad_id=0, lengths=[4, 2])
+        fp.collators.causal(pad_id=0, lengths=[4, 2])
     with pytest.raises(ArgumentTypeError, match="carry must be a list of strings, got the string 'x'"):
-        causal(pad_id=0, carry="x")
+        fp.collators.causal(pad_id=0, carry="x")

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.collators import foreign, multimodal, text
-from mlxfp.core.identity import fingerprint
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.testing import laws
 
@@ -37,15 +35,15 @@ def shown(batch: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_mapping_becomes_a_dict_of_mlx_arrays_of_32_bits():
     expected = {"ids": ([[1, 2], [3, 0]], mx.int32), "y": ([0.5, 1.5], mx.float32)}
-    assert shown(foreign(pad)(ROWS)) == expected
-    (batch,) = fp.pipe(fp.from_examples(ROWS), fp.batch(2), fp.collate(foreign(pad)))
+    assert shown(fp.collators.foreign(pad)(ROWS)) == expected
+    (batch,) = fp.pipe(fp.from_examples(ROWS), fp.batch(2), fp.collate(fp.collators.foreign(pad)))
     assert shown(batch) == expected
     assert type(batch) is dict
 
 
 def test_the_parts_of_a_tuple_and_a_single_array_get_names():
-    assert shown(foreign(pair, names=("x", "kind"))(ROWS)) == {"x": ([[1, 2], [3, 0]], mx.int32), "kind": ("text", "text")}
-    assert shown(foreign(lambda rows: mx.array([len(rows)]), names=["count"])(ROWS)) == {"count": ([2], mx.int32)}
+    assert shown(fp.collators.foreign(pair, names=("x", "kind"))(ROWS)) == {"x": ([[1, 2], [3, 0]], mx.int32), "kind": ("text", "text")}
+    assert shown(fp.collators.foreign(lambda rows: mx.array([len(rows)]), names=["count"])(ROWS)) == {"count": ([2], mx.int32)}
 
 
 @pytest.mark.parametrize(
@@ -60,13 +58,13 @@ def test_the_parts_of_a_tuple_and_a_single_array_get_names():
     ],
 )
 def test_arrays_of_any_layout_are_taken(values: Any, dtype: Any):
-    made = foreign(lambda rows: {"a": values})(ROWS)["a"]
+    made = fp.collators.foreign(lambda rows: {"a": values})(ROWS)["a"]
     assert made.dtype == dtype
     assert made.tolist() == values.tolist()
 
 
 def test_nested_parts_and_arrays_of_text_are_taken():
-    batch = foreign(lambda rows: {"a": {"b": np.zeros(2)}, "names": np.array(["p", "q"])})(ROWS)
+    batch = fp.collators.foreign(lambda rows: {"a": {"b": np.zeros(2)}, "names": np.array(["p", "q"])})(ROWS)
     assert shown(batch) == {"a.b": ([0.0, 0.0], mx.float32), "names": ("p", "q")}
 
 
@@ -94,26 +92,26 @@ def test_nested_parts_and_arrays_of_text_are_taken():
 )
 def test_results_that_are_no_batch_are_refused(function: Any, names: Any, error: Any, message: str):
     with pytest.raises(error, match=message):
-        foreign(function, names=names)(ROWS)
+        fp.collators.foreign(function, names=names)(ROWS)
 
 
 def test_arguments_and_empty_groups_are_refused():
     with pytest.raises(ArgumentTypeError, match="function must be a function, got function=3"):
-        foreign(3)
+        fp.collators.foreign(3)
     with pytest.raises(ArgumentTypeError, match=r"names must be a list of strings, got the string 'x'"):
-        foreign(pad, names="x")
+        fp.collators.foreign(pad, names="x")
     with pytest.raises(DataError, match="got an empty group"):
-        foreign(pad)([])
+        fp.collators.foreign(pad)([])
 
 
 def test_it_is_a_value_that_keeps_to_the_laws_and_combines():
-    collator = foreign(pair, names=("x", "kind"))
+    collator = fp.collators.foreign(pair, names=("x", "kind"))
     assert repr(collator) == "foreign(function=pair, names=('x', 'kind'))"
     assert pickle.loads(pickle.dumps(collator)) == collator
-    assert fingerprint(collator) != fingerprint(foreign(pad))
+    assert fp.inspect.fingerprint(collator) != fp.inspect.fingerprint(fp.collators.foreign(pad))
     rows = st.lists(st.fixed_dictionaries({"x": st.lists(st.integers(0, 9)), "y": st.floats(-9, 9)}), min_size=1, max_size=4)
-    laws.check(foreign(pad), examples=rows, padding={"ids": 0}, carries={"y": "y"}, dtypes={"ids": "int32", "y": "float32"})
-    both = multimodal([foreign(pad), text(pad_id=9)])
+    laws.check(fp.collators.foreign(pad), examples=rows, padding={"ids": 0}, carries={"y": "y"}, dtypes={"ids": "int32", "y": "float32"})
+    both = fp.collators.multimodal([fp.collators.foreign(pad), fp.collators.text(pad_id=9)])
     assert list(both([{**row, "input_ids": row["x"]} for row in ROWS])) == ["ids", "y", "input_ids", "attention_mask"]
 
 
@@ -125,9 +123,9 @@ def test_collate_functions_of_torch_are_taken():
     def padded(rows: Any) -> Any:
         return torch.nn.utils.rnn.pad_sequence([torch.tensor(row["x"]) for row in rows], batch_first=True)
 
-    assert shown(foreign(padded, names=["ids"])(ROWS)) == {"ids": ([[1, 2], [3, 0]], mx.int32)}
+    assert shown(fp.collators.foreign(padded, names=["ids"])(ROWS)) == {"ids": ([[1, 2], [3, 0]], mx.int32)}
     rows = [{"y": row["y"], "name": "a", "half": torch.ones(2, dtype=torch.bfloat16)} for row in ROWS]
-    assert shown(foreign(default_collate)(rows)) == {
+    assert shown(fp.collators.foreign(default_collate)(rows)) == {
         "y": ([0.5, 1.5], mx.float32),
         "name": ("a", "a"),
         "half": ([[1.0, 1.0], [1.0, 1.0]], mx.float32),

@@ -7,36 +7,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collating import collate
-from mlxfp.collators.combining import multimodal
-from mlxfp.collators.images import vision
-from mlxfp.collators.masked_lm import masked
-from mlxfp.collators.sequence_to_sequence import seq2seq
-from mlxfp.collators.texts import text
-from mlxfp.collators.waveforms import audio
-from mlxfp.core.describing import length, schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import skip
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_iterable
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 
-ROWS = from_examples([{"input_ids": [place] * (place % 3 + 1)} for place in range(10)])
+ROWS = fp.from_examples([{"input_ids": [place] * (place % 3 + 1)} for place in range(10)])
 
 
 def test_every_group_becomes_a_batch():
-    dataset = pipe(ROWS, batch(4), collate(text(pad_id=0)))
+    dataset = fp.pipe(ROWS, fp.batch(4), fp.collate(fp.collators.text(pad_id=0)))
     assert [each["input_ids"].shape for each in dataset] == [(4, 3), (4, 3), (2, 3)]
-    assert length(dataset) == 3
-    assert schema(dataset).names == ["input_ids"]
+    assert fp.length(dataset) == 3
+    assert fp.schema(dataset).names == ["input_ids"]
     assert repr(dataset).endswith("collate(collator=text(pad_id=0)))")
 
 
 def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
-    lazy = collate(lambda group: {"x": mx.array([len(row["input_ids"]) for row in group]).astype(mx.float32) * 2})
-    assert [each["x"].tolist() for each in pipe(ROWS, batch(5), lazy, prefetch(2))] == [[2, 4, 6, 2, 4], [6, 2, 4, 6, 2]]
+    lazy = fp.collate(lambda group: {"x": mx.array([len(row["input_ids"]) for row in group]).astype(mx.float32) * 2})
+    assert [each["x"].tolist() for each in fp.pipe(ROWS, fp.batch(5), lazy, fp.prefetch(2))] == [[2, 4, 6, 2, 4], [6, 2, 4, 6, 2]]
 
 
 @pytest.mark.parametrize(
@@ -52,23 +39,23 @@ def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
 )
 def test_what_is_no_batch_is_refused(made: Any, message: str):
     with pytest.raises(ArgumentTypeError, match=message):
-        list(pipe(ROWS, batch(2), collate(lambda group: made)))
+        list(fp.pipe(ROWS, fp.batch(2), fp.collate(lambda group: made)))
 
 
 def test_an_error_gains_the_source_rows():
     with pytest.raises(DataError) as error:
-        list(pipe(ROWS, skip(1), batch(3), collate(text(pad_id=0, vocab_size=5))))
+        list(fp.pipe(ROWS, fp.skip(1), fp.batch(3), fp.collate(fp.collators.text(pad_id=0, vocab_size=5))))
     assert "collating source rows 4, 5, 6" in error.value.__notes__
     with pytest.raises(ZeroDivisionError) as broken:
-        list(pipe(ROWS, batch(10), collate(lambda group: 1 / 0)))
+        list(fp.pipe(ROWS, fp.batch(10), fp.collate(lambda group: 1 / 0)))
     assert "collating source rows 0, 1, 2, 3, 4, 5, 6, 7, ..." in broken.value.__notes__
 
 
 def test_collate_takes_groups_and_a_function():
     with pytest.raises(PipelineError, match=r"takes groups, got examples.*Put batch\(size\) before it"):
-        pipe(ROWS, collate(text(pad_id=0)))
+        fp.pipe(ROWS, fp.collate(fp.collators.text(pad_id=0)))
     with pytest.raises(ArgumentTypeError, match="collator must be a function"):
-        collate("text")
+        fp.collate("text")
 
 
 def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
@@ -76,40 +63,53 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
         raise AssertionError("a row was read")
         yield {}
 
-    source = from_iterable(rows, schema=pa.schema({"input_ids": pa.list_(pa.int32()), "y": pa.string(), "x": pa.int64()}))
+    source = fp.from_iterable(rows, schema=pa.schema({"input_ids": pa.list_(pa.int32()), "y": pa.string(), "x": pa.int64()}))
     for collator, message in (
-        (text(pad_id=0, label="Y"), r"collators\.text needs the column 'Y', which is missing\. Columns: 'input_ids', 'y', 'x'\."),
-        (text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
-        (causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
-        (masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["z"]), r"collators\.masked needs the column 'z'"),
+        (
+            fp.collators.text(pad_id=0, label="Y"),
+            r"collators\.text needs the column 'Y', which is missing\. Columns: 'input_ids', 'y', 'x'\.",
+        ),
+        (fp.collators.text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
+        (fp.collators.causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
+        (
+            fp.collators.masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["z"]),
+            r"collators\.masked needs the column 'z'",
+        ),
     ):
         with pytest.raises(SchemaError, match=message):
-            schema(pipe(source, batch(2), collate(collator)))
-    assert schema(pipe(source, batch(2), collate(text(pad_id=0, label="x")))).names == ["input_ids", "y", "x"]
+            fp.schema(fp.pipe(source, fp.batch(2), fp.collate(collator)))
+    assert fp.schema(fp.pipe(source, fp.batch(2), fp.collate(fp.collators.text(pad_id=0, label="x")))).names == ["input_ids", "y", "x"]
 
 
 def test_collators_of_other_kinds_miss_their_columns_before_any_row_is_read_too():
-    rows = from_iterable(
+    rows = fp.from_iterable(
         list, schema=pa.schema({"image": pa.binary(), "waveform": pa.list_(pa.float32()), "input_ids": pa.list_(pa.int32())})
     )
     for collator, message in (
-        (vision(label="y"), r"collators\.vision needs the column 'y', which is missing"),
-        (vision(image="picture"), r"collators\.vision needs the column 'picture'"),
-        (audio(carry=["name"]), r"collators\.audio needs the column 'name'"),
-        (seq2seq(pad_id=0, start_id=1), r"collators\.seq2seq needs the column 'labels'"),
-        (multimodal([text(pad_id=0), vision(label="y")]), r"collators\.vision needs the column 'y'"),
-        (multimodal([text(pad_id=0), lambda group: {}, audio(label="z")]), r"collators\.audio needs the column 'z'"),
+        (fp.collators.vision(label="y"), r"collators\.vision needs the column 'y', which is missing"),
+        (fp.collators.vision(image="picture"), r"collators\.vision needs the column 'picture'"),
+        (fp.collators.audio(carry=["name"]), r"collators\.audio needs the column 'name'"),
+        (fp.collators.seq2seq(pad_id=0, start_id=1), r"collators\.seq2seq needs the column 'labels'"),
+        (fp.collators.multimodal([fp.collators.text(pad_id=0), fp.collators.vision(label="y")]), r"collators\.vision needs the column 'y'"),
+        (
+            fp.collators.multimodal([fp.collators.text(pad_id=0), lambda group: {}, fp.collators.audio(label="z")]),
+            r"collators\.audio needs the column 'z'",
+        ),
     ):
         with pytest.raises(SchemaError, match=message):
-            schema(pipe(rows, batch(2), collate(collator)))
-    for right in (vision(), audio(), multimodal([text(pad_id=0), vision()])):
-        assert schema(pipe(rows, batch(2), collate(right))).names == ["image", "waveform", "input_ids"]
+            fp.schema(fp.pipe(rows, fp.batch(2), fp.collate(collator)))
+    for right in (
+        fp.collators.vision(),
+        fp.collators.audio(),
+        fp.collators.multimodal([fp.collators.text(pad_id=0), fp.collators.vision()]),
+    ):
+        assert fp.schema(fp.pipe(rows, fp.batch(2), fp.collate(right))).names == ["image", "waveform", "input_ids"]
 
 
 def test_a_function_that_takes_the_group_for_a_dict_is_told_of_foreign():
     with pytest.raises(AttributeError, match="keys") as caught:
-        list(pipe(ROWS, batch(2), collate(lambda group: group.keys())))
+        list(fp.pipe(ROWS, fp.batch(2), fp.collate(lambda group: group.keys())))
     assert any("fp.collators.foreign(function)" in note for note in caught.value.__notes__)
     with pytest.raises(AttributeError, match="absent") as caught:
-        list(pipe(ROWS, batch(2), collate(lambda group: "text".absent)))  # type: ignore[attr-defined]  # the mistake
+        list(fp.pipe(ROWS, fp.batch(2), fp.collate(lambda group: "text".absent)))  # type: ignore[attr-defined]  # the mistake
     assert not any("foreign" in note for note in caught.value.__notes__)

@@ -4,11 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxfp.collators.combining import multimodal
-from mlxfp.collators.images import vision
-from mlxfp.collators.texts import text
-from mlxfp.collators.waveforms import audio
-from mlxfp.core.examples import Examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from tests.collators.groups import view_of
 
@@ -16,10 +12,10 @@ ROWS = [{"input_ids": [5, 6], "y": 1, "image": np.zeros((4, 5, 3), np.uint8), "w
 
 
 def test_the_batch_is_what_each_collator_gives():
-    parts = [text(pad_id=0, label="y"), vision(), audio()]
+    parts = [fp.collators.text(pad_id=0, label="y"), fp.collators.vision(), fp.collators.audio()]
     view = view_of(ROWS)
     expected = {name: values.tolist() for part in parts for name, values in part(view).items()}
-    found = {name: values.tolist() for name, values in multimodal(parts)(view).items()}
+    found = {name: values.tolist() for name, values in fp.collators.multimodal(parts)(view).items()}
     assert found == expected
     assert list(found) == ["input_ids", "attention_mask", "labels", "images", "waveforms", "lengths", "mask"]
 
@@ -31,14 +27,14 @@ def test_a_list_is_turned_into_a_view_once():
         seen.append(examples)
         return {f"x{len(seen)}": mx.zeros(len(examples))}
 
-    multimodal([spy, spy])(ROWS)
-    assert isinstance(seen[0], Examples)
+    fp.collators.multimodal([spy, spy])(ROWS)
+    assert isinstance(seen[0], fp.Examples)
     assert seen[0] is seen[1]
 
 
 def test_two_arrays_of_one_name_are_an_error_that_names_the_collators():
     with pytest.raises(ArgumentError) as error:
-        multimodal([text(pad_id=0, label="y"), vision(label="y")])(ROWS)
+        fp.collators.multimodal([fp.collators.text(pad_id=0, label="y"), fp.collators.vision(label="y")])(ROWS)
     assert str(error.value) == (
         "Two collators of multimodal create 'labels': text(pad_id=0, label='y') and vision(label='y'). "
         "Remove 'labels' from one collator, or rename 'labels' in a wrapper function."
@@ -47,8 +43,8 @@ def test_two_arrays_of_one_name_are_an_error_that_names_the_collators():
 
 def test_arguments_that_cannot_be_are_refused_at_once():
     with pytest.raises(ArgumentError, match="multimodal combines at least two collators, got 1"):
-        multimodal([vision()])
+        fp.collators.multimodal([fp.collators.vision()])
     with pytest.raises(ArgumentTypeError, match=r"collators must be a list of collators, got _Vision\. Write multimodal\(\[\.\.\.\]\)"):
-        multimodal(vision())
+        fp.collators.multimodal(fp.collators.vision())
     with pytest.raises(ArgumentTypeError, match="collator 1 of multimodal must be a function"):
-        multimodal([vision(), "text"])
+        fp.collators.multimodal([fp.collators.vision(), "text"])

@@ -9,42 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.collators import cutting
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collating import collate
-from mlxfp.collators.masked_lm import masked
-from mlxfp.collators.texts import text
 from mlxfp.core.datasets import unoptimized
 from mlxfp.core.nodes import children
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.rows.columns import rename_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import DataError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_plans_agree
 
 COLLATORS = {
-    "text": text(pad_id=0, label="y", carry=["name"], vocab_size=50),
-    "text to lengths": text(pad_id=0, lengths=[4, 9], carry=["x"], label="y", label_kind="value"),
-    "text on the left": text(pad_id=0, side="left", pad_multiple=4),
-    "text, several labels": text(pad_id=0, label="ys"),
-    "causal": causal(pad_id=0, vocab_size=50, carry=["name"]),
-    "causal to a length": causal(pad_id=0, length=8),
-    "causal, packed": causal(pad_id=0, packed=True),
-    "masked, packed": masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, packed=True),
-    "masked": masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5),
-    "masked words": masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, continuations=range(20, 50)),
+    "text": fp.collators.text(pad_id=0, label="y", carry=["name"], vocab_size=50),
+    "text to lengths": fp.collators.text(pad_id=0, lengths=[4, 9], carry=["x"], label="y", label_kind="value"),
+    "text on the left": fp.collators.text(pad_id=0, side="left", pad_multiple=4),
+    "text, several labels": fp.collators.text(pad_id=0, label="ys"),
+    "causal": fp.collators.causal(pad_id=0, vocab_size=50, carry=["name"]),
+    "causal to a length": fp.collators.causal(pad_id=0, length=8),
+    "causal, packed": fp.collators.causal(pad_id=0, packed=True),
+    "masked, packed": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, packed=True),
+    "masked": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5),
+    "masked words": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, continuations=range(20, 50)),
 }
 GROUPINGS = {
-    "batch": batch(3),
-    "batch, whole": batch(4, drop_last=True),
-    "by tokens": batch_by_tokens(20),
-    "buckets": bucket_by_length([4, 9], size=2),
+    "batch": fp.batch(3),
+    "batch, whole": fp.batch(4, drop_last=True),
+    "by tokens": fp.batch_by_tokens(20),
+    "buckets": fp.bucket_by_length([4, 9], size=2),
 }
 
 
@@ -66,7 +55,7 @@ def rows_of(lengths, *, ids=50, labels=2):
 
 def without_unused(name, rows):
     """Rename columns of `pack` for collators that refuse to drop the columns."""
-    return rows if "packed" in name else pipe(rows, rename_columns({"positions": "places"}))
+    return rows if "packed" in name else fp.pipe(rows, fp.rename_columns({"positions": "places"}))
 
 
 def one_by_one(dataset):
@@ -100,7 +89,9 @@ def assert_cut_alike(dataset):
 @pytest.mark.parametrize("name", COLLATORS)
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30), size=st.integers(1, 31))
 def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, size):
-    dataset = pipe(without_unused(name, from_table(table_of(rows_of(lengths), size))), GROUPINGS[grouping], collate(COLLATORS[name]))
+    dataset = fp.pipe(
+        without_unused(name, fp.from_table(table_of(rows_of(lengths), size))), GROUPINGS[grouping], fp.collate(COLLATORS[name])
+    )
     assert_cut_alike(dataset)
 
 
@@ -108,7 +99,9 @@ def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, siz
 @given(lengths=st.lists(st.integers(0, 40), min_size=20, max_size=40), cells=st.sampled_from([1, 30, 200, 1000]))
 def test_however_many_batches_are_laid_out_at_once(name, lengths, cells):
     with patch.object(cutting, "_CELLS", cells):
-        assert_cut_alike(pipe(without_unused(name, from_table(table_of(rows_of(lengths), 40))), batch(3), collate(COLLATORS[name])))
+        assert_cut_alike(
+            fp.pipe(without_unused(name, fp.from_table(table_of(rows_of(lengths), 40))), fp.batch(3), fp.collate(COLLATORS[name]))
+        )
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
@@ -116,12 +109,18 @@ def test_however_many_batches_are_laid_out_at_once(name, lengths, cells):
 def test_cursors_mean_the_same_and_columns_that_no_collator_uses_are_not_read(grouping, data):
     lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=9))
     some = st.sampled_from(
-        [shuffle(seed=1), shuffle(seed=1, buffer=3), rename_columns({"x": "z", "name": "x"}), filter_by([("y", "==", 1)]), repeat(2)]
+        [
+            fp.shuffle(seed=1),
+            fp.shuffle(seed=1, buffer=3),
+            fp.rename_columns({"x": "z", "name": "x"}),
+            fp.filter_by([("y", "==", 1)]),
+            fp.repeat(2),
+        ]
     )
     before = data.draw(st.lists(some, max_size=2, unique_by=repr))
-    collator = data.draw(st.sampled_from([text(pad_id=0), text(pad_id=0, label="y"), COLLATORS["masked"]]))
-    rows = without_unused("text", from_table(table_of(rows_of(lengths), data.draw(st.integers(1, 9)))))
-    dataset = pipe(rows, *before, GROUPINGS[grouping], collate(collator))
+    collator = data.draw(st.sampled_from([fp.collators.text(pad_id=0), fp.collators.text(pad_id=0, label="y"), COLLATORS["masked"]]))
+    rows = without_unused("text", fp.from_table(table_of(rows_of(lengths), data.draw(st.integers(1, 9)))))
+    dataset = fp.pipe(rows, *before, GROUPINGS[grouping], fp.collate(collator))
     assert_plans_agree(dataset)
     wanted = {"input_ids", *(["y"] if getattr(collator, "label", None) or any("filter_by" in repr(stage) for stage in before) else [])}
     if not any("buffer" in repr(stage) for stage in before):
@@ -163,24 +162,28 @@ def test_a_mistake_is_named_when_its_group_comes(name, mistake, place):
     rows = rows_of([4] * 20)
     column, value = MISTAKES[mistake]
     rows[place][column] = value
-    assert_cut_alike(pipe(without_unused(name, from_iterable(rows, schema=schema())), batch(3), collate(COLLATORS[name])))
+    assert_cut_alike(fp.pipe(without_unused(name, fp.from_iterable(rows, schema=schema())), fp.batch(3), fp.collate(COLLATORS[name])))
 
 
 def test_rows_that_only_differ_between_groups_are_no_mistake():
     rows = [row | {"ys": [1] * (1 + place // 2)} for place, row in enumerate(rows_of([2] * 6))]
-    dataset = pipe(without_unused("text", from_iterable(rows, schema=schema())), batch(2), collate(text(pad_id=0, label="ys")))
+    dataset = fp.pipe(
+        without_unused("text", fp.from_iterable(rows, schema=schema())), fp.batch(2), fp.collate(fp.collators.text(pad_id=0, label="ys"))
+    )
     assert [item["labels"].shape for item in cut(dataset)] == [(2, 1), (2, 2), (2, 3)]
     assert_cut_alike(dataset)
 
 
 def test_the_comparison_catches_batches_of_other_rows():
-    dataset = pipe(without_unused("text", from_iterable(rows_of([4] * 8), schema=schema())), batch(2), collate(text(pad_id=0)))
+    dataset = fp.pipe(
+        without_unused("text", fp.from_iterable(rows_of([4] * 8), schema=schema())), fp.batch(2), fp.collate(fp.collators.text(pad_id=0))
+    )
     expected, shifted = list(one_by_one(dataset)), list(cut(dataset))[1:]
     assert not same(shifted, expected[:-1])
 
 
 def test_groups_say_where_they_are_cut():
     chunk = pa.record_batch({"x": list(range(10))})
-    state, cuts = batch(4).cut(None, chunk)
+    state, cuts = fp.batch(4).cut(None, chunk)
     assert [(rows.num_rows, list(pairwise(ends))) for rows, ends in cuts] == [(8, [(0, 4), (4, 8)])]
     assert state.column("x").to_pylist() == [8, 9]

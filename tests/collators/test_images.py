@@ -12,27 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.examples import Examples
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.images.decoding import decode
-from mlxfp.data.images.flipping import random_flip
 from mlxfp.data.images.pixels import in_mode
-from mlxfp.data.images.resizing import resize
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, SchemaError, UnknownNameError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
 
 
-def tensors(pixels: np.ndarray, **more: Any) -> Examples:
+def tensors(pixels: np.ndarray, **more: Any) -> fp.Examples:
     column = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(pixels))
-    return Examples(number_rows(pa.record_batch({"image": column, **more}), 0, 20))
+    return fp.Examples(number_rows(pa.record_batch({"image": column, **more}), 0, 20))
 
 
 def images(batch: dict[str, Any]) -> np.ndarray:
@@ -45,40 +36,40 @@ def test_each_value_is_scaled_and_normalised_by_its_channel(dtype: Any, shape: t
     random = np.random.default_rng(seed)
     values = random.integers(0, 256, (2, *shape)).astype(dtype) if dtype == np.uint8 else random.random((2, *shape)).astype(dtype)
     plain = values.reshape(2, 4, 3, -1) / (255.0 if dtype == np.uint8 else 1.0)
-    assert np.array_equal(images(vision()(tensors(values))), plain.astype(np.float32))
+    assert np.array_equal(images(fp.collators.vision()(tensors(values))), plain.astype(np.float32))
     channels = plain.shape[-1]
     mean, std = random.random(channels), random.random(channels) + 0.1
-    found = images(vision(normalization=Normalization(mean, std))(tensors(values)))
+    found = images(fp.collators.vision(normalization=fp.collators.Normalization(mean, std))(tensors(values)))
     assert found.shape == (2, 4, 3, channels)
     np.testing.assert_allclose(found, (plain - mean) / std, rtol=1e-5, atol=1e-5)
 
 
 def test_labels_and_carried_columns_go_along():
     view = tensors(PIXELS, y=[2, 0, 1], name=["a", "b", "c"])
-    batch = vision(label="y", classes=3, carry=["name"])(view)
+    batch = fp.collators.vision(label="y", classes=3, carry=["name"])(view)
     assert (batch["labels"].tolist(), batch["name"]) == ([2, 0, 1], ("a", "b", "c"))
-    assert vision(label="y", label_kind="value")(view)["labels"].dtype == mx.float32
+    assert fp.collators.vision(label="y", label_kind="value")(view)["labels"].dtype == mx.float32
     with pytest.raises(DataError, match=r"column 'y' of source row 20 holds 2, outside the 2 classes"):
-        vision(label="y", classes=2)(view)
+        fp.collators.vision(label="y", classes=2)(view)
 
 
 def test_grey_becomes_colour_and_colour_grey():
-    grey = images(vision(mode="grey")(tensors(PIXELS)))
+    grey = images(fp.collators.vision(mode="grey")(tensors(PIXELS)))
     assert grey.shape == (3, 6, 5, 1)
     luma = PIXELS @ np.array([0.299, 0.587, 0.114])
     assert np.abs(grey[..., 0] * 255 - luma).max() <= 0.51  # rounded to whole numbers
-    floats = images(vision(mode="grey")(tensors((PIXELS / 255).astype(np.float32))))
+    floats = images(fp.collators.vision(mode="grey")(tensors((PIXELS / 255).astype(np.float32))))
     np.testing.assert_allclose(floats[..., 0] * 255, luma, rtol=1e-5)
-    back = images(vision(mode="rgb")(tensors(PIXELS[..., 0])))
+    back = images(fp.collators.vision(mode="rgb")(tensors(PIXELS[..., 0])))
     assert np.array_equal(back, np.repeat(PIXELS[..., :1], 3, axis=3) / np.float32(255))
-    assert np.array_equal(images(vision(mode="rgb")(tensors(PIXELS))), images(vision()(tensors(PIXELS))))
+    assert np.array_equal(images(fp.collators.vision(mode="rgb")(tensors(PIXELS))), images(fp.collators.vision()(tensors(PIXELS))))
 
 
 def test_the_constants_are_those_of_the_field():
-    assert list(NORMALIZATIONS) == ["cifar10", "imagenet", "mnist"]
-    assert NORMALIZATIONS["imagenet"] == Normalization([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    assert list(fp.collators.NORMALIZATIONS) == ["cifar10", "imagenet", "mnist"]
+    assert fp.collators.NORMALIZATIONS["imagenet"] == fp.collators.Normalization([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
     with pytest.raises(UnknownNameError, match=r"No normalization is named 'imagnet'\. Did you mean 'imagenet'"):
-        NORMALIZATIONS["imagnet"]
+        fp.collators.NORMALIZATIONS["imagnet"]
 
 
 @pytest.mark.parametrize(
@@ -91,25 +82,25 @@ def test_the_constants_are_those_of_the_field():
 )
 def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
-        vision()(tensors(column))
+        fp.collators.vision()(tensors(column))
 
 
 def test_other_columns_are_refused():
     with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. NumPy arrays"):
-        vision()([{"image": [[1, 2], [3, 4]]}])
+        fp.collators.vision()([{"image": [[1, 2], [3, 4]]}])
     with pytest.raises(DataError, match="column 'image' of row 1 of the group is null"):
-        vision()([{"image": b""}, {"image": None}])
+        fp.collators.vision()([{"image": b""}, {"image": None}])
 
 
 def test_a_normalization_must_fit_the_images():
     with pytest.raises(DataError) as error:
-        vision(normalization=NORMALIZATIONS["mnist"])(tensors(PIXELS))
+        fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["mnist"])(tensors(PIXELS))
     assert str(error.value) == (
         "collators.vision: the images in column 'image' have 3 channels, but Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
         'Choose another normalization, or give mode="grey".'
     )
     with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, but Normalization.* is for 1"):
-        vision(normalization=NORMALIZATIONS["mnist"], mode="rgb")
+        fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["mnist"], mode="rgb")
 
 
 @pytest.mark.parametrize(
@@ -124,16 +115,16 @@ def test_a_normalization_must_fit_the_images():
 )
 def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
-        vision(**options)
+        fp.collators.vision(**options)
 
 
 def test_a_normalization_that_cannot_be_is_refused():
     with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 standard deviations"):
-        Normalization([0, 0], [1, 1])
+        fp.collators.Normalization([0, 0], [1, 1])
     with pytest.raises(ArgumentError, match="got 1 means and 3 standard deviations"):
-        Normalization([0], [1, 1, 1])
+        fp.collators.Normalization([0], [1, 1, 1])
     with pytest.raises(ArgumentError, match=r"Every std must be above 0, got \(0\.0,\)"):
-        Normalization([0], [0])
+        fp.collators.Normalization([0], [0])
 
 
 # --- encoded images and other sizes: Pillow does the work, so it is the reference too
@@ -151,29 +142,29 @@ def encoded(image: Any, kind: str = "PNG") -> bytes:
 
 def test_an_encoded_image_is_its_pixels():
     image = pillow()
-    plain = images(vision()(tensors(PIXELS)))
+    plain = images(fp.collators.vision()(tensors(PIXELS)))
     files = [encoded(image.fromarray(each)) for each in PIXELS]
     for column in (pa.array(files, pa.binary()), pa.array(files, pa.large_binary()), pa.array([{"bytes": f, "path": None} for f in files])):
-        view = Examples(pa.record_batch({"image": column}))
-        assert np.array_equal(images(vision()(view)), plain)
-        assert np.array_equal(images(vision()(list(view))), plain)
-        assert np.array_equal(images(vision()(Examples(view.chunk.slice(1)))), plain[1:])
+        view = fp.Examples(pa.record_batch({"image": column}))
+        assert np.array_equal(images(fp.collators.vision()(view)), plain)
+        assert np.array_equal(images(fp.collators.vision()(list(view))), plain)
+        assert np.array_equal(images(fp.collators.vision()(fp.Examples(view.chunk.slice(1)))), plain[1:])
 
 
 def test_a_jpeg_is_what_pillow_decodes():
     image = pillow()
     files = [encoded(image.fromarray(each), "JPEG") for each in PIXELS]
     expected = np.stack([np.asarray(image.open(BytesIO(each))) for each in files])
-    assert np.array_equal(images(vision()([{"image": each} for each in files])), expected / np.float32(255))
+    assert np.array_equal(images(fp.collators.vision()([{"image": each} for each in files])), expected / np.float32(255))
 
 
 def test_the_file_of_a_row_is_named():
     rows = [{"image": b"nothing", "path": "cats/1.png"}]
     with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(cats/1\.png\) cannot be decoded"):
-        vision()(rows)
+        fp.collators.vision()(rows)
     with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(dogs/2\.png\) cannot be decoded"):
-        vision()([{"image": {"bytes": b"nothing", "path": "dogs/2.png"}}])
-    dataset = pipe(from_examples(rows), batch(1), collate(vision()))
+        fp.collators.vision()([{"image": {"bytes": b"nothing", "path": "dogs/2.png"}}])
+    dataset = fp.pipe(fp.from_examples(rows), batch(1), fp.collate(fp.collators.vision()))
     with pytest.raises(DataError, match=r"source row 0 \(cats/1\.png\)"):
         list(dataset)
 
@@ -181,21 +172,21 @@ def test_the_file_of_a_row_is_named():
 def test_another_size_is_reached_as_pillow_does():
     image = pillow()
     expected = np.stack([np.asarray(image.fromarray(each).resize((4, 9), image.Resampling.BILINEAR)) for each in PIXELS])
-    whole = np.round(images(vision(size=(9, 4))(tensors(PIXELS))) * 255)
+    whole = np.round(images(fp.collators.vision(size=(9, 4))(tensors(PIXELS))) * 255)
     assert np.abs(whole - expected).max() <= 1
     files = [{"image": encoded(image.fromarray(each))} for each in PIXELS]
-    assert np.array_equal(np.round(images(vision(size=(9, 4))(files)) * 255), whole)
-    floats = images(vision(size=(9, 4))(tensors((PIXELS / 255).astype(np.float32))))
+    assert np.array_equal(np.round(images(fp.collators.vision(size=(9, 4))(files)) * 255), whole)
+    floats = images(fp.collators.vision(size=(9, 4))(tensors((PIXELS / 255).astype(np.float32))))
     assert np.abs(floats * 255 - expected).max() <= 1.01  # Pillow rounds uint8 after each of two passes
-    assert np.array_equal(images(vision(size=(6, 5))(tensors(PIXELS))), images(vision()(tensors(PIXELS))))
+    assert np.array_equal(images(fp.collators.vision(size=(6, 5))(tensors(PIXELS))), images(fp.collators.vision()(tensors(PIXELS))))
 
 
 def test_images_of_different_sizes_need_a_size():
     image = pillow()
     files = [{"image": encoded(image.fromarray(pixels))} for pixels in (PIXELS[0], PIXELS[1][:4])]
-    assert images(vision(size=(2, 2))(files)).shape == (2, 2, 2, 3)
+    assert images(fp.collators.vision(size=(2, 2))(files)).shape == (2, 2, 2, 3)
     with pytest.raises(DataError) as error:
-        vision()(files)
+        fp.collators.vision()(files)
     assert str(error.value) == (
         "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first image of the group has (6, 5, 3). "
         "Give size=(height, width) if sizes differ, or mode if channels differ."
@@ -206,7 +197,7 @@ def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
         with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Skip damaged rows"):
-            vision()([{"image": whole}, {"image": damaged}])
+            fp.collators.vision()([{"image": whole}, {"image": damaged}])
 
 
 def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
@@ -214,35 +205,41 @@ def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.setitem(sys.modules, name, None)
     message = re.escape('collators.vision needs PIL. Install it with: pip install "mlxfp[vision]"')
     with pytest.raises(MissingExtraError, match=message):
-        vision(size=(2, 2))
+        fp.collators.vision(size=(2, 2))
     with pytest.raises(MissingExtraError, match=message):
-        vision()([{"image": b"x"}])
-    assert images(vision()(tensors(PIXELS))).shape == (3, 6, 5, 3)
+        fp.collators.vision()([{"image": b"x"}])
+    assert images(fp.collators.vision()(tensors(PIXELS))).shape == (3, 6, 5, 3)
 
 
 # --- after the stages of `fp.images`
 
 
 def test_the_collator_takes_what_the_stages_give():
-    files = from_examples([{"image": encoded(pillow().fromarray(pixels))} for pixels in PIXELS])
-    expected = images(vision()(tensors(PIXELS)))
-    for stages in ([decode()], [random_flip(seed=0, probability=0)], [resize((6, 5))], []):
-        (made,) = pipe(files, *stages, batch(3), collate(vision()))
+    files = fp.from_examples([{"image": encoded(pillow().fromarray(pixels))} for pixels in PIXELS])
+    expected = images(fp.collators.vision()(tensors(PIXELS)))
+    for stages in ([fp.images.decode()], [fp.images.random_flip(seed=0, probability=0)], [fp.images.resize((6, 5))], []):
+        (made,) = fp.pipe(files, *stages, batch(3), fp.collate(fp.collators.vision()))
         assert np.array_equal(images(made), expected)
-    (grey,) = pipe(files, decode(mode="grey"), batch(3), collate(vision(mode="rgb", size=(6, 5))))
-    assert np.array_equal(images(grey), images(vision(mode="rgb")(tensors(in_mode(PIXELS, "grey")))))
+    (grey,) = fp.pipe(files, fp.images.decode(mode="grey"), batch(3), fp.collate(fp.collators.vision(mode="rgb", size=(6, 5))))
+    assert np.array_equal(images(grey), images(fp.collators.vision(mode="rgb")(tensors(in_mode(PIXELS, "grey")))))
 
 
 def test_stages_and_the_collator_give_the_same_pixels():
-    files = from_examples([{"image": encoded(pillow().fromarray(pixels))} for pixels in PIXELS])
+    files = fp.from_examples([{"image": encoded(pillow().fromarray(pixels))} for pixels in PIXELS])
     for size in ((4, 7), (12, 3)):
-        (stages,) = pipe(files, resize(size), batch(3), collate(vision()))
-        (collator,) = pipe(files, batch(3), collate(vision(mode="rgb", size=size)))
+        (stages,) = fp.pipe(files, fp.images.resize(size), batch(3), fp.collate(fp.collators.vision()))
+        (collator,) = fp.pipe(files, batch(3), fp.collate(fp.collators.vision(mode="rgb", size=size)))
         assert np.array_equal(images(stages), images(collator))
 
 
-@pytest.mark.parametrize("stages", [[], [resize((6, 5))], [shuffle(seed=0)]])
+@pytest.mark.parametrize("stages", [[], [fp.images.resize((6, 5))], [fp.shuffle(seed=0)]])
 def test_batches_made_in_another_thread_are_concrete(stages: list[Any]):
-    dataset = pipe(from_table({"image": PIXELS}), *stages, batch(2), collate(vision(normalization=NORMALIZATIONS["imagenet"])), prefetch(2))
+    dataset = fp.pipe(
+        fp.from_table({"image": PIXELS}),
+        *stages,
+        batch(2),
+        fp.collate(fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["imagenet"])),
+        fp.prefetch(2),
+    )
     for made in dataset:
         assert np.isfinite(np.array(made["images"] + 1)).all()  # an array that is still to be computed cannot leave its thread

@@ -8,18 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.masked_lm import masked
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.examples import Examples
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.map_filter import skip
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import IDS, groups, view_of
 
@@ -28,10 +19,10 @@ LARGE: dict[str, Any] = {**VOCABULARY, "vocab_size": 1000}
 IGNORED = -100
 
 
-def large_view(rows: int = 400, length: int = 50, *, epoch: int = 0) -> Examples:
+def large_view(rows: int = 400, length: int = 50, *, epoch: int = 0) -> fp.Examples:
     ids = np.random.default_rng(0).integers(4, 1000, rows * length).astype(np.int32)
     column = pa.ListArray.from_arrays(pa.array(np.arange(0, rows * length + 1, length, dtype=np.int32)), pa.array(ids))
-    return Examples(number_rows(pa.record_batch({"input_ids": column}), epoch, 0))
+    return fp.Examples(number_rows(pa.record_batch({"input_ids": column}), epoch, 0))
 
 
 def arrays(batch: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +45,7 @@ def by_row(batches: Any) -> dict[int, tuple[list[int], list[int]]]:
 def test_labels_are_the_hidden_tokens_and_all_else_is_as_it_was(rows: list[Any], seed: int, words: bool, rate: float):
     options = {**VOCABULARY, "seed": seed, "rate": rate, "continuations": range(20, IDS) if words else None}
     view = view_of(rows)
-    shown, labels = arrays(masked(**options)(view))
+    shown, labels = arrays(fp.collators.masked(**options)(view))
     for row, seen, label in zip(view, shown.tolist(), labels.tolist(), strict=True):
         for place, token in enumerate(row["input_ids"]):
             assert label[place] in (IGNORED, token)
@@ -70,7 +61,7 @@ def test_labels_are_the_hidden_tokens_and_all_else_is_as_it_was(rows: list[Any],
 def test_the_proportions_are_those_of_bert(rate: float):
     view = large_view()
     ids = np.array([row["input_ids"] for row in view])
-    shown, labels = arrays(masked(**LARGE, rate=rate)(view))
+    shown, labels = arrays(fp.collators.masked(**LARGE, rate=rate)(view))
     chosen = labels != IGNORED
     hidden = shown[chosen]
     assert abs(chosen.mean() - rate) < 4 * (rate * (1 - rate) / ids.size) ** 0.5 + 1e-9  # four standard deviations
@@ -88,32 +79,32 @@ def test_the_proportions_are_those_of_bert(rate: float):
 
 def rows_of(count: int) -> Any:
     random = np.random.default_rng(1)
-    return from_examples([{"input_ids": random.integers(4, IDS, random.integers(0, 20)).tolist(), "y": place} for place in range(count)])
+    return fp.from_examples([{"input_ids": random.integers(4, IDS, random.integers(0, 20)).tolist(), "y": place} for place in range(count)])
 
 
 def test_any_batching_order_and_padding_gives_an_example_the_same_masks():
-    rows, collator = rows_of(40), masked(**VOCABULARY, rate=0.3, carry=["y"])
-    expected = by_row(pipe(rows, batch(40), collate(collator)))
+    rows, collator = rows_of(40), fp.collators.masked(**VOCABULARY, rate=0.3, carry=["y"])
+    expected = by_row(fp.pipe(rows, batch(40), fp.collate(collator)))
     assert len(expected) == 40
     assert sum(label != IGNORED for _, labels in expected.values() for label in labels) > 50
-    wide = masked(**VOCABULARY, rate=0.3, carry=["y"], length=32, side="left")
+    wide = fp.collators.masked(**VOCABULARY, rate=0.3, carry=["y"], length=32, side="left")
     for other in (
-        pipe(rows, batch(1), collate(collator)),
-        pipe(rows, batch(7), collate(wide)),
-        pipe(rows, shuffle(seed=3), batch(5), collate(collator)),
-        pipe(rows, shuffle(seed=3, buffer=8), batch(6), collate(wide)),
+        fp.pipe(rows, batch(1), fp.collate(collator)),
+        fp.pipe(rows, batch(7), fp.collate(wide)),
+        fp.pipe(rows, fp.shuffle(seed=3), batch(5), fp.collate(collator)),
+        fp.pipe(rows, fp.shuffle(seed=3, buffer=8), batch(6), fp.collate(wide)),
     ):
         assert by_row(other) == expected
-    rest = by_row(pipe(rows, skip(10), batch(4), collate(collator)))
+    rest = by_row(fp.pipe(rows, fp.skip(10), batch(4), fp.collate(collator)))
     assert rest == {row: values for row, values in expected.items() if row >= 10}
 
 
 def test_each_epoch_and_seed_has_its_own_masks():
     rows = rows_of(40)
-    dataset = pipe(rows, batch(8), collate(masked(**VOCABULARY, rate=0.3, carry=["y"])))
-    found = [by_row(item for item, _ in iterate(dataset, epoch=epoch)) for epoch in (0, 1, 2)]
+    dataset = fp.pipe(rows, batch(8), fp.collate(fp.collators.masked(**VOCABULARY, rate=0.3, carry=["y"])))
+    found = [by_row(item for item, _ in fp.iterate(dataset, epoch=epoch)) for epoch in (0, 1, 2)]
     other = {**VOCABULARY, "seed": 1}
-    found.append(by_row(pipe(rows, batch(8), collate(masked(**other, rate=0.3, carry=["y"])))))
+    found.append(by_row(fp.pipe(rows, batch(8), fp.collate(fp.collators.masked(**other, rate=0.3, carry=["y"])))))
     assert found[0] == by_row(dataset)
     for place, first in enumerate(found):
         for second in found[place + 1 :]:
@@ -123,8 +114,8 @@ def test_each_epoch_and_seed_has_its_own_masks():
 
 def test_the_same_text_twice_has_different_masks_in_a_pipeline_and_the_same_without_one():
     rows = [{"input_ids": list(range(4, 28))}] * 2
-    view = Examples(number_rows(from_examples(rows).source.table.to_batches()[0], 0, 0))
-    collator = masked(**VOCABULARY, rate=0.5)
+    view = fp.Examples(number_rows(fp.from_examples(rows).source.table.to_batches()[0], 0, 0))
+    collator = fp.collators.masked(**VOCABULARY, rate=0.5)
     first, second = arrays(collator(view))[1]
     assert (first != second).any()
     first, second = arrays(collator(rows))[1]
@@ -133,7 +124,7 @@ def test_the_same_text_twice_has_different_masks_in_a_pipeline_and_the_same_with
 
 def test_rows_with_and_without_a_key_may_be_mixed():
     view = view_of([{"input_ids": list(range(4, 28))}, {"input_ids": list(range(5, 25))}])
-    collator = masked(**VOCABULARY, rate=0.5)
+    collator = fp.collators.masked(**VOCABULARY, rate=0.5)
     mixed = arrays(collator([view[0], dict(view[1])]))[1]
     assert (mixed[0] == arrays(collator(view))[1][0]).all()
     assert (mixed[1] == arrays(collator([dict(view[0]), dict(view[1])]))[1][1]).all()
@@ -143,7 +134,7 @@ def test_rows_with_and_without_a_key_may_be_mixed():
 def test_words_are_chosen_whole():
     # ids below 500 begin a word, the others continue it
     view = large_view()
-    _, labels = arrays(masked(**LARGE, rate=0.3, continuations=range(500, 1000))(view))
+    _, labels = arrays(fp.collators.masked(**LARGE, rate=0.3, continuations=range(500, 1000))(view))
     for row, chosen in zip(view, (labels != IGNORED).tolist(), strict=True):
         ids = row["input_ids"]
         for place in range(1, len(ids)):
@@ -154,7 +145,7 @@ def test_words_are_chosen_whole():
 
 def test_a_word_ends_at_a_special_token_and_at_the_end_of_its_row():
     rows = [{"input_ids": [10, 20, 3, 20, 20]}, {"input_ids": [20, 20]}] * 200
-    _, labels = arrays(masked(**VOCABULARY, rate=0.5, continuations=[20])(view_of(rows)))
+    _, labels = arrays(fp.collators.masked(**VOCABULARY, rate=0.5, continuations=[20])(view_of(rows)))
     chosen = labels != IGNORED
     long, short = chosen[::2], chosen[1::2]
     assert (long[:, 0] == long[:, 1]).all()
@@ -166,14 +157,14 @@ def test_a_word_ends_at_a_special_token_and_at_the_end_of_its_row():
 
 
 def test_every_label_can_be_another_number_than_100():
-    shown, labels = arrays(masked(**VOCABULARY, rate=1.0, ignore_index=-1)([{"input_ids": [5, 2, 6]}]))
+    shown, labels = arrays(fp.collators.masked(**VOCABULARY, rate=1.0, ignore_index=-1)([{"input_ids": [5, 2, 6]}]))
     assert labels.tolist() == [[5, -1, 6]]
     assert shown[0, 1] == 2
 
 
 def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
     with pytest.raises(DataError) as error:
-        masked(**VOCABULARY)(view_of([{"input_ids": [5]}, {"input_ids": [6, 40]}], first=7))
+        fp.collators.masked(**VOCABULARY)(view_of([{"input_ids": [5]}, {"input_ids": [6, 40]}], first=7))
     assert str(error.value) == (
         "collators.masked: column 'input_ids' of source row 8 has the id 40 as token 1, outside the vocabulary of size "
         "30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
@@ -196,7 +187,7 @@ def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
 )
 def test_arguments_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
-        masked(**{**VOCABULARY, **wrong})
+        fp.collators.masked(**{**VOCABULARY, **wrong})
 
 
 DOCUMENTS = [{"input_ids": ids} for ids in ([5, 6, 7], [8, 9], [10, 11, 12, 13], [14])]
@@ -204,19 +195,22 @@ DOCUMENTS = [{"input_ids": ids} for ids in ([5, 6, 7], [8, 9], [10, 11, 12, 13],
 
 def test_packed_rows_keep_the_documents_in_the_batch():
     """The batch has the columns of `pack`, 0 on padding."""
-    packed = pipe(from_examples(DOCUMENTS), pack(6))
-    for collator in (masked(**VOCABULARY, packed=True), masked(**VOCABULARY, packed=True, continuations=range(20, IDS))):
-        made = next(iter(pipe(packed, batch(2), collate(collator))))
+    packed = fp.pipe(fp.from_examples(DOCUMENTS), fp.pack(6))
+    for collator in (
+        fp.collators.masked(**VOCABULARY, packed=True),
+        fp.collators.masked(**VOCABULARY, packed=True, continuations=range(20, IDS)),
+    ):
+        made = next(iter(fp.pipe(packed, batch(2), fp.collate(collator))))
         assert made["segment_ids"].tolist() == [[1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0]]
         assert made["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
         assert made["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
 
 
 def test_packed_rows_without_packed_are_refused_before_a_row_is_read():
-    packed = pipe(from_examples(DOCUMENTS), pack(6))
+    packed = fp.pipe(fp.from_examples(DOCUMENTS), fp.pack(6))
     with pytest.raises(SchemaError, match=r"collators\.masked would lose .* of pack, .* Write masked\(\.\.\., packed=True\), or remove"):
-        next(iter(pipe(packed, batch(2), collate(masked(**VOCABULARY)))))
-    alone = pipe(packed, drop_columns(["segment_ids", "positions"]), batch(2), collate(masked(**VOCABULARY)))
+        next(iter(fp.pipe(packed, batch(2), fp.collate(fp.collators.masked(**VOCABULARY)))))
+    alone = fp.pipe(packed, fp.drop_columns(["segment_ids", "positions"]), batch(2), fp.collate(fp.collators.masked(**VOCABULARY)))
     assert set(next(iter(alone))) == {"input_ids", "labels", "attention_mask"}
 
 
@@ -224,8 +218,8 @@ def test_no_word_continues_in_another_document():
     """A token that continues a word begins a word at the start of a document, so its choice does not follow the previous document."""
     rows = [{"input_ids": [4] + [25] * 9, "segment_ids": [1] * 5 + [2] * 5, "positions": [*range(5)] * 2}] * 200
     chunk = pa.RecordBatch.from_pylist(rows)
-    numbered = Examples(number_rows(chunk, 0, 0))
-    _, labels = arrays(masked(**VOCABULARY, rate=0.5, continuations=range(20, IDS), packed=True)(numbered))
+    numbered = fp.Examples(number_rows(chunk, 0, 0))
+    _, labels = arrays(fp.collators.masked(**VOCABULARY, rate=0.5, continuations=range(20, IDS), packed=True)(numbered))
     chosen = labels != IGNORED
     assert (chosen[:, :5] == chosen[:, :1]).all()
     assert (chosen[:, 5:] == chosen[:, 5:6]).all()

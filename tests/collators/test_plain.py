@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.collators.plain import default
-from mlxfp.core.examples import Examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 
 
 def test_every_kind_of_column_becomes_what_it_can():
-    view = Examples(
+    view = fp.Examples(
         pa.record_batch(
             {
                 "count": pa.array([1, 2], pa.int8()),
@@ -31,7 +30,7 @@ def test_every_kind_of_column_becomes_what_it_can():
             }
         )
     )
-    batch = default(pad_multiple=2)(view)
+    batch = fp.collators.default(pad_multiple=2)(view)
     assert batch.pop("word") == ("a", "b")
     assert {name: (values.dtype, values.tolist()) for name, values in batch.items()} == {
         "count": (mx.int32, [1, 2]),
@@ -49,7 +48,7 @@ def test_every_kind_of_column_becomes_what_it_can():
         "image": (mx.uint8, [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]),
         "vector": (mx.float32, [[0, 1], [2, 3]]),
     }
-    again = default(pad_multiple=2)(list(view))
+    again = fp.collators.default(pad_multiple=2)(list(view))
     assert {name: values.tolist() for name, values in again.items() if name != "word"} == {name: v.tolist() for name, v in batch.items()}
 
 
@@ -79,17 +78,17 @@ def test_every_kind_of_column_becomes_what_it_can():
 )
 def test_a_column_that_cannot_be_batched_is_named(columns: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error) as raised:
-        default()(Examples(pa.record_batch(columns)))
+        fp.collators.default()(fp.Examples(pa.record_batch(columns)))
     assert str(raised.value) == message
 
 
 def test_examples_without_columns_are_an_error():
     with pytest.raises(SchemaError, match="needs at least one column"):
-        default()([{}, {}])
+        fp.collators.default()([{}, {}])
 
 
 def test_arguments_that_cannot_be_are_refused_at_once():
     with pytest.raises(ArgumentTypeError, match="pad_id must be an int"):
-        default(pad_id=0.5)
+        fp.collators.default(pad_id=0.5)
     with pytest.raises(ArgumentError, match="pad_multiple must be at least 1"):
-        default(pad_multiple=0)
+        fp.collators.default(pad_multiple=0)

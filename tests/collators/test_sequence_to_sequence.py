@@ -6,19 +6,15 @@ import mlx.core as mx
 import pytest
 from hypothesis import given
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.sequence_to_sequence import seq2seq
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from tests.collators.groups import groups, view_of
 
 
 @given(groups(["input_ids", "labels"]))
 def test_the_decoder_sees_at_each_place_the_tokens_before_the_label(rows: list[Any]):
-    batch = seq2seq(pad_id=0, start_id=1)(view_of(rows))
+    batch = fp.collators.seq2seq(pad_id=0, start_id=1)(view_of(rows))
     for place, row in enumerate(rows):
         inputs, labels, mask = (batch[name][place].tolist() for name in ("decoder_input_ids", "labels", "decoder_attention_mask"))
         count = len(row["labels"])
@@ -33,7 +29,7 @@ def test_the_decoder_sees_at_each_place_the_tokens_before_the_label(rows: list[A
 
 def test_source_and_target_have_their_own_lengths():
     rows = [{"input_ids": [5, 6, 7], "summary": [8]}]
-    batch = seq2seq(pad_id=0, start_id=1, target="summary", target_length=4, pad_multiple=8, ignore_index=-1)(rows)
+    batch = fp.collators.seq2seq(pad_id=0, start_id=1, target="summary", target_length=4, pad_multiple=8, ignore_index=-1)(rows)
     assert batch["input_ids"].shape == (1, 8)
     assert batch["labels"].tolist() == [[8, -1, -1, -1]]
     assert batch["decoder_input_ids"].tolist() == [[1, 0, 0, 0]]
@@ -44,11 +40,11 @@ def test_errors_name_the_column():
     with pytest.raises(
         DataError, match=r"column 'labels' of row 0 of the group has the id 40 as token 1, outside the vocabulary of size 30"
     ):
-        seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
+        fp.collators.seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
     with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has 3 values, more than the padded length of 2"):
-        seq2seq(pad_id=0, start_id=1, target_length=2)(rows)
+        fp.collators.seq2seq(pad_id=0, start_id=1, target_length=2)(rows)
     with pytest.raises(SchemaError, match=r"collators.seq2seq needs the column 'summary', which is missing"):
-        seq2seq(pad_id=0, start_id=1, target="summary")(rows)
+        fp.collators.seq2seq(pad_id=0, start_id=1, target="summary")(rows)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +58,11 @@ def test_errors_name_the_column():
 )
 def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
-        seq2seq(**{"pad_id": 0, "start_id": 1, **options})
+        fp.collators.seq2seq(**{"pad_id": 0, "start_id": 1, **options})
 
 
 def test_rows_of_pack_are_refused():
     """The encoder would see several documents as one."""
-    rows = pipe(from_examples([{"input_ids": [5, 6], "labels": [7, 8]}]), pack(4, aligned=["labels"]), batch(1))
+    rows = fp.pipe(fp.from_examples([{"input_ids": [5, 6], "labels": [7, 8]}]), fp.pack(4, aligned=["labels"]), batch(1))
     with pytest.raises(SchemaError, match=r"collators\.seq2seq would lose .* Remove pack, or remove the columns"):
-        next(iter(pipe(rows, collate(seq2seq(pad_id=0, start_id=1)))))
+        next(iter(fp.pipe(rows, fp.collate(fp.collators.seq2seq(pad_id=0, start_id=1)))))

@@ -11,25 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collating import collate
-from mlxfp.collators.images import NORMALIZATIONS, vision
-from mlxfp.collators.plain import default
+import mlxfp as fp
 from mlxfp.core.datasets import unoptimized
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
 from mlxfp.data import row_views
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import map, skip, take
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.selecting import select, split
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_table
-from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_plans_agree
@@ -37,14 +21,14 @@ from mlxfp.testing.laws import assert_plans_agree
 NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 BEFORE = {
     "nothing": [],
-    "shuffle": [shuffle(seed=1)],
-    "load, shuffle": [load(), shuffle(seed=1)],
-    "select": [select([3, 0, 0, 2])],
-    "shuffle, take, skip": [shuffle(seed=1), take(9, redraw=True), skip(2, redraw=True)],
-    "split, shuffle": [lambda data: split([0.7, 0.3], seed=0)(data)[0], shuffle(seed=2)],
-    "shuffle, repeat": [shuffle(seed=1), repeat(2)],
-    "shuffle of some": [filter_by([("label", "<", 3)]), shuffle(seed=0)],
-    "shuffle by a buffer": [shuffle(seed=0, buffer=4)],
+    "shuffle": [fp.shuffle(seed=1)],
+    "load, shuffle": [fp.load(), fp.shuffle(seed=1)],
+    "select": [fp.select([3, 0, 0, 2])],
+    "shuffle, take, skip": [fp.shuffle(seed=1), fp.take(9, redraw=True), fp.skip(2, redraw=True)],
+    "split, shuffle": [lambda data: fp.split([0.7, 0.3], seed=0)(data)[0], fp.shuffle(seed=2)],
+    "shuffle, repeat": [fp.shuffle(seed=1), fp.repeat(2)],
+    "shuffle of some": [fp.filter_by([("label", "<", 3)]), fp.shuffle(seed=0)],
+    "shuffle by a buffer": [fp.shuffle(seed=0, buffer=4)],
 }
 
 
@@ -73,10 +57,10 @@ def in_pieces(made, sizes):
 @pytest.mark.parametrize("before", BEFORE)
 @given(data=st.data())
 def test_batches_and_cursors_are_those_of_the_stages_as_written(before, data):
-    made = from_table(data.draw(columns(data.draw(st.integers(4, 14))))).source.table
+    made = fp.from_table(data.draw(columns(data.draw(st.integers(4, 14))))).source.table
     pieces = in_pieces(made, data.draw(st.lists(st.integers(1, 6), max_size=3)))
-    grouping = batch(data.draw(st.integers(1, 6)), drop_last=data.draw(st.booleans()))
-    dataset = pipe(from_table(pieces), *BEFORE[before], grouping, collate(default()))
+    grouping = fp.batch(data.draw(st.integers(1, 6)), drop_last=data.draw(st.booleans()))
+    dataset = fp.pipe(fp.from_table(pieces), *BEFORE[before], grouping, fp.collate(fp.collators.default()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_views, "CHUNK_ROWS", data.draw(st.sampled_from([1, 5, 4096])))
         assert_plans_agree(dataset, epoch=data.draw(st.integers(0, 1)))
@@ -84,27 +68,27 @@ def test_batches_and_cursors_are_those_of_the_stages_as_written(before, data):
 
 @pytest.mark.parametrize("before", ["shuffle", "load, shuffle", "select", "shuffle, take, skip", "split, shuffle", "shuffle, repeat"])
 def test_rows_of_a_table_in_memory_are_gathered_batch_by_batch(before):
-    rows = from_table({"x": np.zeros((12, 2), np.float32), "label": np.arange(12)})
-    assert late(pipe(rows, *BEFORE[before], batch(4), collate(default())))
+    rows = fp.from_table({"x": np.zeros((12, 2), np.float32), "label": np.arange(12)})
+    assert late(fp.pipe(rows, *BEFORE[before], fp.batch(4), fp.collate(fp.collators.default())))
 
 
 def test_rows_that_a_stage_changes_or_that_others_watch_are_not():
-    rows = pipe(from_table({"x": np.zeros((12, 2), np.float32)}), shuffle(seed=0))
-    batches = pipe(rows, batch(4), collate(default()))
+    rows = fp.pipe(fp.from_table({"x": np.zeros((12, 2), np.float32)}), fp.shuffle(seed=0))
+    batches = fp.pipe(rows, fp.batch(4), fp.collate(fp.collators.default()))
     assert late(batches)
     assert not late(unoptimized(batches))
-    assert not late(pipe(rows, map(lambda row: {"y": 1}), batch(4), collate(default())))
-    assert not late(pipe(rows, batch(4), collate(lambda group: {"x": mx.array(len(group))})))
-    assert not late(pipe(from_table({"x": ["a", "b"]}), shuffle(seed=0), batch(2), collate(default())))
+    assert not late(fp.pipe(rows, fp.map(lambda row: {"y": 1}), fp.batch(4), fp.collate(fp.collators.default())))
+    assert not late(fp.pipe(rows, fp.batch(4), fp.collate(lambda group: {"x": mx.array(len(group))})))
+    assert not late(fp.pipe(fp.from_table({"x": ["a", "b"]}), fp.shuffle(seed=0), fp.batch(2), fp.collate(fp.collators.default())))
 
 
 @pytest.mark.parametrize(
     "collator",
     [
-        vision(label="label", classes=4),
-        vision(label="label", normalization=NORMALIZATIONS["mnist"], carry=["weight"]),
-        vision(mode="rgb", size=(3, 5)),
-        vision(label="weight", label_kind="value"),
+        fp.collators.vision(label="label", classes=4),
+        fp.collators.vision(label="label", normalization=fp.collators.NORMALIZATIONS["mnist"], carry=["weight"]),
+        fp.collators.vision(mode="rgb", size=(3, 5)),
+        fp.collators.vision(label="weight", label_kind="value"),
     ],
     ids=str,
 )
@@ -112,19 +96,19 @@ def test_rows_that_a_stage_changes_or_that_others_watch_are_not():
 def test_images_are_those_of_the_stages_as_written(collator, kind):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (11, 4, 6)).astype(kind) / (1 if kind is np.uint8 else np.float32(255))
-    rows = from_table({"image": images.astype(kind), "label": rng.integers(0, 4, 11), "weight": rng.random(11)})
-    for dataset in (rows, pipe(rows, shuffle(seed=0))):
-        batches = pipe(dataset, batch(4), collate(collator))
+    rows = fp.from_table({"image": images.astype(kind), "label": rng.integers(0, 4, 11), "weight": rng.random(11)})
+    for dataset in (rows, fp.pipe(rows, fp.shuffle(seed=0))):
+        batches = fp.pipe(dataset, fp.batch(4), fp.collate(collator))
         assert late(batches) == (dataset is not rows)
         assert_plans_agree(batches)
 
 
 OF_TOKENS = {
-    "plain": causal(pad_id=7, vocab_size=100),
-    "to a length": causal(pad_id=7, length=9),
-    "on the left": causal(pad_id=7, pad_multiple=4, side="left", ignore_index=-1),
-    "every column": default(),
-    "every column, padded": default(pad_id=-1, pad_multiple=4),
+    "plain": fp.collators.causal(pad_id=7, vocab_size=100),
+    "to a length": fp.collators.causal(pad_id=7, length=9),
+    "on the left": fp.collators.causal(pad_id=7, pad_multiple=4, side="left", ignore_index=-1),
+    "every column": fp.collators.default(),
+    "every column, padded": fp.collators.default(pad_id=-1, pad_multiple=4),
 }
 LISTS = {
     "lists": pa.list_(pa.int32()),
@@ -142,36 +126,42 @@ def test_tokens_are_those_of_the_stages_as_written(kind, name, data):
     lengths = [5 if kind == "lists of one size" else data.draw(st.integers(1, 9))] * 12 if even else range(12 - 3)
     rows = [[(3 * place + token) % 50 for token in range(length)] for place, length in enumerate(lengths)]
     made = in_pieces(pa.table({"input_ids": pa.array(rows, LISTS[kind])}), data.draw(st.lists(st.integers(1, 6), max_size=2)))
-    dataset = pipe(from_table(made), shuffle(seed=0), batch(data.draw(st.integers(1, 6))), collate(OF_TOKENS[name]))
+    dataset = fp.pipe(fp.from_table(made), fp.shuffle(seed=0), fp.batch(data.draw(st.integers(1, 6))), fp.collate(OF_TOKENS[name]))
     assert late(dataset)
     assert_plans_agree(dataset)
 
 
 def test_tokens_with_other_columns_are_not_gathered_batch_by_batch():
-    rows = pipe(from_table({"input_ids": [[1, 2], [3, 4]], "other": [[True, False]] * 2}), shuffle(seed=0), batch(2))
-    assert late(pipe(rows, collate(causal(pad_id=0))))
-    assert not late(pipe(rows, collate(causal(pad_id=0, prompt_mask="other"))))
+    rows = fp.pipe(fp.from_table({"input_ids": [[1, 2], [3, 4]], "other": [[True, False]] * 2}), fp.shuffle(seed=0), fp.batch(2))
+    assert late(fp.pipe(rows, fp.collate(fp.collators.causal(pad_id=0))))
+    assert not late(fp.pipe(rows, fp.collate(fp.collators.causal(pad_id=0, prompt_mask="other"))))
 
 
 MISTAKES = {
-    "an id outside the vocabulary": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 12], [1, 1], [2, 2]]}, causal(pad_id=0, vocab_size=10)),
-    "a list of numbers beyond 32 bits": ({"x": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, default()),
-    "ids beyond 32 bits": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, causal(pad_id=0)),
-    "rows that are too long": ({"input_ids": [[1, 2, 3, 4]] * 6}, causal(pad_id=0, length=2)),
-    "a null": ({"x": pa.array([1, 2, 3, None, 5, 6])}, default()),
-    "a number beyond 32 bits": ({"x": np.array([0, 1, 2, 2**40, 4, 5])}, default()),
-    "a float beyond 32 bits": ({"x": np.array([0, 1, 2, 1e300, 4, 5])[:, None]}, default()),
-    "a class outside": ({"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 7, 1, 0])}, vision(label="label", classes=2)),
-    "half a class": ({"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 0.5, 1, 0])}, vision(label="label")),
-    "an image without pixels as numbers": ({"image": np.zeros((6, 2, 2), np.int16)}, vision()),
-    "images of five channels": ({"image": np.zeros((6, 2, 2, 5), np.uint8)}, vision()),
+    "an id outside the vocabulary": (
+        {"input_ids": [[1, 2], [3, 4], [5, 6], [7, 12], [1, 1], [2, 2]]},
+        fp.collators.causal(pad_id=0, vocab_size=10),
+    ),
+    "a list of numbers beyond 32 bits": ({"x": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, fp.collators.default()),
+    "ids beyond 32 bits": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, fp.collators.causal(pad_id=0)),
+    "rows that are too long": ({"input_ids": [[1, 2, 3, 4]] * 6}, fp.collators.causal(pad_id=0, length=2)),
+    "a null": ({"x": pa.array([1, 2, 3, None, 5, 6])}, fp.collators.default()),
+    "a number beyond 32 bits": ({"x": np.array([0, 1, 2, 2**40, 4, 5])}, fp.collators.default()),
+    "a float beyond 32 bits": ({"x": np.array([0, 1, 2, 1e300, 4, 5])[:, None]}, fp.collators.default()),
+    "a class outside": (
+        {"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 7, 1, 0])},
+        fp.collators.vision(label="label", classes=2),
+    ),
+    "half a class": ({"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 0.5, 1, 0])}, fp.collators.vision(label="label")),
+    "an image without pixels as numbers": ({"image": np.zeros((6, 2, 2), np.int16)}, fp.collators.vision()),
+    "images of five channels": ({"image": np.zeros((6, 2, 2, 5), np.uint8)}, fp.collators.vision()),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_named_when_its_group_comes(mistake):
     held, collator = MISTAKES[mistake]
-    dataset = pipe(from_table(held), select([0, 1, 2, 3, 4, 5]), batch(2), collate(collator))
+    dataset = fp.pipe(fp.from_table(held), fp.select([0, 1, 2, 3, 4, 5]), fp.batch(2), fp.collate(collator))
     assert late(dataset)
     (found, error), (expected, known) = outcome(dataset), outcome(unoptimized(dataset))
     assert same(found, expected)
@@ -190,14 +180,18 @@ def outcome(dataset):
 
 
 def test_batches_keep_their_values_though_the_memory_they_are_gathered_in_is_used_again():
-    rows = pipe(from_table({"x": np.arange(48).reshape(12, 4).astype(np.float32), "y": np.arange(12, dtype=np.int32)}), select(range(12)))
-    batches = list(pipe(rows, batch(4), collate(default())))
+    rows = fp.pipe(
+        fp.from_table({"x": np.arange(48).reshape(12, 4).astype(np.float32), "y": np.arange(12, dtype=np.int32)}), fp.select(range(12))
+    )
+    batches = list(fp.pipe(rows, fp.batch(4), fp.collate(fp.collators.default())))
     assert [item["y"].tolist() for item in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert np.array_equal(np.concatenate([np.array(item["x"]) for item in batches]), np.arange(48).reshape(12, 4))
 
 
 def test_a_dataset_that_has_run_can_be_pickled():
-    dataset = pipe(from_table({"x": np.arange(12, dtype=np.int32)}), shuffle(seed=0), batch(4), collate(default()))
+    dataset = fp.pipe(
+        fp.from_table({"x": np.arange(12, dtype=np.int32)}), fp.shuffle(seed=0), fp.batch(4), fp.collate(fp.collators.default())
+    )
     items = list(dataset)
     assert late(dataset)
     assert same(list(pickle.loads(pickle.dumps(dataset))), items)
@@ -205,32 +199,47 @@ def test_a_dataset_that_has_run_can_be_pickled():
 
 def test_columns_of_files_are_left_out_as_before(tmp_path):
     pq.write_table(pa.table({"x": range(6), "y": range(6)}), tmp_path / "a.parquet")
-    dataset = pipe(read_parquet(tmp_path / "a.parquet"), shuffle(seed=0), select_columns(["x"]), batch(2), collate(default()))
+    dataset = fp.pipe(
+        fp.read_parquet(tmp_path / "a.parquet"),
+        fp.shuffle(seed=0),
+        fp.select_columns(["x"]),
+        fp.batch(2),
+        fp.collate(fp.collators.default()),
+    )
     assert not late(dataset)
     assert_plans_agree(dataset)
-    rows = pipe(read_parquet(tmp_path / "a.parquet"), load(), select_columns(["x"]), shuffle(seed=0), batch(2), collate(default()))
+    rows = fp.pipe(
+        fp.read_parquet(tmp_path / "a.parquet"),
+        fp.load(),
+        fp.select_columns(["x"]),
+        fp.shuffle(seed=0),
+        fp.batch(2),
+        fp.collate(fp.collators.default()),
+    )
     assert [set(item) for item in rows] == [{"x"}] * 3
     assert_plans_agree(rows)
 
 
 def test_two_runs_of_one_dataset_have_memory_of_their_own():
-    rows = pipe(from_table({"x": np.arange(24, dtype=np.int32)}), shuffle(seed=0))
-    dataset = pipe(rows, batch(4), collate(default()))
-    both = [(a["x"].tolist(), b["x"].tolist()) for (a, _), (b, _) in zip(iterate(dataset), iterate(dataset, epoch=1), strict=True)]
-    assert both == list(zip(*([i["x"].tolist() for i, _ in iterate(dataset, epoch=epoch)] for epoch in (0, 1)), strict=True))
-    assert same(list(pipe(dataset, prefetch(2))), list(dataset))
+    rows = fp.pipe(fp.from_table({"x": np.arange(24, dtype=np.int32)}), fp.shuffle(seed=0))
+    dataset = fp.pipe(rows, fp.batch(4), fp.collate(fp.collators.default()))
+    both = [(a["x"].tolist(), b["x"].tolist()) for (a, _), (b, _) in zip(fp.iterate(dataset), fp.iterate(dataset, epoch=1), strict=True)]
+    assert both == list(zip(*([i["x"].tolist() for i, _ in fp.iterate(dataset, epoch=epoch)] for epoch in (0, 1)), strict=True))
+    assert same(list(fp.pipe(dataset, fp.prefetch(2))), list(dataset))
 
 
 def test_data_that_is_loaded_is_not_read_to_make_a_plan():
     def never(row):
         raise AssertionError(row)
 
-    rows = pipe(from_examples([{"x": 1}] * 6), map(never, schema=pa.schema({"x": pa.int64()})), load(), shuffle(seed=0))
-    assert late(pipe(rows, batch(2), collate(default())))
+    rows = fp.pipe(fp.from_examples([{"x": 1}] * 6), fp.map(never, schema=pa.schema({"x": pa.int64()})), fp.load(), fp.shuffle(seed=0))
+    assert late(fp.pipe(rows, fp.batch(2), fp.collate(fp.collators.default())))
 
 
 def test_a_table_without_rows_gives_no_batches():
-    dataset = pipe(from_table(pa.table({"x": pa.array([], pa.int32())})), shuffle(seed=0), batch(2), collate(default()))
+    dataset = fp.pipe(
+        fp.from_table(pa.table({"x": pa.array([], pa.int32())})), fp.shuffle(seed=0), fp.batch(2), fp.collate(fp.collators.default())
+    )
     assert late(dataset)
     assert list(dataset) == []
 
@@ -240,6 +249,6 @@ def test_a_table_without_rows_gives_no_batches():
 def test_rows_of_many_chunks_are_gathered_for_several_batches(sizes, width, size):
     values = np.arange(200 * width, dtype=np.int32).reshape(200, width)  # up to 16 MB, of which 1 MB is gathered at once
     table = in_pieces(pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(values)}), sizes)
-    dataset = pipe(from_table(table), shuffle(seed=0), batch(size), collate(default()))
+    dataset = fp.pipe(fp.from_table(table), fp.shuffle(seed=0), fp.batch(size), fp.collate(fp.collators.default()))
     assert late(dataset)
     assert same(list(dataset), list(unoptimized(dataset)))

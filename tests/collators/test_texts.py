@@ -9,21 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collate_functions import foreign
-from mlxfp.collators.collating import collate
-from mlxfp.collators.combining import multimodal
-from mlxfp.collators.plain import default
-from mlxfp.collators.texts import text
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.examples import Examples
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.shape_planning import Padding
-from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from mlxfp.text.padding import pad
 from tests.collators.groups import groups, view_of
 
 ROWS = [{"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "y": 1}, {"input_ids": [8], "token_type_ids": [1], "y": 0}]
@@ -38,7 +28,7 @@ def test_a_batch_is_each_row_padded(rows: list[Any], side: Any, pad_multiple: in
         padding = [fill] * (length - len(values))
         return values + padding if side == "right" else padding + values
 
-    batch = text(pad_id=pad_id, label="y", side=side, pad_multiple=pad_multiple, type_ids=True, carry=["score"])(view_of(rows))
+    batch = fp.collators.text(pad_id=pad_id, label="y", side=side, pad_multiple=pad_multiple, type_ids=True, carry=["score"])(view_of(rows))
     assert batch["input_ids"].tolist() == [padded(row["input_ids"], pad_id) for row in rows]
     assert batch["attention_mask"].tolist() == [padded([1] * len(row["input_ids"]), 0) for row in rows]
     assert batch["token_type_ids"].tolist() == [padded(row["token_type_ids"], 0) for row in rows]
@@ -58,7 +48,7 @@ def test_a_batch_is_each_row_padded(rows: list[Any], side: Any, pad_multiple: in
     [({}, 3), ({"pad_multiple": 8}, 8), ({"length": 5}, 5), ({"lengths": [2, 3, 9]}, 3), ({"lengths": [4, 9]}, 4)],
 )
 def test_the_length_is_what_was_asked_for(options: dict[str, Any], length: int):
-    collator = text(pad_id=0, **options)
+    collator = fp.collators.text(pad_id=0, **options)
     assert collator(ROWS)["input_ids"].shape == (2, length)
     assert isinstance(collator, Padding)
     assert collator.padded(3) == length
@@ -68,16 +58,16 @@ def test_the_length_is_what_was_asked_for(options: dict[str, Any], length: int):
 def test_any_column_of_integers_will_do():
     plain = [[5, 6], [], [7]]
     for kind in (pa.list_(pa.uint8()), pa.large_list(pa.int64()), pa.list_(pa.uint64())):
-        view = Examples(pa.record_batch({"input_ids": pa.array([[9], *plain], kind)}).slice(1))
-        assert text(pad_id=0)(view)["input_ids"].tolist() == [[5, 6], [0, 0], [7, 0]]
-    fixed = Examples(pa.record_batch({"input_ids": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2))}).slice(1))
-    assert text(pad_id=0)(fixed)["input_ids"].tolist() == [[3, 4]]
+        view = fp.Examples(pa.record_batch({"input_ids": pa.array([[9], *plain], kind)}).slice(1))
+        assert fp.collators.text(pad_id=0)(view)["input_ids"].tolist() == [[5, 6], [0, 0], [7, 0]]
+    fixed = fp.Examples(pa.record_batch({"input_ids": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2))}).slice(1))
+    assert fp.collators.text(pad_id=0)(fixed)["input_ids"].tolist() == [[3, 4]]
 
 
 def test_labels_of_each_kind():
     def labels(kind: Any, *values: Any) -> list[Any]:
         rows = [{"input_ids": [5], "y": value} for value in values]
-        return text(pad_id=0, label="y", label_kind=kind)(rows)["labels"].tolist()
+        return fp.collators.text(pad_id=0, label="y", label_kind=kind)(rows)["labels"].tolist()
 
     assert labels("class", 1, 0) == [1, 0]
     assert labels("class", 1.0, -100.0) == [1, -100]
@@ -92,13 +82,13 @@ def test_labels_of_each_kind():
 
 def test_text_is_carried_as_strings():
     words = pa.array(["b", "a"]).dictionary_encode()
-    view = Examples(pa.record_batch({"input_ids": [[5], [6]], "word": words, "long": words.cast(pa.large_string())}))
-    batch = text(pad_id=0, carry=["word", "long"])(view)
+    view = fp.Examples(pa.record_batch({"input_ids": [[5], [6]], "word": words, "long": words.cast(pa.large_string())}))
+    batch = fp.collators.text(pad_id=0, carry=["word", "long"])(view)
     assert batch["word"] == batch["long"] == ("b", "a")
 
 
-def numbered(**columns: Any) -> Examples:
-    return Examples(number_rows(pa.record_batch(columns), 0, 40))
+def numbered(**columns: Any) -> fp.Examples:
+    return fp.Examples(number_rows(pa.record_batch(columns), 0, 40))
 
 
 @pytest.mark.parametrize(
@@ -249,30 +239,37 @@ def numbered(**columns: Any) -> Examples:
 )
 def test_an_error_says_what_is_wrong_and_where(options: dict[str, Any], columns: Any, error: type[Exception], message: str):
     with pytest.raises(error) as raised:
-        text(pad_id=0, **options)(numbered(**columns))
+        fp.collators.text(pad_id=0, **options)(numbered(**columns))
     assert str(raised.value) == message
     with pytest.raises(error):
-        text(pad_id=0, **options)(list(numbered(**columns)))
+        fp.collators.text(pad_id=0, **options)(list(numbered(**columns)))
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(
-    "collator", [text(pad_id=0), causal(pad_id=0), default(), multimodal([text(pad_id=0), default()]), foreign(lambda rows: {})]
+    "collator",
+    [
+        fp.collators.text(pad_id=0),
+        fp.collators.causal(pad_id=0),
+        fp.collators.default(),
+        fp.collators.multimodal([fp.collators.text(pad_id=0), fp.collators.default()]),
+        fp.collators.foreign(lambda rows: {}),
+    ],
 )
 def test_a_collator_without_collate_in_a_pipeline_is_named(collator: Any, grouped: bool):
     """A collator receives a dataset if the user forgot `collate`; the message gives the remedy."""
-    rows = pipe(from_iterable([{"input_ids": [1, 2]}]), *([batch(2)] if grouped else []))
+    rows = fp.pipe(fp.from_iterable([{"input_ids": [1, 2]}]), *([batch(2)] if grouped else []))
     with pytest.raises(
         ArgumentTypeError, match=r"takes a group of rows, got a dataset: .*Wrap the collator in the pipeline: fp\.collate\("
     ):
-        pipe(rows, collator)
+        fp.pipe(rows, collator)
 
 
 def test_a_list_without_source_rows_is_named_by_places():
     with pytest.raises(DataError, match=r"of row 1 of the group is null"):
-        text(pad_id=0)([{"input_ids": [1]}, {"y": 1}])
+        fp.collators.text(pad_id=0)([{"input_ids": [1]}, {"y": 1}])
     with pytest.raises(ArgumentTypeError, match=r"A collator takes mappings, got int at index 1 of the group: 7\."):
-        text(pad_id=0)([{"input_ids": [1]}, 7])
+        fp.collators.text(pad_id=0)([{"input_ids": [1]}, 7])
 
 
 @pytest.mark.parametrize(
@@ -297,23 +294,25 @@ def test_a_list_without_source_rows_is_named_by_places():
 )
 def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
     with pytest.raises(error, match=message):
-        text(**{"pad_id": 0, **options})
+        fp.collators.text(**{"pad_id": 0, **options})
 
 
 def test_a_collator_prints_as_the_call_that_makes_it():
-    assert repr(text(pad_id=0, label="y", length=8)) == "text(pad_id=0, label='y', lengths=(8,))"
+    assert repr(fp.collators.text(pad_id=0, label="y", length=8)) == "text(pad_id=0, label='y', lengths=(8,))"
 
 
 def test_rows_that_pad_has_padded_keep_the_mask_that_it_made():
-    rows = from_examples([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
-    padded = next(iter(pipe(rows, pad(4, pad_id=0), batch(2), collate(text(pad_id=0)))))
+    rows = fp.from_examples([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
+    padded = next(iter(fp.pipe(rows, fp.pad(4, pad_id=0), batch(2), fp.collate(fp.collators.text(pad_id=0)))))
     assert padded["input_ids"].tolist() == [[5, 6, 7, 0], [8, 0, 0, 0]]
     assert padded["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
 
 
 def test_two_texts_of_a_row_make_one_batch():
     rows = [{"input_ids": [5, 6, 7], "answer": [8]}, {"input_ids": [9], "answer": [10, 11]}]
-    pairs = multimodal([text(pad_id=0), text(pad_id=3, column="answer", prefix="answer_", side="left")])
+    pairs = fp.collators.multimodal(
+        [fp.collators.text(pad_id=0), fp.collators.text(pad_id=3, column="answer", prefix="answer_", side="left")]
+    )
     assert {name: values.tolist() for name, values in pairs(rows).items()} == {
         "input_ids": [[5, 6, 7], [9, 0, 0]],
         "attention_mask": [[1, 1, 1], [1, 0, 0]],
@@ -324,30 +323,32 @@ def test_two_texts_of_a_row_make_one_batch():
 
 @pytest.mark.parametrize("rows_before", [1, 40])
 def test_the_names_are_the_same_where_many_small_batches_are_cut_at_once(rows_before):
-    collator = text(pad_id=0, column="answer", prefix="answer_")
+    collator = fp.collators.text(pad_id=0, column="answer", prefix="answer_")
     rows = [{"answer": [1] * (1 + place % 5)} for place in range(rows_before)]
-    for made in pipe(from_examples(rows), batch(4), collate(collator)):
+    for made in fp.pipe(fp.from_examples(rows), batch(4), fp.collate(collator)):
         assert sorted(made) == ["answer_attention_mask", "answer_input_ids"]
 
 
 def test_a_mask_of_pad_belongs_to_input_ids_alone():
     rows = [{"input_ids": [5, 6, 0], "attention_mask": [1, 1, 0], "answer": [8, 9]}]
-    assert text(pad_id=0, prefix="first_")(rows)["first_attention_mask"].tolist() == [[1, 1, 0]]
-    assert text(pad_id=0, column="answer")(rows)["attention_mask"].tolist() == [[1, 1]]
+    assert fp.collators.text(pad_id=0, prefix="first_")(rows)["first_attention_mask"].tolist() == [[1, 1, 0]]
+    assert fp.collators.text(pad_id=0, column="answer")(rows)["attention_mask"].tolist() == [[1, 1]]
 
 
 def test_another_column_has_no_token_types_and_is_named_in_messages():
     with pytest.raises(ArgumentError, match=r"token_type_ids belong to 'input_ids', got type_ids=True and column='answer'"):
-        text(pad_id=0, column="answer", type_ids=True)
+        fp.collators.text(pad_id=0, column="answer", type_ids=True)
     with pytest.raises(DataError, match=r"column 'answer' of .* has 3 values, more than the padded length of 2"):
-        text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])
+        fp.collators.text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])
     with pytest.raises(ArgumentTypeError, match="prefix"):
-        text(pad_id=0, prefix=3)
+        fp.collators.text(pad_id=0, prefix=3)
 
 
 def test_rows_of_pack_are_refused():
     """One mask for several documents would let the documents see each other. Columns in `carry` are no loss."""
-    rows = pipe(from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8]}]), pack(4))
+    rows = fp.pipe(fp.from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8]}]), fp.pack(4))
     with pytest.raises(SchemaError, match=r"collators\.text would lose .* Use causal, masked or tokens with packed=True, or remove"):
-        next(iter(pipe(rows, batch(1), collate(text(pad_id=0)))))
-    assert next(iter(pipe(rows, batch(1), collate(text(pad_id=0, carry=["segment_ids"])))))["segment_ids"].tolist() == [[1, 1, 2, 2]]
+        next(iter(fp.pipe(rows, batch(1), fp.collate(fp.collators.text(pad_id=0)))))
+    assert next(iter(fp.pipe(rows, batch(1), fp.collate(fp.collators.text(pad_id=0, carry=["segment_ids"])))))["segment_ids"].tolist() == [
+        [1, 1, 2, 2]
+    ]

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.collators import character_spans, tokens
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from tests.text.configurations import known
 
@@ -21,7 +20,7 @@ def labels_of(collator, row):
 
 @pytest.mark.parametrize(("scheme", "expected"), [("all", [-100, 1, 1, 1, 0, 1, -100]), ("bio", [-100, 1, 2, 2, 0, 1, -100])])
 def test_spans_give_their_labels_to_the_tokens_that_touch_them(scheme, expected):
-    assert labels_of(tokens(pad_id=0, spans="names", scheme=scheme), {**ROW, "names": PEOPLE}) == expected
+    assert labels_of(fp.collators.tokens(pad_id=0, spans="names", scheme=scheme), {**ROW, "names": PEOPLE}) == expected
 
 
 @pytest.mark.parametrize(
@@ -34,17 +33,17 @@ def test_spans_give_their_labels_to_the_tokens_that_touch_them(scheme, expected)
     ],
 )
 def test_words_give_their_labels_to_their_tokens(scheme, tags, expected):
-    assert labels_of(tokens(pad_id=0, words="tags", scheme=scheme, classes=5), {**WORDS, "tags": tags}) == expected
+    assert labels_of(fp.collators.tokens(pad_id=0, words="tags", scheme=scheme, classes=5), {**WORDS, "tags": tags}) == expected
 
 
 def test_a_span_without_a_token_is_left_out_and_a_token_of_two_spans_belongs_to_the_first():
     near = [{"start": 0, "end": 2, "label": 1}, {"start": 2, "end": 3, "label": 2}, {"start": 99, "end": 100, "label": 3}]
-    assert labels_of(tokens(pad_id=0, spans="names", scheme="all"), {**ROW, "names": near}) == [-100, 1, 0, 0, 0, 0, -100]
+    assert labels_of(fp.collators.tokens(pad_id=0, spans="names", scheme="all"), {**ROW, "names": near}) == [-100, 1, 0, 0, 0, 0, -100]
 
 
 def test_rows_of_a_batch_keep_their_own_spans_and_padding_has_no_label():
     rows = [{**ROW, "names": []}, {name: ROW[name][:3] for name in ROW} | {"names": [{"start": 4, "end": 8, "label": 2}]}]
-    batch = tokens(pad_id=0, spans="names", scheme="bio")(rows)
+    batch = fp.collators.tokens(pad_id=0, spans="names", scheme="bio")(rows)
     assert batch["labels"].tolist() == [[-100, 0, 0, 0, 0, 0, -100], [-100, 0, 3, -100, -100, -100, -100]]
     assert batch["attention_mask"].sum(axis=1).tolist() == [7, 3]
 
@@ -68,22 +67,22 @@ def marked_texts(draw):
 def test_labels_of_spans_turn_back_into_the_spans(name, marked):
     text, spans = marked
     (row,) = fp.pipe(fp.from_examples([{"text": text}]), fp.tokenize(known()[name], offsets=True))
-    found = labels_of(tokens(pad_id=0, spans="names", scheme="bio"), {**row, "names": spans})
-    assert character_spans(text, found, row["token_starts"], row["token_ends"], scheme="bio") == spans
+    found = labels_of(fp.collators.tokens(pad_id=0, spans="names", scheme="bio"), {**row, "names": spans})
+    assert fp.collators.character_spans(text, found, row["token_starts"], row["token_ends"], scheme="bio") == spans
 
 
 def test_labels_that_no_one_would_write_give_spans_all_the_same():
     starts, ends = [0, 2, 4, 6], [1, 3, 5, 7]
-    assert character_spans("a b c d", [2, 2, 4, 0], starts, ends, scheme="bio") == [
+    assert fp.collators.character_spans("a b c d", [2, 2, 4, 0], starts, ends, scheme="bio") == [
         {"start": 0, "end": 3, "label": 1},
         {"start": 4, "end": 5, "label": 2},
     ]
-    assert character_spans("a b c d", [1, 1, 0, 1], starts, ends, scheme="all") == [
+    assert fp.collators.character_spans("a b c d", [1, 1, 0, 1], starts, ends, scheme="all") == [
         {"start": 0, "end": 3, "label": 1},
         {"start": 6, "end": 7, "label": 1},
     ]
-    assert character_spans("", [], [], [], scheme="all") == []
-    assert character_spans("a b", [1, -100, 2], [0, 0, 1], [1, 0, 3], scheme="bio") == [{"start": 0, "end": 3, "label": 1}]
+    assert fp.collators.character_spans("", [], [], [], scheme="all") == []
+    assert fp.collators.character_spans("a b", [1, -100, 2], [0, 0, 1], [1, 0, 3], scheme="bio") == [{"start": 0, "end": 3, "label": 1}]
 
 
 @pytest.mark.parametrize(
@@ -98,20 +97,20 @@ def test_labels_that_no_one_would_write_give_spans_all_the_same():
     ],
 )
 def test_labels_that_cannot_be_are_refused(column, value, message):
-    collator = tokens(pad_id=0, scheme="bio", classes=6, **({"spans": "names"} if column == "names" else {"words": "tags"}))
+    collator = fp.collators.tokens(pad_id=0, scheme="bio", classes=6, **({"spans": "names"} if column == "names" else {"words": "tags"}))
     with pytest.raises(DataError, match=message):
         collator([{**ROW, **WORDS, "names": PEOPLE, "tags": [0, 0, 0, 0], column: value}])
 
 
 def test_arguments_and_columns_that_cannot_be_are_refused():
     with pytest.raises(ArgumentError, match=r"needs exactly one of three columns: labels \(a label per token\), words"):
-        tokens(pad_id=0, scheme="all")
+        fp.collators.tokens(pad_id=0, scheme="all")
     with pytest.raises(ArgumentError, match='scheme="first" is for labels of words, got spans'):
-        tokens(pad_id=0, scheme="first", spans="names")
+        fp.collators.tokens(pad_id=0, scheme="first", spans="names")
     with pytest.raises(SchemaError, match=r"must hold lists of objects with integers start, end and label, got list<.*int64>"):
-        tokens(pad_id=0, scheme="all", spans="names")([{**ROW, "names": [1]}])
+        fp.collators.tokens(pad_id=0, scheme="all", spans="names")([{**ROW, "names": [1]}])
     with pytest.raises(ArgumentError, match="got 2 labels, 1 starts, 1 ends"):
-        character_spans("a", [0, 0], [0], [1], scheme="all")
+        fp.collators.character_spans("a", [0, 0], [0], [1], scheme="all")
 
 
 def test_a_token_classifier_learns_names_from_words():
@@ -119,7 +118,7 @@ def test_a_token_classifier_learns_names_from_words():
     rows = [{"words": [one, "went", "to", two], "tags": [1, 0, 0, 3]} for one in people for two in places]
     text = fp.from_examples([{"text": " ".join(row["words"])} for row in rows])
     tokenizer = fp.train_tokenizer(text, kind="wordpiece", vocab_size=60, lowercase=True)
-    collate = fp.collate(tokens(pad_id=tokenizer.pad_id, words="tags", scheme="bio", classes=5, lengths=[24]))
+    collate = fp.collate(fp.collators.tokens(pad_id=tokenizer.pad_id, words="tags", scheme="bio", classes=5, lengths=[24]))
     batches = fp.pipe(fp.from_examples(rows), fp.tokenize(tokenizer, column="words"), fp.batch(16), collate)
     config = fp.models.BertConfig(
         vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
@@ -137,7 +136,7 @@ def test_a_token_classifier_learns_names_from_words():
     (row,) = fp.pipe(fp.from_examples([{"text": asked}]), fp.tokenize(tokenizer, offsets=True))
     batch = fp.collators.text(pad_id=tokenizer.pad_id)([row])
     predicted = model(batch["input_ids"], batch["attention_mask"]).argmax(axis=-1).tolist()[0]
-    assert character_spans(asked, predicted, row["token_starts"], row["token_ends"], scheme="bio") == [
+    assert fp.collators.character_spans(asked, predicted, row["token_starts"], row["token_ends"], scheme="bio") == [
         {"start": 0, "end": 5, "label": 1},
         {"start": 14, "end": 19, "label": 2},
     ]

@@ -13,26 +13,14 @@ from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.chunks import Example
+import mlxfp as fp
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.examples import Examples
-from mlxfp.core.execution import aiterate, iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Source
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import pipelines, sources
 
-NUMBERS = from_table({"x": range(10)})
+NUMBERS = fp.from_table({"x": range(10)})
 
 
 def total(examples: Any) -> dict[str, Any]:
@@ -46,107 +34,107 @@ def map_names(examples: Any) -> list[str]:
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_random_pipelines_continue_exactly_from_every_cursor(dataset: Dataset[Any], epoch: int):
+def test_random_pipelines_continue_exactly_from_every_cursor(dataset: fp.Dataset[Any], epoch: int):
     laws.assert_resumable(dataset, epoch=epoch)
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_random_pipelines_obey_the_laws_of_datasets_and_stages(dataset: Dataset[Any], epoch: int):
+def test_random_pipelines_obey_the_laws_of_datasets_and_stages(dataset: fp.Dataset[Any], epoch: int):
     laws.assert_repeatable(dataset, epoch=epoch)
     laws.assert_described(dataset, epoch=epoch)
     laws.assert_pure_stages(dataset, epoch=epoch)
 
 
 @given(pipelines())
-def test_random_pipelines_are_values(dataset: Dataset[Any]):
+def test_random_pipelines_are_values(dataset: fp.Dataset[Any]):
     laws.assert_value(dataset)
 
 
 @given(pipelines(), pipelines())
-def test_random_pipelines_refuse_each_others_cursors_unless_they_are_equal(a: Dataset[Any], b: Dataset[Any]):
+def test_random_pipelines_refuse_each_others_cursors_unless_they_are_equal(a: fp.Dataset[Any], b: fp.Dataset[Any]):
     if a != b:
         laws.assert_refused(a, b)
         laws.assert_refused(b, a)
 
 
 @given(sources(), st.integers(1, 3))
-def test_batches_resume_as_examples_do(dataset: Dataset[Example], size: int):
-    batches = pipe(dataset, batch(size), collate(total), repeat(2))
+def test_batches_resume_as_examples_do(dataset: fp.Dataset[fp.parts.Example], size: int):
+    batches = fp.pipe(dataset, fp.batch(size), fp.collate(total), fp.repeat(2))
     laws.assert_resumable(batches)
     laws.assert_described(batches)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 3))
 def test_a_cursor_is_exact_in_chunks_longer_than_what_becomes_rows_at_once(places: list[int], epoch: int):
-    dataset = pipe(from_table({"x": range(1000)}), filter(_odd), shuffle(seed=3, buffer=7))
-    items = list(iterate(dataset, epoch=epoch))
+    dataset = fp.pipe(fp.from_table({"x": range(1000)}), fp.filter(_odd), fp.shuffle(seed=3, buffer=7))
+    items = list(fp.iterate(dataset, epoch=epoch))
     for place in places:
-        resumed = [item for item, _ in iterate(dataset, items[place * 12][1])]
+        resumed = [item for item, _ in fp.iterate(dataset, items[place * 12][1])]
         assert resumed == [item for item, _ in items[place * 12 + 1 :]]
 
 
-def _odd(row: Example) -> bool:
+def _odd(row: fp.parts.Example) -> bool:
     return bool(row["x"] % 2)
 
 
 def test_an_item_comes_with_the_cursor_after_it():
-    items = list(iterate(pipe(NUMBERS, batch(4))))
+    items = list(fp.iterate(fp.pipe(NUMBERS, fp.batch(4))))
     assert [len(item) for item, _ in items] == [4, 4, 2]
-    assert all(isinstance(item, Examples) for item, _ in items)
-    assert [len(item) for item, _ in iterate(pipe(NUMBERS, batch(4)), items[0][1])] == [4, 2]
-    assert list(iterate(pipe(NUMBERS, batch(4)), items[-1][1])) == []
+    assert all(isinstance(item, fp.Examples) for item, _ in items)
+    assert [len(item) for item, _ in fp.iterate(fp.pipe(NUMBERS, fp.batch(4)), items[0][1])] == [4, 2]
+    assert list(fp.iterate(fp.pipe(NUMBERS, fp.batch(4)), items[-1][1])) == []
 
 
 def test_the_epoch_of_a_cursor_wins_over_the_argument():
-    dataset = pipe(NUMBERS, shuffle(seed=0))
-    first, cursor = next(iterate(dataset, epoch=5))
-    rest = [item for item, _ in iterate(dataset, cursor, epoch=9)]
+    dataset = fp.pipe(NUMBERS, fp.shuffle(seed=0))
+    first, cursor = next(fp.iterate(dataset, epoch=5))
+    rest = [item for item, _ in fp.iterate(dataset, cursor, epoch=9)]
     assert cursor.epoch == 5
-    assert [first, *rest] == [item for item, _ in iterate(dataset, epoch=5)] != list(dataset)
+    assert [first, *rest] == [item for item, _ in fp.iterate(dataset, epoch=5)] != list(dataset)
 
 
 def test_a_printed_cursor_shows_the_epoch_and_the_number_of_batches():
     """The number counts all batches of the epoch, also after resuming from bytes and for items made ahead."""
-    batches = pipe(NUMBERS, shuffle(seed=0), batch(2), collate(total), prefetch(2))
-    cursors = [cursor for _, cursor in iterate(batches, epoch=3)]
+    batches = fp.pipe(NUMBERS, fp.shuffle(seed=0), fp.batch(2), fp.collate(total), fp.prefetch(2))
+    cursors = [cursor for _, cursor in fp.iterate(batches, epoch=3)]
     assert [repr(cursor) for cursor in cursors] == [f"Cursor(epoch=3, batches={number})" for number in (1, 2, 3, 4, 5)]
     restored = Cursor.from_bytes(cursors[2].to_bytes())
     assert repr(restored) == "Cursor(epoch=3, batches=3)"
-    assert [cursor.items for _, cursor in iterate(batches, restored)] == [4, 5]
-    assert repr(next(iterate(pipe(NUMBERS, batch(4))))[1]) == "Cursor(epoch=0, groups=1)"
+    assert [cursor.items for _, cursor in fp.iterate(batches, restored)] == [4, 5]
+    assert repr(next(fp.iterate(fp.pipe(NUMBERS, fp.batch(4))))[1]) == "Cursor(epoch=0, groups=1)"
 
 
 def test_an_endless_dataset_resumes():
-    dataset = pipe(from_iterable(lambda: ({"x": i} for i in count())), batch(3))
-    items = list(islice(iterate(dataset), 200))
+    dataset = fp.pipe(fp.from_iterable(lambda: ({"x": i} for i in count())), fp.batch(3))
+    items = list(islice(fp.iterate(dataset), 200))
     again = Cursor.from_bytes(items[149][1].to_bytes())
-    assert [item for item, _ in islice(iterate(dataset, again), 50)] == [item for item, _ in items[150:]]
+    assert [item for item, _ in islice(fp.iterate(dataset, again), 50)] == [item for item, _ in items[150:]]
 
 
 def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference():
-    _, cursor = next(iterate(pipe(NUMBERS, batch(2))))
+    _, cursor = next(fp.iterate(fp.pipe(NUMBERS, fp.batch(2))))
     with pytest.raises(CursorMismatchError) as caught:
-        iterate(pipe(NUMBERS, batch(3)), cursor)
+        fp.iterate(fp.pipe(NUMBERS, fp.batch(3)), cursor)
     assert str(caught.value) == (
         "The cursor belongs to another pipeline. First difference: the cursor has batch(size=2), the pipeline batch(size=3). "
         "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
     )
     with pytest.raises(CursorMismatchError, match=r"the cursor has from_table\(10 rows\), the pipeline from_table\(10 rows\) with other"):
-        iterate(pipe(from_table({"x": range(1, 11)}), batch(2)), cursor)
+        fp.iterate(fp.pipe(fp.from_table({"x": range(1, 11)}), fp.batch(2)), cursor)
     with pytest.raises(CursorMismatchError, match=r"the cursor has nothing there, the pipeline take\(count=1\) as part 3"):
-        iterate(pipe(NUMBERS, batch(2), take(1)), cursor)
+        fp.iterate(fp.pipe(NUMBERS, fp.batch(2), fp.take(1)), cursor)
 
 
 def test_a_cursor_with_states_for_other_stages_is_refused():
-    dataset = pipe(NUMBERS, batch(2))
-    _, cursor = next(iterate(dataset))
+    dataset = fp.pipe(NUMBERS, fp.batch(2))
+    _, cursor = next(fp.iterate(dataset))
     with pytest.raises(CursorError, match=r"The cursor holds the states of 2 stages, but the pipeline has 1: pipe\(from_table"):
-        iterate(pipe(NUMBERS, batch(2)), evolve(cursor, base=Snapshot(0, states=(None, None))))
+        fp.iterate(fp.pipe(NUMBERS, fp.batch(2)), evolve(cursor, base=Snapshot(0, states=(None, None))))
 
 
 def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states():
-    dataset = pipe(from_table({"x": [1.0, float("nan"), 3.0]}), shuffle(seed=0, buffer=2), batch(2))
-    a, b = (list(iterate(dataset)) for _ in range(2))
+    dataset = fp.pipe(fp.from_table({"x": [1.0, float("nan"), 3.0]}), fp.shuffle(seed=0, buffer=2), fp.batch(2))
+    a, b = (list(fp.iterate(dataset)) for _ in range(2))
     assert [cursor for _, cursor in a] == [cursor for _, cursor in b]
     assert a[0][1] != a[1][1]
     assert len({cursor for _, cursor in a + b}) == len(a)
@@ -155,22 +143,22 @@ def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states():
 
 def test_iterating_over_what_is_no_dataset_says_what_to_do():
     with pytest.raises(ArgumentTypeError, match=r"iterate works on a dataset, got list: \[1\]. Start with a source"):
-        iterate([1])  # type: ignore[arg-type]  # the mistake that is tested
+        fp.iterate([1])  # type: ignore[arg-type]  # the mistake that is tested
 
 
 def test_a_cursor_of_a_pipeline_without_a_fingerprint_cannot_be_written():
     lock = threading.Lock()
-    dataset = pipe(NUMBERS, filter(lambda row: lock is not None))
-    _, cursor = next(iterate(dataset))
-    assert [item for item, _ in iterate(dataset, cursor)] == list(dataset)[1:]
+    dataset = fp.pipe(NUMBERS, fp.filter(lambda row: lock is not None))
+    _, cursor = next(fp.iterate(dataset))
+    assert [item for item, _ in fp.iterate(dataset, cursor)] == list(dataset)[1:]
     with pytest.raises(FingerprintError, match=r"A value of type lock has no fingerprint"):
         cursor.to_bytes()
 
 
 def test_an_error_says_what_was_being_read_and_by_which_stage():
-    dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()})), repeat(2))
+    dataset = fp.pipe(NUMBERS, fp.map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()})), fp.repeat(2))
     with pytest.raises(ZeroDivisionError) as caught:
-        list(iterate(dataset, epoch=1))
+        list(fp.iterate(dataset, epoch=1))
     notes = "\n".join(caught.value.__notes__)
     assert "on source row 3: {'x': 3}" in notes
     assert "while running map(function=" in notes
@@ -178,16 +166,16 @@ def test_an_error_says_what_was_being_read_and_by_which_stage():
 
 
 def test_items_before_an_error_come_out_first():
-    dataset = pipe(NUMBERS, batch(2), map(lambda row: {"y": 1 // (row["x"] - 5)}, schema=pa.schema({"y": pa.int64()})))
+    dataset = fp.pipe(NUMBERS, fp.batch(2), fp.map(lambda row: {"y": 1 // (row["x"] - 5)}, schema=pa.schema({"y": pa.int64()})))
     items: list[Any] = []
     with pytest.raises(ZeroDivisionError):
-        items.extend(item for item, _ in iterate(dataset))
+        items.extend(item for item, _ in fp.iterate(dataset))
     assert [list(item) for item in items] == [[{"y": -1}, {"y": -1}], [{"y": -1}, {"y": -1}]]
 
 
-async def collected(dataset: Dataset[Any], cursor: Cursor | None = None, *, stop: int | None = None, epoch: int = 0) -> list[Any]:
+async def collected(dataset: fp.Dataset[Any], cursor: Cursor | None = None, *, stop: int | None = None, epoch: int = 0) -> list[Any]:
     found: list[Any] = []
-    items = aiterate(dataset, cursor, epoch=epoch)
+    items = fp.aiterate(dataset, cursor, epoch=epoch)
     async for item in items:
         found.append(item)
         if len(found) == stop:
@@ -197,8 +185,8 @@ async def collected(dataset: Dataset[Any], cursor: Cursor | None = None, *, stop
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_aiterate_yields_what_iterate_yields(dataset: Dataset[Any], epoch: int):
-    found, expected = asyncio.run(collected(dataset, epoch=epoch)), list(iterate(dataset, epoch=epoch))
+def test_aiterate_yields_what_iterate_yields(dataset: fp.Dataset[Any], epoch: int):
+    found, expected = asyncio.run(collected(dataset, epoch=epoch)), list(fp.iterate(dataset, epoch=epoch))
     assert same([item for item, _ in found], [item for item, _ in expected])
     assert [cursor for _, cursor in found] == [cursor for _, cursor in expected]
 
@@ -213,20 +201,20 @@ def test_aiterate_resumes_and_ends_its_thread_when_left_early():
 def test_leaving_a_run_early_closes_the_source():
     closed: list[str] = []
 
-    def rows() -> Iterator[Example]:
+    def rows() -> Iterator[fp.parts.Example]:
         try:
             yield from ({"x": x} for x in range(2000))
         finally:
             closed.append("closed")
 
-    items = iterate(pipe(from_iterable(rows, schema=pa.schema({"x": pa.int64()})), repeat(2), take(900)))
+    items = fp.iterate(fp.pipe(fp.from_iterable(rows, schema=pa.schema({"x": pa.int64()})), fp.repeat(2), fp.take(900)))
     next(items)
     items.close()  # type: ignore[attr-defined]  # a generator
     assert closed == ["closed"]
 
 
 def test_rows_of_a_group_keep_their_source_rows():
-    groups = pipe(from_examples([{"x": x} for x in range(7)]), filter(_odd), batch(2))
+    groups = fp.pipe(fp.from_examples([{"x": x} for x in range(7)]), fp.filter(_odd), fp.batch(2))
     assert [group.rows.tolist() for group in groups] == [[1, 3], [5]]
 
 
@@ -235,11 +223,11 @@ def test_rows_of_a_group_keep_their_source_rows():
 )
 def test_an_epoch_is_a_number_from_0_on(epoch, message):
     with pytest.raises(MlxfpError, match=message):
-        iterate(from_table({"x": [1]}), epoch=epoch)
+        fp.iterate(fp.from_table({"x": [1]}), epoch=epoch)
 
 
 @frozen(repr=False)
-class Sized(Source):
+class Sized(fp.Source):
     """Ten rows in chunks of some size, which is no part of what it is."""
 
     size: int = field(eq=False)
@@ -255,14 +243,14 @@ class Sized(Source):
 
 @given(before=st.integers(1, 11), after=st.integers(1, 11), groups=st.booleans())
 def test_a_cursor_is_exact_where_a_source_cuts_other_chunks_when_it_is_read_again(before, after, groups):
-    stages = (filter(Odd()), batch(2)) if groups else (filter(Odd()),)
-    whole = pipe(Dataset(Sized(before)), *stages)
-    rest = [item for item, _ in iterate(whole)]
-    for place, (_, cursor) in enumerate(iterate(whole), 1):
-        assert [item for item, _ in iterate(pipe(Dataset(Sized(after)), *stages), cursor)] == rest[place:]
+    stages = (fp.filter(Odd()), fp.batch(2)) if groups else (fp.filter(Odd()),)
+    whole = fp.pipe(fp.Dataset(Sized(before)), *stages)
+    rest = [item for item, _ in fp.iterate(whole)]
+    for place, (_, cursor) in enumerate(fp.iterate(whole), 1):
+        assert [item for item, _ in fp.iterate(fp.pipe(fp.Dataset(Sized(after)), *stages), cursor)] == rest[place:]
 
 
 @frozen
 class Odd:
-    def __call__(self, row: Example) -> bool:
+    def __call__(self, row: fp.parts.Example) -> bool:
         return bool(row["x"] % 3)

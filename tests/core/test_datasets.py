@@ -10,25 +10,16 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.describing import length
-from mlxfp.core.examples import Examples
 from mlxfp.core.execution import take_rows
-from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Position, Source, SourceTraits, exact_length, first_chunks
-from mlxfp.core.stages import RowWise, Stage, Traits
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.map_filter import filter, map, skip, take
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import PipelineError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import sources
 
-NUMBERS = from_table({"x": range(9)})
+NUMBERS = fp.from_table({"x": range(9)})
 
 
 @frozen(repr=False)
@@ -46,13 +37,13 @@ class Squares(Source):
 
 
 @frozen(repr=False)
-class Halve(RowWise):
+class Halve(fp.RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk.set_column(0, "x", pa.array(chunk.column("x").to_numpy() // 2))
 
 
 @frozen(repr=False)
-class Passes(Stage):
+class Passes(fp.Stage):
     """A stage of one's own, with the method that it needs."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, tuple[RecordBatch, ...]]:
@@ -60,13 +51,13 @@ class Passes(Stage):
 
 
 @frozen(repr=False)
-class Same(Wrapper):
+class Same(fp.parts.Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         return self.dataset.source.read(epoch, position)
 
 
 def test_a_source_and_stages_of_ones_own_obey_the_laws():
-    dataset = pipe(Dataset(Squares(5)), Halve(), Passes(), batch(2))
+    dataset = fp.pipe(fp.Dataset(Squares(5)), Halve(), Passes(), fp.batch(2))
     assert [[row["x"] for row in group] for group in dataset] == [[0, 0], [2, 4], [8]]
     laws.assert_reads(Squares(5))
     laws.assert_value(dataset)
@@ -81,19 +72,19 @@ def test_what_a_source_does_not_say_is_not_known():
     assert (source.indexable, source.length(), exact_length(source), source.version()) == (False, None, None, None)
     assert source.traits == SourceTraits()
     assert [chunk.num_rows for chunk in first_chunks(source)] == [1] * 5
-    assert length(pipe(Dataset(source), batch(2))) is None
+    assert fp.length(fp.pipe(fp.Dataset(source), fp.batch(2))) is None
     with pytest.raises(PipelineError, match=r"squares\(count=5\) has no random access. Put load\(\) or cache\(path\) after this source."):
         source.take(0, np.array([1]))
 
 
 def test_what_a_stage_does_not_say_is_not_known():
-    assert length(pipe(NUMBERS, Passes())) is None
-    assert length(pipe(NUMBERS, Halve())) == 9
-    assert (Passes().start(0), Passes().finish(()), Passes().traits) == ((), (), Traits())
+    assert fp.length(fp.pipe(NUMBERS, Passes())) is None
+    assert fp.length(fp.pipe(NUMBERS, Halve())) == 9
+    assert (Passes().start(0), Passes().finish(()), Passes().traits) == ((), (), fp.parts.Traits())
 
 
 def test_a_wrapper_is_like_what_it_holds():
-    inner = pipe(NUMBERS, batch(2))
+    inner = fp.pipe(NUMBERS, fp.batch(2))
     wrapped = Same(inner)
     assert (wrapped.traits.level, wrapped.length(), exact_length(wrapped), wrapped.version(), wrapped.schema()) == (
         "groups",
@@ -104,14 +95,14 @@ def test_a_wrapper_is_like_what_it_holds():
     )
     assert wrapped.indexable is False
     assert sum(chunk.num_rows for chunk in first_chunks(wrapped)) == 9
-    assert Same(Dataset(Squares(3))).length() is None
-    assert exact_length(Same(Dataset(Squares(3)))) is None
+    assert Same(fp.Dataset(Squares(3))).length() is None
+    assert exact_length(Same(fp.Dataset(Squares(3)))) is None
 
 
 def test_levels_follow_the_stages():
-    groups = pipe(NUMBERS, batch(2))
-    batches = pipe(groups, collate(dict))  # type: ignore[arg-type]  # never run
-    assert (NUMBERS.level, groups.level, pipe(groups, unbatch()).level, batches.level, pipe(batches, take(1)).level) == (
+    groups = fp.pipe(NUMBERS, fp.batch(2))
+    batches = fp.pipe(groups, fp.collate(dict))  # type: ignore[arg-type]  # never run
+    assert (NUMBERS.level, groups.level, fp.pipe(groups, fp.unbatch()).level, batches.level, fp.pipe(batches, fp.take(1)).level) == (
         "examples",
         "groups",
         "examples",
@@ -121,46 +112,48 @@ def test_levels_follow_the_stages():
     with pytest.raises(
         PipelineError, match=r"batch\(size=2\) takes examples, got batches from collate\(collator=dict\). Move it before coll"
     ):
-        pipe(batches, batch(2))  # type: ignore[call-overload]  # the mistake that is tested
+        fp.pipe(batches, fp.batch(2))  # type: ignore[call-overload]  # the mistake that is tested
 
 
 def test_a_combinator_is_a_value_that_prints_as_its_call():
-    assert take(3) == take(3) != take(4)
-    assert repr(shuffle(seed=2)) == "shuffle(seed=2)"
-    assert Combinator(Same, {})(NUMBERS) == Dataset(Same(NUMBERS))
+    assert fp.take(3) == fp.take(3) != fp.take(4)
+    assert repr(fp.shuffle(seed=2)) == "shuffle(seed=2)"
+    assert fp.parts.Combinator(Same, {})(NUMBERS) == fp.Dataset(Same(NUMBERS))
 
 
 @given(sources(), st.data())
-def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject):
-    rows = list(pipe(dataset, shuffle(seed=0)))
+def test_an_index_gives_the_row_that_iterating_gives(dataset: fp.Dataset[Any], data: st.DataObject):
+    rows = list(fp.pipe(dataset, fp.shuffle(seed=0)))
     if not dataset.indexable:
         with pytest.raises(PipelineError, match=r"needs random access, but from_\w+\((?s:.*)\) has no random access"):
             dataset[0]
         return
-    shuffled = pipe(dataset, shuffle(seed=0))
+    shuffled = fp.pipe(dataset, fp.shuffle(seed=0))
     for place in range(-len(rows), len(rows)):
         assert same(shuffled[place], rows[place])
     part = data.draw(st.slices(len(rows)))
     assert same([dict(row) for row in shuffled[part]], rows[part])
-    assert isinstance(shuffled[part], Examples)
+    assert isinstance(shuffled[part], fp.Examples)
     with pytest.raises(IndexError):
         shuffled[len(rows)]
 
 
 @given(st.lists(st.integers(0, 6), max_size=9), st.integers(0, 2))
 def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int], epoch: int):
-    laws.assert_random_access(pipe(NUMBERS, Halve(), shuffle(seed=1), skip(1), take(7)), np.array(indices, np.int64), epoch=epoch)
+    laws.assert_random_access(
+        fp.pipe(NUMBERS, Halve(), fp.shuffle(seed=1), fp.skip(1), fp.take(7)), np.array(indices, np.int64), epoch=epoch
+    )
 
 
 def test_what_stands_in_the_way_of_random_access_is_named():
     with pytest.raises(
         PipelineError, match=r"dataset\[0\] needs random access, but filter\(predicate=bool\) has no random access. Put load\(\) or"
     ):
-        pipe(NUMBERS, filter(bool))[0]
+        fp.pipe(NUMBERS, fp.filter(bool))[0]
     with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, but from_iterable\(.*\) has no random access"):
-        from_iterable([{"x": 1}])[0]
+        fp.from_iterable([{"x": 1}])[0]
     with pytest.raises(PipelineError, match=r"dataset\[slice\(None, 2, None\)\] needs single examples, got groups from batch\(size=2\)"):
-        pipe(NUMBERS, batch(2))[:2]
+        fp.pipe(NUMBERS, fp.batch(2))[:2]
 
 
 @frozen(repr=False)
@@ -172,17 +165,17 @@ class Countless(Squares):
 
 def test_a_source_with_random_access_must_say_how_many_rows_it_has():
     with pytest.raises(PipelineError, match=r"countless\(count=3\) is indexable, so its length\(\) must return the number of rows"):
-        Dataset(Countless(3))[0]
+        fp.Dataset(Countless(3))[0]
 
 
 def test_rows_by_number_carry_their_numbers_and_keys():
-    chunk = take_rows(pipe(NUMBERS, Halve()), 2, np.array([8, 0]))
+    chunk = take_rows(fp.pipe(NUMBERS, Halve()), 2, np.array([8, 0]))
     assert chunk.column("__row__").to_pylist() == [8, 0]
     assert chunk.column("x").to_pylist() == [4, 0]
 
 
 def test_an_error_in_random_access_says_what_was_being_read_once():
-    dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), shuffle(seed=0))
+    dataset = fp.pipe(NUMBERS, fp.map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), fp.shuffle(seed=0))
     with pytest.raises(ZeroDivisionError) as caught:
         dataset[:]
     notes = "\n".join(caught.value.__notes__)

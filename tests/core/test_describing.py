@@ -8,33 +8,25 @@ import pytest
 from attrs import frozen
 from hypothesis import given
 
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
-from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns, select_columns
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.mixing import concat, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentTypeError, MissingFileError
 from mlxfp.testing.strategies import pipelines
 
-NUMBERS = from_table({"x": range(5), "text": list("abcde")})
+NUMBERS = fp.from_table({"x": range(5), "text": list("abcde")})
 
 
 @given(pipelines())
-def test_any_pipeline_can_be_explained(dataset: Dataset[Any]):
+def test_any_pipeline_can_be_explained(dataset: fp.Dataset[Any]):
     assert len(explain(dataset).splitlines()) >= 2 * len(dataset.parts)
 
 
 def test_an_explanation_names_parts_columns_counts_and_costs():
-    dataset = pipe(NUMBERS, shuffle(seed=0), filter(bool), shuffle(seed=0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
+    dataset = fp.pipe(
+        NUMBERS, fp.shuffle(seed=0), fp.filter(bool), fp.shuffle(seed=0, buffer=2), fp.drop_columns(["text"]), fp.repeat(None), fp.batch(2)
+    )
     assert explain(dataset) == (
         "from_table(5 rows)\n"
         "    5 examples: x int64, text string; random access\n"
@@ -64,14 +56,14 @@ def test_an_explanation_calls_a_function_no_more_often_than_finding_the_schema_d
 
     def calls_of(function: Any) -> int:
         calls.clear()
-        function(pipe(NUMBERS, *[map(count)] * 6))
+        function(fp.pipe(NUMBERS, *[fp.map(count)] * 6))
         return len(calls)
 
     assert calls_of(explain) == calls_of(schema) == (6 + 5) * 5
 
 
 def test_joined_datasets_are_explained_side_by_side():
-    lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(seed=1))])).splitlines()
+    lines = explain(fp.concat([NUMBERS, fp.pipe(NUMBERS, fp.shuffle(seed=1))])).splitlines()
     assert [line for line in lines if line.startswith("  | ") and "examples: " not in line and "takes the rows" not in line] == [
         "  | from_table(5 rows)",
         "  | from_table(5 rows)",
@@ -81,43 +73,43 @@ def test_joined_datasets_are_explained_side_by_side():
 
 
 def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
-    text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2)))
+    text = explain(fp.pipe(NUMBERS, fp.select_columns(["nothing"]), fp.batch(2)))
     assert "schema not known (select_columns needs the column 'nothing', which is missing. Columns: 'x', 'text'.)" in text
     assert "batch(size=2)" in text
 
 
 def test_a_reason_for_missing_columns_is_printed_once():
-    text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2), collate(lambda group: {})))
+    text = explain(fp.pipe(NUMBERS, fp.select_columns(["nothing"]), fp.batch(2), fp.collate(lambda group: {})))
     assert text.count("which is missing") == 1
     assert text.count("schema not known, see above") == 2
 
 
 def test_batches_are_arrays_without_a_schema():
     """The columns before `collate` say nothing about the arrays after `collate`."""
-    dataset = pipe(NUMBERS, batch(2), collate(lambda group: {}))
+    dataset = fp.pipe(NUMBERS, fp.batch(2), fp.collate(lambda group: {}))
     assert explain(dataset).endswith("    3 batches: arrays")
     assert explain(dataset, columns=True).endswith("    3 batches: arrays of x int64, text string")
 
 
 def test_a_join_is_described_without_the_datasets_above_the_join():
-    assert "\nmix(2 datasets, weights=(3.0, 1.0))\n" in explain(mix([NUMBERS, pipe(NUMBERS, shuffle(seed=1))], [3, 1]))
-    assert "\nconcat(1 dataset)\n" in explain(concat([NUMBERS]))
+    assert "\nmix(2 datasets, weights=(3.0, 1.0))\n" in explain(fp.mix([NUMBERS, fp.pipe(NUMBERS, fp.shuffle(seed=1))], [3, 1]))
+    assert "\nconcat(1 dataset)\n" in explain(fp.concat([NUMBERS]))
 
 
 def test_a_dataset_without_columns_says_so():
-    assert "5 examples: no columns" in explain(pipe(NUMBERS, drop_columns(["x", "text"])), columns=True)
+    assert "5 examples: no columns" in explain(fp.pipe(NUMBERS, fp.drop_columns(["x", "text"])), columns=True)
 
 
 def test_a_length_is_known_or_none():
     assert length(NUMBERS) == 5
-    assert length(pipe(NUMBERS, batch(2))) == 3
-    assert length(pipe(NUMBERS, batch(2, drop_last=True), repeat(3))) == 6
-    assert length(pipe(NUMBERS, filter(bool), batch(2))) is None
-    assert length(from_iterable([{"x": 1}])) is None
+    assert length(fp.pipe(NUMBERS, fp.batch(2))) == 3
+    assert length(fp.pipe(NUMBERS, fp.batch(2, drop_last=True), fp.repeat(3))) == 6
+    assert length(fp.pipe(NUMBERS, fp.filter(bool), fp.batch(2))) is None
+    assert length(fp.from_iterable([{"x": 1}])) is None
 
 
 def test_what_is_loaded_is_read_for_its_length_and_not_to_explain_it():
-    dataset = pipe(NUMBERS, filter(lambda row: row["x"] > 1), load())
+    dataset = fp.pipe(NUMBERS, fp.filter(lambda row: row["x"] > 1), fp.load())
     assert known_length(dataset) is None
     assert "number known after reading" in explain(dataset)
     assert length(dataset) == 3
@@ -131,7 +123,7 @@ def test_functions_of_datasets_say_what_they_need():
 
 def test_a_schema_is_that_of_the_rows_that_come_out():
     declared = pa.schema({"z": pa.float32()})
-    assert schema(pipe(NUMBERS, map(lambda row: {"z": 0.5}, schema=declared), batch(3))) == declared
+    assert schema(fp.pipe(NUMBERS, fp.map(lambda row: {"z": 0.5}, schema=declared), fp.batch(3))) == declared
 
 
 @frozen(repr=False)
@@ -149,12 +141,12 @@ class Gone(Source):
 
 
 def test_a_source_that_cannot_be_read_is_explained_all_the_same():
-    assert explain(Dataset(Gone())) == "gone()\n    examples (number not known): schema not known (gone.csv is not there.)"
+    assert explain(fp.Dataset(Gone())) == "gone()\n    examples (number not known): schema not known (gone.csv is not there.)"
 
 
 def test_an_explanation_shows_only_the_columns_that_a_part_changes():
     """With many columns, repeated lists hide the change. `columns=True` lists all columns."""
-    dataset = pipe(NUMBERS, map(lambda row: {"x": float(row["x"]), "size": 1}), batch(2))
+    dataset = fp.pipe(NUMBERS, fp.map(lambda row: {"x": float(row["x"]), "size": 1}), fp.batch(2))
     assert "    5 examples: new size int64, changed x double, without text; random access\n" in explain(dataset)
     assert explain(dataset).endswith("    3 groups: same columns")
     assert explain(dataset, columns=True).count("x double, size int64") == 2

@@ -6,11 +6,9 @@ import pickle
 import pyarrow as pa
 import pytest
 
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows, row_keys
 from mlxfp.core.examples import Examples, Row
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import UnknownNameError
 
 PLAIN = pa.record_batch({"x": [1, 2, 3]})
@@ -53,7 +51,7 @@ def test_a_slice_is_a_view_and_a_wrong_index_an_error():
 
 
 def test_groups_of_a_pipeline_give_such_rows():
-    (group,) = pipe(from_examples([{"x": 1}, {"x": 2}]), batch(2))
+    (group,) = fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.batch(2))
     assert [row.number for row in group] == [0, 1]
     assert len({row.key for row in group}) == 2
     assert hash(group) == hash(Examples(group.chunk))

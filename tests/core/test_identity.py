@@ -18,13 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.chunks import one_chunk
+import mlxfp as fp
 from mlxfp.core.identity import comparable, difference, fingerprint, identify
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import take
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import FingerprintError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import rechunkings, tables
@@ -79,7 +74,12 @@ def test_the_layout_of_a_table_is_no_part_of_its_fingerprint(data: st.DataObject
     table = data.draw(tables(min_columns=1))
     chunks = data.draw(rechunkings(table))
     order = pa.array(range(table.num_rows), pa.int64())
-    copies = [pa.Table.from_batches(chunks), one_chunk(table), table.take(order), pa.concat_tables([table, table]).slice(table.num_rows)]
+    copies = [
+        pa.Table.from_batches(chunks),
+        fp.parts.one_chunk(table),
+        table.take(order),
+        pa.concat_tables([table, table]).slice(table.num_rows),
+    ]
     assert {fingerprint(copy) for copy in copies} == {fingerprint(table)}
 
 
@@ -235,9 +235,9 @@ def test_fingerprints_are_the_same_in_every_process():
 
 
 def test_the_identity_of_a_pipeline_names_every_part_in_order():
-    dataset = pipe(from_table({"x": [1, 2]}), take(2), batch(2), repeat(3))
+    dataset = fp.pipe(fp.from_table({"x": [1, 2]}), fp.take(2), fp.batch(2), fp.repeat(3))
     assert [text for text, _ in identify(dataset)] == ["from_table(2 rows)", "take(count=2)", "batch(size=2)", "repeat(epochs=3)"]
-    other = pipe(from_table({"x": [1, 2]}), take(1), batch(2), repeat(3))
+    other = fp.pipe(fp.from_table({"x": [1, 2]}), fp.take(1), fp.batch(2), fp.repeat(3))
     assert [a[1] == b[1] for a, b in zip(identify(dataset), identify(other), strict=True)] == [True, False, True, True]
 
 

@@ -11,42 +11,31 @@ import pyarrow as pa
 import pytest
 from attrs import frozen
 
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.nodes import Part, brief, children, flat_parts, label, leaves
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Source
-from mlxfp.core.stages import RowWise, Stage
-from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows import map_filter
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.map_filter import filter, skip, take
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 
-NAMES = {f.__name__: f for f in (batch, unbatch, drop_columns, skip, take, prefetch, repeat, shuffle)}
-A, B = from_table({"x": [1]}), from_table({"x": [2]})
+NAMES = {f.__name__: f for f in (fp.batch, fp.unbatch, fp.drop_columns, fp.skip, fp.take, fp.prefetch, fp.repeat, fp.shuffle)}
+A, B = fp.from_table({"x": [1]}), fp.from_table({"x": [2]})
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        batch(2),
-        batch(2, drop_last=True),
-        unbatch(),
-        drop_columns(["x"]),
-        skip(0),
-        take(1),
-        prefetch(2),
-        repeat(None),
-        shuffle(seed=0),
-        shuffle(seed=0, buffer=3),
+        fp.batch(2),
+        fp.batch(2, drop_last=True),
+        fp.unbatch(),
+        fp.drop_columns(["x"]),
+        fp.skip(0),
+        fp.take(1),
+        fp.prefetch(2),
+        fp.repeat(None),
+        fp.shuffle(seed=0),
+        fp.shuffle(seed=0, buffer=3),
     ],
     ids=repr,
 )
@@ -54,17 +43,17 @@ def test_what_a_part_prints_makes_it_again(part: Any):
     laws.assert_prints(part, NAMES)
 
 
-class _PlainStage(Stage):
+class _PlainStage(fp.Stage):
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Any]:
         return state, (chunk,)
 
 
-class _PlainRowWise(RowWise):
+class _PlainRowWise(fp.RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk
 
 
-class _PlainSource(Source):
+class _PlainSource(fp.Source):
     def __init__(self, count: int) -> None:
         self.count = count
 
@@ -86,7 +75,7 @@ def test_a_stage_with_apply_instead_of_step_names_the_right_class():
     """`apply` belongs to `RowWise`, so the error names `RowWise`."""
 
     @frozen(repr=False)
-    class Applying(Stage):
+    class Applying(fp.Stage):
         def apply(self, chunk: RecordBatch) -> RecordBatch:
             return chunk
 
@@ -123,7 +112,7 @@ def test_long_values_are_cut_and_functions_named():
 
 
 def test_parts_are_told_in_the_order_of_the_pipe():
-    dataset = pipe(A, take(2), batch(2), repeat(2), prefetch(1))
+    dataset = fp.pipe(A, fp.take(2), fp.batch(2), fp.repeat(2), fp.prefetch(1))
     assert list(map(repr, flat_parts(dataset))) == [
         "from_table(1 rows)",
         "take(count=2)",
@@ -135,16 +124,16 @@ def test_parts_are_told_in_the_order_of_the_pipe():
 
 
 def test_joined_datasets_stay_one_part_with_leaves():
-    joined = concat([pipe(A, repeat(2)), concat([B, A])])
+    joined = fp.concat([fp.pipe(A, fp.repeat(2)), fp.concat([B, A])])
     assert len(children(joined.source)) == 2
-    assert len(list(flat_parts(pipe(joined, take(1))))) == 2
+    assert len(list(flat_parts(fp.pipe(joined, fp.take(1))))) == 2
     assert list(leaves(joined)) == [A.source, B.source, A.source]
 
 
 def test_a_predicate_prints_by_its_name():
-    assert repr(pipe(A, filter(bool))) == "pipe(from_table(1 rows), filter(predicate=bool))"
+    assert repr(fp.pipe(A, fp.filter(bool))) == "pipe(from_table(1 rows), filter(predicate=bool))"
     assert repr(from_chunks([pa.record_batch({"x": [1, 2]})])) == "pipe(from_chunks([2]))"
-    assert isinstance(A, Dataset)
+    assert isinstance(A, fp.Dataset)
 
 
 class _Padding:
@@ -158,13 +147,13 @@ def test_an_object_without_a_repr_prints_without_its_address():
 
 def test_pipelines_pickle_with_functions_of_any_kind(monkeypatch):
     factor = 3
-    pipeline = pipe(A, map_filter.map(lambda row: {"x": row["x"] * factor}), filter(lambda row: True), take(2))
+    pipeline = fp.pipe(A, map_filter.map(lambda row: {"x": row["x"] * factor}), fp.filter(lambda row: True), fp.take(2))
     copied = pickle.loads(pickle.dumps(pipeline))
     assert list(copied) == list(pipeline)
     assert copied == pipeline
     assert copy.deepcopy(pipeline).source is pipeline.source
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    assert list(pickle.loads(pickle.dumps(pipe(A, map_filter.map(dict))))) == list(A)
+    assert list(pickle.loads(pickle.dumps(fp.pipe(A, map_filter.map(dict))))) == list(A)
     with pytest.raises(
         MissingExtraError, match=r"Pickling map\(function=.*<lambda>\), whose function .* needs cloudpickle. Install it with"
     ):

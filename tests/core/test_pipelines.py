@@ -7,27 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.map_filter import map as map_rows
-from mlxfp.data.rows.map_filter import skip, take
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError, PipelineError
 from mlxfp.testing import laws
 
-NUMBERS = from_table({"x": range(5)})
+NUMBERS = fp.from_table({"x": range(5)})
 ROWS = [
-    take(4, redraw=True),
-    skip(1, redraw=True),
-    shuffle(seed=0),
-    shuffle(seed=0, buffer=2),
-    repeat(2),
-    select_columns(["x"]),
-    compose(batch(2), unbatch()),
-    compose(),
+    fp.take(4, redraw=True),
+    fp.skip(1, redraw=True),
+    fp.shuffle(seed=0),
+    fp.shuffle(seed=0, buffer=2),
+    fp.repeat(2),
+    fp.select_columns(["x"]),
+    fp.compose(fp.batch(2), fp.unbatch()),
+    fp.compose(),
 ]
 
 
@@ -37,43 +30,43 @@ def test_any_row_of_stages_can_be_composed_in_any_way(stages: list[object]):
 
 
 def test_composing_nothing_changes_nothing():
-    assert compose()(NUMBERS) is NUMBERS
-    assert pipe(NUMBERS) is NUMBERS
-    assert repr(compose()) == "compose()"
+    assert fp.compose()(NUMBERS) is NUMBERS
+    assert fp.pipe(NUMBERS) is NUMBERS
+    assert repr(fp.compose()) == "compose()"
 
 
 def test_a_composition_is_a_value():
-    recipe = compose(take(4), compose(batch(2), repeat(3)))
-    assert recipe == compose(compose(take(4), batch(2)), repeat(3)) != compose(take(4), batch(2))
+    recipe = fp.compose(fp.take(4), fp.compose(fp.batch(2), fp.repeat(3)))
+    assert recipe == fp.compose(fp.compose(fp.take(4), fp.batch(2)), fp.repeat(3)) != fp.compose(fp.take(4), fp.batch(2))
     assert pickle.loads(pickle.dumps(recipe)) == recipe
-    assert hash(recipe) == hash(compose(take(4), batch(2), repeat(3)))
+    assert hash(recipe) == hash(fp.compose(fp.take(4), fp.batch(2), fp.repeat(3)))
     assert repr(recipe) == "compose(take(count=4), batch(size=2), repeat(epochs=3))"
 
 
 def test_what_is_no_function_is_named_by_its_place():
     with pytest.raises(ArgumentTypeError, match=r"argument 3 of pipe must be a function, got argument 3 of pipe=5"):
-        pipe(NUMBERS, batch(2), 5)  # type: ignore[arg-type, call-overload]  # the mistake that is tested
+        fp.pipe(NUMBERS, fp.batch(2), 5)  # type: ignore[arg-type, call-overload]  # the mistake that is tested
     with pytest.raises(ArgumentTypeError, match=r"argument 1 of compose must be a function, got argument 1 of compose=None"):
-        compose(None)  # type: ignore[arg-type, call-overload]  # the same
+        fp.compose(None)  # type: ignore[arg-type, call-overload]  # the same
 
 
 def test_a_misplaced_stage_says_where_it_belongs():
     with pytest.raises(
         PipelineError, match=r"^shuffle\(seed=0\) takes examples, got groups from batch\(size=2\). Move it before batch, or put"
     ):
-        pipe(NUMBERS, batch(2), shuffle(seed=0))  # type: ignore[call-overload]  # the mistake that is tested
+        fp.pipe(NUMBERS, fp.batch(2), fp.shuffle(seed=0))  # type: ignore[call-overload]  # the mistake that is tested
     with pytest.raises(
         PipelineError, match=r"^unbatch\(\) takes groups, got examples from from_table\(5 rows\). Put batch\(size\) before it."
     ):
-        pipe(NUMBERS, unbatch())  # type: ignore[call-overload]  # the same
+        fp.pipe(NUMBERS, fp.unbatch())  # type: ignore[call-overload]  # the same
 
 
 def test_a_stage_on_what_is_no_dataset_says_how_to_begin():
     with pytest.raises(ArgumentTypeError, match=r"batch\(size=2\) works on a dataset, got list: \[1, 2\]. Start with a source, as in pipe"):
-        pipe([1, 2], batch(2))  # type: ignore[call-overload]  # the mistake that is tested
+        fp.pipe([1, 2], fp.batch(2))  # type: ignore[call-overload]  # the mistake that is tested
 
 
-@pytest.mark.parametrize("stage", [batch(2), map_rows(dict), compose(shuffle(seed=0), batch(2))], ids=repr)
+@pytest.mark.parametrize("stage", [fp.batch(2), fp.map(dict), fp.compose(fp.shuffle(seed=0), fp.batch(2))], ids=repr)
 @pytest.mark.parametrize(
     "mistake", [list, len, lambda stage: next(iter(stage)), lambda stage: stage[0], lambda stage: 3 in stage, lambda stage: [*stage]]
 )

@@ -14,38 +14,18 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.collators.texts import text
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema, set_column
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.execution import iterate
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import Fused, as_written
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.core.stages import RowWise, Traits
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter, map, skip, take
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import cache, load
-from mlxfp.data.running.error_rows import on_error, skipped_rows
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import SchemaError
 from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
-from mlxfp.text.padding import pad
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 
 COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("text", pa.string()), ("other", pa.int64())])
 
@@ -54,7 +34,7 @@ COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("text", p
 class Strict(Source):
     """Exactly these chunks. It does all that a source may when it is restricted: other columns are gone, other rows are nulls."""
 
-    chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
+    chunks: tuple[RecordBatch, ...] = field(eq=fp.inspect.fingerprint)
     columns: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -85,7 +65,7 @@ class Strict(Source):
 def rewritable(draw: st.DrawFn) -> Dataset[Any]:
     """Draw pipelines in which there is much to rewrite."""
     table = draw(tables(COLUMNS, max_rows=6))
-    dataset: Dataset[Any] = from_table(table) if draw(st.booleans()) else Dataset(Strict(tuple(draw(rechunkings(table)))))
+    dataset: Dataset[Any] = fp.from_table(table) if draw(st.booleans()) else Dataset(Strict(tuple(draw(rechunkings(table)))))
     for _ in range(draw(st.integers(1, 7))):
         dataset = draw(stage_after(dataset))(dataset)
     return dataset
@@ -94,17 +74,21 @@ def rewritable(draw: st.DrawFn) -> Dataset[Any]:
 def stage_after(dataset: Dataset[Any]) -> st.SearchStrategy[Any]:
     kinds = schema(dataset)
     some = st.lists(st.sampled_from(kinds.names), min_size=1, unique=True)
-    passing = st.sampled_from([take(4, redraw=True), skip(1, redraw=True), prefetch(1), repeat(2)])
-    choices = [some.map(select_columns), passing]
+    passing = st.sampled_from([fp.take(4, redraw=True), fp.skip(1, redraw=True), fp.prefetch(1), fp.repeat(2)])
+    choices = [some.map(fp.select_columns), passing]
     if len(kinds) > 1:
-        choices += [st.lists(st.sampled_from(kinds.names), min_size=1, max_size=len(kinds) - 1, unique=True).map(drop_columns)]
+        choices += [st.lists(st.sampled_from(kinds.names), min_size=1, max_size=len(kinds) - 1, unique=True).map(fp.drop_columns)]
     fresh = st.permutations([*kinds.names, "new", "text"]).map(lambda names: list(dict.fromkeys(names))[: len(kinds)])
-    choices += [fresh.map(lambda names: rename_columns(dict(zip(kinds.names, names, strict=True))))]
+    choices += [fresh.map(lambda names: fp.rename_columns(dict(zip(kinds.names, names, strict=True))))]
     if dataset.level == "examples":
-        choices += [st.sampled_from([shuffle(seed=1), shuffle(seed=1, buffer=2), shard(0, 2), shard(0, 2, ends="pad"), batch(2), load()])]
+        choices += [
+            st.sampled_from(
+                [fp.shuffle(seed=1), fp.shuffle(seed=1, buffer=2), fp.shard(0, 2), fp.shard(0, 2, ends="pad"), fp.batch(2), fp.load()]
+            )
+        ]
         choices += [filters(kinds)] * 2
-        choices += [some.map(lambda names: template(" ".join(f"{{{name}}}" for name in names if name), missing="?"))] * 2
-    choices += [some.map(lambda names: map(Fingerprints(tuple(names)), schema=pa.schema({"number": pa.int64(), "text": pa.string()})))]
+        choices += [some.map(lambda names: fp.template(" ".join(f"{{{name}}}" for name in names if name), missing="?"))] * 2
+    choices += [some.map(lambda names: fp.map(Fingerprints(tuple(names)), schema=pa.schema({"number": pa.int64(), "text": pa.string()})))]
     return st.one_of(choices)
 
 
@@ -114,7 +98,7 @@ def filters(kinds: Schema) -> st.SearchStrategy[Any]:
         value = st.text(max_size=2) if kinds.field(name).type == pa.string() else st.integers(-5, 5)
         return st.tuples(st.just(name), operators, value)
 
-    return st.lists(st.sampled_from(kinds.names).flatmap(one), min_size=1, max_size=2).map(filter_by)
+    return st.lists(st.sampled_from(kinds.names).flatmap(one), min_size=1, max_size=2).map(fp.filter_by)
 
 
 @frozen
@@ -139,10 +123,10 @@ def test_random_pipelines_may_be_rewritten(dataset):
 
 
 @frozen(repr=False)
-class Sum(RowWise):
+class Sum(fp.RowWise):
     """It says that it looks at one column, and looks at two."""
 
-    traits = Traits(row_wise=True, columns_read=("a",))
+    traits = fp.parts.Traits(row_wise=True, columns_read=("a",))
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         total = [
@@ -154,12 +138,12 @@ class Sum(RowWise):
         return schema.append(pa.field("sum", pa.int64()))
 
 
-class Swap(type(select_columns(["a"]))):  # type: ignore[misc]  # the class is private
+class Swap(type(fp.select_columns(["a"]))):  # type: ignore[misc]  # the class is private
     """It says that it swaps the names of two columns, and leaves them as they are."""
 
     __slots__ = ()
 
-    traits = Traits(row_wise=True, projection=lambda names: (("a", "b"), ("b", "a")))
+    traits = fp.parts.Traits(row_wise=True, projection=lambda names: (("a", "b"), ("b", "a")))
 
 
 @frozen(repr=False)
@@ -177,15 +161,15 @@ CHUNK = pa.record_batch({"a": [1, 2, 3], "b": [4, 5, 6]})
     ("dataset", "broken"),
     [
         (
-            pipe(from_table({"a": [1, 2], "b": [3, 4]}), Sum(), select_columns(["sum"])),
+            fp.pipe(fp.from_table({"a": [1, 2], "b": [3, 4]}), Sum(), fp.select_columns(["sum"])),
             "gives the same items as the pipeline without optimization",
         ),
         (
-            pipe(from_table({"a": [1, 2], "b": [3, 4]}), Swap(("a", "b")), select_columns(["a"])),
+            fp.pipe(fp.from_table({"a": [1, 2], "b": [3, 4]}), Swap(("a", "b")), fp.select_columns(["a"])),
             "gives the same items as the pipeline without optimization",
         ),
         (
-            pipe(Dataset(Forgetful((CHUNK, CHUNK))), filter_by([("a", ">", 1)])),
+            fp.pipe(Dataset(Forgetful((CHUNK, CHUNK))), fp.filter_by([("a", ">", 1)])),
             "gives the same items as the pipeline without optimization|gives exactly the rest",
         ),
     ],
@@ -218,11 +202,11 @@ def cuts(dataset: Dataset[Any]) -> list[list[str]]:
 
 
 def test_a_plan_is_cut_at_the_first_state_and_behind_the_last():
-    clean, few, grouped, longer, buffered = map(dict), filter(bool), batch(2), map(dict), shuffle(seed=0, buffer=2)
-    assert cuts(pipe(TABLE, clean, few)) == [[repr(clean), repr(few)], [], []]
-    assert cuts(pipe(TABLE, clean, grouped)) == [[repr(clean)], [repr(grouped)], []]
-    assert cuts(pipe(TABLE, grouped, longer)) == [[], [repr(grouped)], [repr(longer)]]
-    assert cuts(pipe(TABLE, clean, buffered, few)) == [[repr(clean)], [repr(buffered), repr(few)], []]
+    clean, few, grouped, longer, buffered = fp.map(dict), fp.filter(bool), fp.batch(2), fp.map(dict), fp.shuffle(seed=0, buffer=2)
+    assert cuts(fp.pipe(TABLE, clean, few)) == [[repr(clean), repr(few)], [], []]
+    assert cuts(fp.pipe(TABLE, clean, grouped)) == [[repr(clean)], [repr(grouped)], []]
+    assert cuts(fp.pipe(TABLE, grouped, longer)) == [[], [repr(grouped)], [repr(longer)]]
+    assert cuts(fp.pipe(TABLE, clean, buffered, few)) == [[repr(clean)], [repr(buffered), repr(few)], []]
 
 
 @given(pipelines())
@@ -234,49 +218,66 @@ def test_the_parts_of_a_plan_are_its_steps_in_order(dataset: Dataset[Any]):
     assert len(plan.host) + len(plan.device) >= len(plan.groups)
 
 
-TABLE = from_table({"a": [1, 2], "b": [3, 4], "c": [5, 6], "text": ["x", "y"]})
+TABLE = fp.from_table({"a": [1, 2], "b": [3, 4], "c": [5, 6], "text": ["x", "y"]})
 
 
 def test_columns_that_nothing_looks_at_are_not_read():
-    assert reads(pipe(TABLE, select_columns(["b"]))) == ["b"]
-    assert reads(pipe(TABLE, template("{a} {c}"), select_columns(["text", "b"]))) == ["a", "b", "c", "text"]  # "text" keeps its place
-    assert reads(pipe(TABLE, template("{a}", into="new"), drop_columns(["a", "text"]))) == ["a", "b", "c"]
-    assert reads(pipe(TABLE, rename_columns({"a": "z"}), filter_by([("z", ">", 1)]), select_columns(["b"]))) == ["a", "b"]
-    assert reads(pipe(TABLE, filter_by([("c", "in", [1])]), shuffle(seed=0, buffer=2), select_columns(["b"]))) == ["a", "b", "c", "text"]
+    assert reads(fp.pipe(TABLE, fp.select_columns(["b"]))) == ["b"]
+    assert reads(fp.pipe(TABLE, fp.template("{a} {c}"), fp.select_columns(["text", "b"]))) == [
+        "a",
+        "b",
+        "c",
+        "text",
+    ]  # "text" keeps its place
+    assert reads(fp.pipe(TABLE, fp.template("{a}", into="new"), fp.drop_columns(["a", "text"]))) == ["a", "b", "c"]
+    assert reads(fp.pipe(TABLE, fp.rename_columns({"a": "z"}), fp.filter_by([("z", ">", 1)]), fp.select_columns(["b"]))) == ["a", "b"]
+    assert reads(fp.pipe(TABLE, fp.filter_by([("c", "in", [1])]), fp.shuffle(seed=0, buffer=2), fp.select_columns(["b"]))) == [
+        "a",
+        "b",
+        "c",
+        "text",
+    ]
 
 
 def test_stages_of_text_look_at_their_columns_alone():
-    texts = from_table({"a": ["one two three", "two"], "b": ["four", "five five"], "c": [1, 2]})
-    tokenizer = train_tokenizer(texts, column="a", kind="wordpiece", vocab_size=40)
+    texts = fp.from_table({"a": ["one two three", "two"], "b": ["four", "five five"], "c": [1, 2]})
+    tokenizer = fp.train_tokenizer(texts, column="a", kind="wordpiece", vocab_size=40)
     for made in (
-        tokenize(tokenizer, column="a"),
-        tokenize(tokenizer, column="a", pair="b"),
-        tokenize(tokenizer, column="a", max_length=4, stride=1),
-        compose(tokenize(tokenizer, column="a"), pad(20, pad_id=0)),
+        fp.tokenize(tokenizer, column="a"),
+        fp.tokenize(tokenizer, column="a", pair="b"),
+        fp.tokenize(tokenizer, column="a", max_length=4, stride=1),
+        fp.compose(fp.tokenize(tokenizer, column="a"), fp.pad(20, pad_id=0)),
     ):
-        dataset = pipe(texts, made, select_columns(["input_ids"]))
+        dataset = fp.pipe(texts, made, fp.select_columns(["input_ids"]))
         assert_plans_agree(dataset)
         assert "c" not in reads(dataset)
 
 
 def test_columns_end_where_nothing_reads_them_any_more():
-    some = pipe(TABLE, filter_by([("a", ">", 0)]), template("{a} {c}", into="new"))
-    shuffled = pipe(some, shuffle(seed=0), select_columns(["new"]))
+    some = fp.pipe(TABLE, fp.filter_by([("a", ">", 0)]), fp.template("{a} {c}", into="new"))
+    shuffled = fp.pipe(some, fp.shuffle(seed=0), fp.select_columns(["new"]))
     assert shuffled.plan.source.dataset.plan.schema.names == ["new"]
     assert "template(pattern='{a} {c}', into='new') leaves out 2 columns that nothing reads after it" in explain(shuffled)
-    tokenizer = train_tokenizer(from_table({"text": ["1 5", "2 6"]}), kind="wordpiece", vocab_size=40)
-    ids = pipe(concat([some, some]), tokenize(tokenizer, column="new"))
-    both = pipe(ids, shuffle(seed=0), prefetch(2, workers=2), batch(2), collate(text(pad_id=0, label="b")))
-    kept = pipe(some, repeat(2), shuffle(seed=1), filter_by([("b", ">", 3)]), select_columns(["new"]))
-    dropped = pipe(TABLE, template("{a} {c} {text}", into="new"), filter_by([("b", ">", 3)]), drop_columns(["text"]))
+    tokenizer = fp.train_tokenizer(fp.from_table({"text": ["1 5", "2 6"]}), kind="wordpiece", vocab_size=40)
+    ids = fp.pipe(fp.concat([some, some]), fp.tokenize(tokenizer, column="new"))
+    both = fp.pipe(ids, fp.shuffle(seed=0), fp.prefetch(2, workers=2), fp.batch(2), fp.collate(text(pad_id=0, label="b")))
+    kept = fp.pipe(some, fp.repeat(2), fp.shuffle(seed=1), fp.filter_by([("b", ">", 3)]), fp.select_columns(["new"]))
+    dropped = fp.pipe(TABLE, fp.template("{a} {c} {text}", into="new"), fp.filter_by([("b", ">", 3)]), fp.drop_columns(["text"]))
     for dataset in (shuffled, kept, dropped, both):
         assert_plans_agree(dataset)
-    assert schema(some).names == pipe(some, batch(2)).plan.schema.names  # whatever comes out is read
+    assert schema(some).names == fp.pipe(some, fp.batch(2)).plan.schema.names  # whatever comes out is read
 
 
 def test_columns_pass_what_only_reorders_or_repeats():
-    dataset = pipe(
-        TABLE, shuffle(seed=0), shard(0, 2), take(9, redraw=True), skip(0, redraw=True), repeat(2), prefetch(1), select_columns(["b"])
+    dataset = fp.pipe(
+        TABLE,
+        fp.shuffle(seed=0),
+        fp.shard(0, 2),
+        fp.take(9, redraw=True),
+        fp.skip(0, redraw=True),
+        fp.repeat(2),
+        fp.prefetch(1),
+        fp.select_columns(["b"]),
     )
     assert reads(dataset) == ["b"]
     assert_plans_agree(dataset)
@@ -285,23 +286,27 @@ def test_columns_pass_what_only_reorders_or_repeats():
 def test_rows_in_a_position_have_all_columns():
     rows = Dataset(Strict((CHUNK, CHUNK)))
     for ends in ("uneven", "drop", "pad"):
-        dataset = pipe(rows, shard(1, 4, ends=ends), select_columns(["b"]))
+        dataset = fp.pipe(rows, fp.shard(1, 4, ends=ends), fp.select_columns(["b"]))
         assert reads(dataset) == ["a", "b"]
         assert_plans_agree(dataset)
 
 
 def test_a_function_may_look_at_every_column():
-    assert reads(pipe(TABLE, filter(bool), select_columns(["b"]))) == ["a", "b", "c", "text"]
-    assert reads(pipe(TABLE, map(dict), select_columns(["b"]))) == ["a", "b", "c", "text"]
+    assert reads(fp.pipe(TABLE, fp.filter(bool), fp.select_columns(["b"]))) == ["a", "b", "c", "text"]
+    assert reads(fp.pipe(TABLE, fp.map(dict), fp.select_columns(["b"]))) == ["a", "b", "c", "text"]
 
 
 def test_a_selection_of_all_columns_before_a_stage_that_reads_all_columns_drops_no_column():
     """The plan leaves out a selection without an effect. The columns needed by the later stages stay the same."""
     kinds = pa.schema({"a": pa.int64(), "b": pa.int64(), "new": pa.int64()})
-    widened = pipe(TABLE, select_columns(["a", "b", "c", "text"]), map(_widened, schema=kinds))
-    for dataset in (pipe(widened, filter(bool)), pipe(widened, filter(bool), batch(2)), pipe(widened, shuffle(seed=0, buffer=2))):
+    widened = fp.pipe(TABLE, fp.select_columns(["a", "b", "c", "text"]), fp.map(_widened, schema=kinds))
+    for dataset in (
+        fp.pipe(widened, fp.filter(bool)),
+        fp.pipe(widened, fp.filter(bool), fp.batch(2)),
+        fp.pipe(widened, fp.shuffle(seed=0, buffer=2)),
+    ):
         assert_plans_agree(dataset)
-    assert list(pipe(widened, filter(bool))) == [{"a": 1, "b": 3, "new": 6}, {"a": 2, "b": 4, "new": 7}]
+    assert list(fp.pipe(widened, fp.filter(bool))) == [{"a": 1, "b": 3, "new": 6}, {"a": 2, "b": 4, "new": 7}]
 
 
 def _widened(row: Any) -> dict[str, int]:
@@ -309,9 +314,9 @@ def _widened(row: Any) -> dict[str, int]:
 
 
 def test_what_is_kept_is_kept_once_whatever_is_read_of_it(tmp_path):
-    for keep in (load(), cache(tmp_path)):
-        kept = pipe(TABLE, keep)
-        dataset = pipe(kept, shuffle(seed=0), select_columns(["b"]))
+    for keep in (fp.load(), fp.cache(tmp_path)):
+        kept = fp.pipe(TABLE, keep)
+        dataset = fp.pipe(kept, fp.shuffle(seed=0), fp.select_columns(["b"]))
         faster = dataset.plan.source.dataset.plan.source
         assert faster.stored is kept.source
         assert (faster.schema().names, repr(faster)) == (["b"], repr(kept.source))
@@ -320,21 +325,21 @@ def test_what_is_kept_is_kept_once_whatever_is_read_of_it(tmp_path):
 
 
 def test_rows_without_columns_still_count():
-    dataset = pipe(TABLE, template("the same", into="new"), select_columns(["new"]))
+    dataset = fp.pipe(TABLE, fp.template("the same", into="new"), fp.select_columns(["new"]))
     assert list(dataset) == [{"new": "the same"}] * 2
     assert_plans_agree(dataset)
-    assert_plans_agree(pipe(TABLE, drop_columns(["a", "b", "c", "text"])))
+    assert_plans_agree(fp.pipe(TABLE, fp.drop_columns(["a", "b", "c", "text"])))
 
 
 def test_stages_that_choose_columns_become_one_or_none():
-    dataset = pipe(TABLE, rename_columns({"a": "z"}), drop_columns(["c"]), select_columns(["text", "z"]))
+    dataset = fp.pipe(TABLE, fp.rename_columns({"a": "z"}), fp.drop_columns(["c"]), fp.select_columns(["text", "z"]))
     assert steps(dataset) == [(0, 3)]
     assert dataset.plan.steps[0].stage.columns == (("text", "text"), ("z", "a"))
-    assert steps(pipe(TABLE, select_columns(["a", "c"]))) == []
+    assert steps(fp.pipe(TABLE, fp.select_columns(["a", "c"]))) == []
 
 
 @frozen(repr=False)
-class Doubling(RowWise):
+class Doubling(fp.RowWise):
     """It turns one row into two, which only a stage that says how it steps may do."""
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -345,14 +350,14 @@ class Doubling(RowWise):
 
 
 def test_neighbouring_row_by_row_stages_run_as_one():
-    one, other = map(dict), template("{a}")
-    assert steps(pipe(TABLE, one, other, one, batch(2), other, map(dict))) == [(0, 3), (3, 4), (4, 6)]
+    one, other = fp.map(dict), fp.template("{a}")
+    assert steps(fp.pipe(TABLE, one, other, one, fp.batch(2), other, fp.map(dict))) == [(0, 3), (3, 4), (4, 6)]
     for dataset in (
-        pipe(TABLE, one, other, batch(1), other, other),
-        pipe(TABLE, one, filter(bool), other, one, take(1), one, one),
-        pipe(TABLE, one, other, Doubling(), other, one),
-        pipe(TABLE, other, load(), shuffle(seed=1), other, one),
-        pipe(TABLE, map(Fingerprints(("a",))), template("{number}"), select_columns(["text"]), template("{text}{text}")),
+        fp.pipe(TABLE, one, other, fp.batch(1), other, other),
+        fp.pipe(TABLE, one, fp.filter(bool), other, one, fp.take(1), one, one),
+        fp.pipe(TABLE, one, other, Doubling(), other, one),
+        fp.pipe(TABLE, other, fp.load(), fp.shuffle(seed=1), other, one),
+        fp.pipe(TABLE, fp.map(Fingerprints(("a",))), fp.template("{number}"), fp.select_columns(["text"]), fp.template("{text}{text}")),
     ):
         assert "run as one" in explain(dataset)
         assert_plans_agree(dataset)
@@ -360,13 +365,13 @@ def test_neighbouring_row_by_row_stages_run_as_one():
 
 
 def test_a_stage_that_steps_in_its_own_way_is_not_fused():
-    dataset = pipe(TABLE, template("{a}"), Doubling(), template("{b}"))
+    dataset = fp.pipe(TABLE, fp.template("{a}"), Doubling(), fp.template("{b}"))
     assert dataset.plan.steps == as_written(dataset).steps
     assert len(list(dataset)) == 4
 
 
 def test_the_law_catches_stages_that_are_fused_in_another_order():
-    dataset = pipe(TABLE, template("{a}"), template("{text}{text}"))
+    dataset = fp.pipe(TABLE, fp.template("{a}"), fp.template("{text}{text}"))
 
     class Swapped(Fused):
         __slots__ = ()
@@ -382,28 +387,33 @@ def test_the_law_catches_stages_that_are_fused_in_another_order():
 
 
 def test_nothing_is_rewritten_where_there_is_nothing_to_gain():
-    for dataset in (TABLE, pipe(TABLE, map(dict), batch(2)), pipe(TABLE, select_columns(["text", "c", "b", "a"])), pipe(TABLE, take(1))):
+    for dataset in (
+        TABLE,
+        fp.pipe(TABLE, fp.map(dict), fp.batch(2)),
+        fp.pipe(TABLE, fp.select_columns(["text", "c", "b", "a"])),
+        fp.pipe(TABLE, fp.take(1)),
+    ):
         assert (dataset.plan.steps, dataset.plan.source) == (as_written(dataset).steps, dataset.source)
 
 
 def test_planning_changes_nothing_of_what_was_written():
-    dataset = pipe(TABLE, template("{a}"), select_columns(["text"]))
-    before = repr(dataset), fingerprint(dataset), pickle.dumps(dataset)
+    dataset = fp.pipe(TABLE, fp.template("{a}"), fp.select_columns(["text"]))
+    before = repr(dataset), fp.inspect.fingerprint(dataset), pickle.dumps(dataset)
     assert dataset.plan.rewrites
-    assert (repr(dataset), fingerprint(dataset), pickle.dumps(dataset)) == before
-    assert dataset == pipe(TABLE, template("{a}"), select_columns(["text"]))
+    assert (repr(dataset), fp.inspect.fingerprint(dataset), pickle.dumps(dataset)) == before
+    assert dataset == fp.pipe(TABLE, fp.template("{a}"), fp.select_columns(["text"]))
     assert_value(dataset)
-    grown = pipe(dataset, rename_columns({"text": "t"}), batch(2))
-    assert grown == pipe(TABLE, template("{a}"), select_columns(["text"]), rename_columns({"text": "t"}), batch(2))
+    grown = fp.pipe(dataset, fp.rename_columns({"text": "t"}), fp.batch(2))
+    assert grown == fp.pipe(TABLE, fp.template("{a}"), fp.select_columns(["text"]), fp.rename_columns({"text": "t"}), fp.batch(2))
     assert_plans_agree(grown)
-    assert_plans_agree(concat([dataset, dataset]))
+    assert_plans_agree(fp.concat([dataset, dataset]))
 
 
 def test_errors_name_what_was_written():
-    divide = map(lambda row: {"x": 1 / (row["z"] - 2)}, schema=pa.schema({"x": pa.float64()}))
+    divide = fp.map(lambda row: {"x": 1 / (row["z"] - 2)}, schema=pa.schema({"x": pa.float64()}))
     for dataset in (
-        pipe(TABLE, rename_columns({"a": "z"}), select_columns(["z", "b"]), divide),
-        pipe(TABLE, template("{b}"), rename_columns({"a": "z"}), divide, template("{x}")),
+        fp.pipe(TABLE, fp.rename_columns({"a": "z"}), fp.select_columns(["z", "b"]), divide),
+        fp.pipe(TABLE, fp.template("{b}"), fp.rename_columns({"a": "z"}), divide, fp.template("{x}")),
     ):
         notes = []
         for run in (unoptimized(dataset), dataset):
@@ -415,22 +425,26 @@ def test_errors_name_what_was_written():
 
 
 def test_skipped_rows_are_the_same():
-    dataset = pipe(TABLE, select_columns(["a"]), map(lambda row: {"x": 1 / (row["a"] - 2)}), on_error("skip"), select_columns(["x"]))
+    dataset = fp.pipe(
+        TABLE, fp.select_columns(["a"]), fp.map(lambda row: {"x": 1 / (row["a"] - 2)}), fp.on_error("skip"), fp.select_columns(["x"])
+    )
     found = []
     for run in (unoptimized(dataset), dataset):
-        *_, (_, cursor) = iterate(run)
-        found.append([(each.origin.row, each.reason) for each in skipped_rows(dataset, cursor)])
+        *_, (_, cursor) = fp.iterate(run)
+        found.append([(each.origin.row, each.reason) for each in fp.inspect.skipped_rows(dataset, cursor)])
     assert found[0] == found[1] == [(1, "ZeroDivisionError: division by zero")]
 
 
 def test_a_mistake_is_found_with_the_names_that_were_written():
     with pytest.raises(SchemaError, match="select_columns needs the column 'a', which is missing"):
-        list(pipe(TABLE, drop_columns(["a"]), select_columns(["a"])))
+        list(fp.pipe(TABLE, fp.drop_columns(["a"]), fp.select_columns(["a"])))
 
 
 def test_a_wrapper_of_batches_has_the_schema_of_what_was_written():
-    dataset = pipe(TABLE, batch(2), collate(lambda group: {"a": mx.array([row["a"] for row in group])}), prefetch(1))
-    columns = pipe(TABLE, map(lambda row: {"input_ids": [row["a"]], "b": row["b"]}), batch(2), collate(text(pad_id=0)), prefetch(1))
+    dataset = fp.pipe(TABLE, fp.batch(2), fp.collate(lambda group: {"a": mx.array([row["a"] for row in group])}), fp.prefetch(1))
+    columns = fp.pipe(
+        TABLE, fp.map(lambda row: {"input_ids": [row["a"]], "b": row["b"]}), fp.batch(2), fp.collate(text(pad_id=0)), fp.prefetch(1)
+    )
     assert schema(dataset).names == ["a", "b", "c", "text"]
     assert schema(columns).names == ["input_ids", "b"]
     assert explain(columns, columns=True).count("input_ids list<int64>, b int64") == 4
@@ -438,13 +452,15 @@ def test_a_wrapper_of_batches_has_the_schema_of_what_was_written():
 
 def test_building_reads_nothing():
     read: list[int] = []
-    dataset = pipe(from_chunks([CHUNK], log=read), select_columns(["a"]), rename_columns({"a": "z"}))
-    repr(dataset), hash(dataset), fingerprint(dataset)
+    dataset = fp.pipe(from_chunks([CHUNK], log=read), fp.select_columns(["a"]), fp.rename_columns({"a": "z"}))
+    repr(dataset), hash(dataset), fp.inspect.fingerprint(dataset)
     assert not read
 
 
 def test_explain_says_what_was_rewritten():
-    dataset = pipe(TABLE, shuffle(seed=0), template("{a}", into="t"), drop_columns(["a", "text"]), rename_columns({"b": "a"}))
+    dataset = fp.pipe(
+        TABLE, fp.shuffle(seed=0), fp.template("{a}", into="t"), fp.drop_columns(["a", "text"]), fp.rename_columns({"b": "a"})
+    )
     text = explain(dataset).splitlines()
     assert "takes the rows of from_table(2 rows) in the new order" in text[4]
     assert text[-4:] == [
@@ -453,5 +469,10 @@ def test_explain_says_what_was_rewritten():
         "    drop_columns(columns=('a', 'text')), rename_columns(names=(('b', 'a'),)) choose columns once",
         "    template(pattern='{a}', into='t'), drop_columns(columns=('a', 'text')), rename_columns(names=(('b', 'a'),)) run as one",
     ]
-    assert "rewritten" not in explain(pipe(TABLE, batch(2)))
-    assert explain(concat([pipe(TABLE, select_columns(["a"])), pipe(TABLE, select_columns(["a"]))])).count("reads 1 of 4 columns") == 2
+    assert "rewritten" not in explain(fp.pipe(TABLE, fp.batch(2)))
+    assert (
+        explain(fp.concat([fp.pipe(TABLE, fp.select_columns(["a"])), fp.pipe(TABLE, fp.select_columns(["a"]))])).count(
+            "reads 1 of 4 columns"
+        )
+        == 2
+    )

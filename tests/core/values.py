@@ -18,13 +18,7 @@ import numpy as np
 import pyarrow as pa
 import toolz
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 
 FACTOR = 2
 TABLE: dict[str, Any] = {}
@@ -232,23 +226,23 @@ VALUES: list[Any] = [
     Point(2),
     Place(1),
     Place(2),
-    batch(2),
-    batch(3),
-    batch(2, drop_last=True),
-    shuffle(seed=0),
-    shuffle(seed=1),
-    shuffle(seed=0, buffer=2),
-    take(1),
-    repeat(1),
-    filter(double),
-    map(double),
-    from_table({"x": [1]}),
-    from_table({"x": [2]}),
-    from_examples([{"x": 1}]),
-    pipe(from_table({"x": [1]}), batch(2)),
-    pipe(from_table({"x": [1]}), take(2)),
-    pipe(from_table({"x": [1]}), take(2), repeat(2)),
-    pipe(from_table({"x": [1]}), repeat(2), take(2)),
-    concat([from_table({"x": [1]}), from_table({"x": [2]})]),
-    concat([from_table({"x": [2]}), from_table({"x": [1]})]),
+    fp.batch(2),
+    fp.batch(3),
+    fp.batch(2, drop_last=True),
+    fp.shuffle(seed=0),
+    fp.shuffle(seed=1),
+    fp.shuffle(seed=0, buffer=2),
+    fp.take(1),
+    fp.repeat(1),
+    fp.filter(double),
+    fp.map(double),
+    fp.from_table({"x": [1]}),
+    fp.from_table({"x": [2]}),
+    fp.from_examples([{"x": 1}]),
+    fp.pipe(fp.from_table({"x": [1]}), fp.batch(2)),
+    fp.pipe(fp.from_table({"x": [1]}), fp.take(2)),
+    fp.pipe(fp.from_table({"x": [1]}), fp.take(2), fp.repeat(2)),
+    fp.pipe(fp.from_table({"x": [1]}), fp.repeat(2), fp.take(2)),
+    fp.concat([fp.from_table({"x": [1]}), fp.from_table({"x": [2]})]),
+    fp.concat([fp.from_table({"x": [2]}), fp.from_table({"x": [1]})]),
 ]

@@ -7,10 +7,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch, one_chunk
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings
@@ -18,7 +16,7 @@ from mlxfp.testing.strategies import rechunkings
 KINDS = (pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.uint16()), pa.large_list(pa.int32()))
 
 Chunks = tuple[RecordBatch, ...]
-Transform = Callable[[Dataset[Any]], Dataset[Any]]
+Transform = Callable[[fp.Dataset[Any]], fp.Dataset[Any]]
 
 
 def numbered(lengths: Sequence[int], kind: pa.DataType = KINDS[0]) -> pa.Table:
@@ -65,4 +63,4 @@ def assert_obeys(transform: Transform, chunks: Chunks, others: Chunks) -> None:
 
 def run(transform: Transform, lengths: Sequence[int]) -> list[Any]:
     """Run numbered rows through a stage."""
-    return list(pipe(from_table(numbered(lengths)), transform))
+    return list(fp.pipe(fp.from_table(numbered(lengths)), transform))

@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.models import CausalLM, call_packed, lora
+import mlxfp as fp
 from mlxfp.models.attention import attend, bias_of, earlier, nearby, visible
 from mlxfp.models.banded import Band, Blocks, band_of, blocks_within
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import Dropout, random_key
 from mlxfp.support.errors import ArgumentError
 from mlxfp.testing.laws import assert_documents_stand_alone
-from mlxfp.training.losses import causal_lm, cross_entropy
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.models.samples import PACKED, VOCABULARY, body, gap
 
 TOLERANCE = 1e-5
@@ -209,10 +206,10 @@ def test_a_training_step_with_longest_equals_a_step_without(checkpoint_blocks):
         "labels": mx.where(batch["segment_ids"] != 0, 1, -100),
     }
     states = []
-    for loss in (causal_lm, partial(causal_lm, longest=30)):
-        model, optimizer = CausalLM(body("decoder", max_position_embeddings=512)), optimizers.SGD(0.1)
-        step = train_step(model, loss, optimizer, checkpoint_blocks=checkpoint_blocks)
-        states.append(step(train_state(model, optimizer), batch)[0].params)
+    for loss in (fp.losses.causal_lm, partial(fp.losses.causal_lm, longest=30)):
+        model, optimizer = fp.models.CausalLM(body("decoder", max_position_embeddings=512)), optimizers.SGD(0.1)
+        step = fp.train_step(model, loss, optimizer, checkpoint_blocks=checkpoint_blocks)
+        states.append(step(fp.train_state(model, optimizer), batch)[0].params)
     for (path, expected), (_, banded) in zip(*map(tree_flatten, states), strict=True):
         assert gap(expected, banded) < 1e-5, path
 
@@ -231,10 +228,10 @@ def test_a_long_document_in_a_training_step_is_an_error_with_the_name_of_the_col
     """The compiled step checks each batch."""
     batch = packed([5, 31, 5], 256)
     batch |= {"input_ids": batch.pop("ids"), "attention_mask": batch["segment_ids"] != 0, "labels": batch["positions"] % 7}
-    model, optimizer = CausalLM(body("decoder", max_position_embeddings=512)), optimizers.SGD(0.1)
-    step = train_step(model, partial(causal_lm, longest=30), optimizer)
+    model, optimizer = fp.models.CausalLM(body("decoder", max_position_embeddings=512)), optimizers.SGD(0.1)
+    step = fp.train_step(model, partial(fp.losses.causal_lm, longest=30), optimizer)
     with pytest.raises(BoundError, match=r"positions holds 30 at row 0, position 35"):
-        step(train_state(model, optimizer), batch)
+        step(fp.train_state(model, optimizer), batch)
 
 
 def test_long_documents_among_computed_positions_become_nan(wide):
@@ -301,13 +298,13 @@ def test_packed_rows_of_a_model_of_mlx_lm_equal_single_documents(name, longest):
     batch = {key: mx.concatenate([row[key] for row in rows]) for key in rows[0]}
     batch["input_ids"] = batch.pop("ids")
     bounds = [(row, *ends) for row, sizes in enumerate((LENGTHS, LENGTHS[::-1])) for ends in pairwise(np.cumsum([0, *sizes]).tolist())]
-    logits = call_packed(model, batch, longest=longest)
+    logits = fp.models.call_packed(model, batch, longest=longest)
     for row, start, end in bounds:
         assert gap(logits[row, start:end], model(batch["input_ids"][row : row + 1, start:end])[0]) < 1e-4
     weights = mx.cos(mx.arange(VOCABULARY))
 
     def together(model):
-        return (call_packed(model, batch, longest=longest) * weights * (batch["segment_ids"] != 0)[..., None]).sum()
+        return (fp.models.call_packed(model, batch, longest=longest) * weights * (batch["segment_ids"] != 0)[..., None]).sum()
 
     def alone(model):
         return sum((model(batch["input_ids"][row : row + 1, start:end]) * weights).sum() for row, start, end in bounds)
@@ -324,17 +321,17 @@ def test_a_model_of_mlx_lm_trains_on_packed_rows_and_checks_each_batch(checkpoin
     batch |= {"input_ids": batch.pop("ids"), "labels": mx.where(batch["segment_ids"] != 0, 1, -100)}
     states = []
     for longest in (None, 30, 29):
-        model, optimizer = lora(neighbour("llama"), rank=2), optimizers.SGD(0.1)
+        model, optimizer = fp.models.lora(neighbour("llama"), rank=2), optimizers.SGD(0.1)
 
         def loss(model, batch, longest=longest):
-            return cross_entropy(call_packed(model, batch, longest=longest), batch["labels"])
+            return fp.losses.cross_entropy(fp.models.call_packed(model, batch, longest=longest), batch["labels"])
 
-        step = train_step(model, loss, optimizer, checkpoint_blocks=checkpoint_blocks)
+        step = fp.train_step(model, loss, optimizer, checkpoint_blocks=checkpoint_blocks)
         if longest == 29:
             with pytest.raises(BoundError, match=r"positions holds 29 at row 0, position 29, and longest=29 allows documents of 29 tokens"):
-                step(train_state(model, optimizer), batch)
+                step(fp.train_state(model, optimizer), batch)
         else:
-            states.append(step(train_state(model, optimizer), batch)[0].params)
+            states.append(step(fp.train_state(model, optimizer), batch)[0].params)
     for (path, expected), (_, banded) in zip(*map(tree_flatten, states), strict=True):
         assert gap(expected, banded) < 1e-5, path
 
@@ -346,4 +343,4 @@ def test_models_with_other_layers_are_refused():
     models[1].make_cache = lambda: [object()]
     for model in models:
         with pytest.raises(ArgumentError, match=r"rotary attention in all layers, got a model of type .* Use rows without packing"):
-            call_packed(model, {"input_ids": mx.ones((1, 3), mx.int32)})
+            fp.models.call_packed(model, {"input_ids": mx.ones((1, 3), mx.int32)})

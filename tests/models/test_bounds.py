@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx import nn
 
+import mlxfp as fp
 from mlxfp.evaluation import metrics
-from mlxfp.models import generate
 from mlxfp.models.bounds import Bound, BoundError, checked
 from mlxfp.models.layers import Embedding, QuantizedEmbedding
 from mlxfp.support.errors import DataError
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy, linear_cross_entropy
-from mlxfp.training.steps.transforms import jit
 from tests.models.samples import VOCABULARY, body, models, rows
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -65,7 +63,7 @@ def test_the_message_names_the_number_its_place_and_what_to_do():
         "Number the classes from 0, and create the model with one output per class."
     )
     with pytest.raises(DataError) as raised:
-        binary_cross_entropy(mx.zeros(3), mx.array([0, 1, 2]))
+        fp.losses.binary_cross_entropy(mx.zeros(3), mx.array([0, 1, 2]))
     assert str(raised.value) == (
         "The array of labels holds 2 at row 2, but labels of yes-or-no questions must be 0, 1 or a probability. "
         "Use cross_entropy for more than two classes, mse for numbers."
@@ -99,7 +97,7 @@ def test_extending_a_decoder_checks_too_and_generate_says_which_prompt():
     with pytest.raises(DataError, match="holds 20 at row 0, position 1"):
         decoder.extend(mx.array([[3, VOCABULARY]]), decoder.cache(1, 4))
     with pytest.raises(ValueError, match="Prompt 1 has the id 20"):
-        generate(MODELS["decoder causal"], [[1], [VOCABULARY]], max_tokens=1)
+        fp.models.generate(MODELS["decoder causal"], [[1], [VOCABULARY]], max_tokens=1)
 
 
 @pytest.mark.parametrize("kind", [mx.int32, mx.uint32, mx.int64, mx.uint8])
@@ -139,7 +137,7 @@ def test_a_compiled_function_checks_its_arguments_at_every_call_and_what_it_comp
     def look_up(inputs, shift):
         return own(inputs["ids"]), own(inputs["ids"] + shift)
 
-    compiled = jit(look_up)
+    compiled = fp.jit(look_up)
     for _ in range(2):  # while it is traced, and from its trace
         with pytest.raises(BoundError, match=r"^ids holds 5 at row 1, and"):
             compiled({"ids": mx.array([0, 5])}, mx.array(0))
@@ -154,8 +152,8 @@ def test_a_compiled_function_checks_its_arguments_at_every_call_and_what_it_comp
 def test_compiled_functions_in_compiled_functions_are_checked_by_the_outermost():
     own = Embedding(5, 1, table="tokens")
     own.weight = mx.arange(5.0)[:, None]
-    inner = jit(own)
-    outer = jit(lambda batch: (inner(batch["ids"]), inner(batch["ids"] + 1)))
+    inner = fp.jit(own)
+    outer = fp.jit(lambda batch: (inner(batch["ids"]), inner(batch["ids"] + 1)))
     plain, more = outer({"ids": mx.array([0, 3])})
     assert (plain.tolist(), more.tolist()) == ([[0.0], [3.0]], [[1.0], [4.0]])
     with pytest.raises(BoundError, match="ids holds 5 at row 0"):
@@ -171,9 +169,9 @@ def test_compiled_functions_in_compiled_functions_are_checked_by_the_outermost()
 def test_a_label_that_is_not_a_class_is_refused_unless_it_does_not_count(label):
     logits, labels, first = mx.zeros((2, 3)), mx.array([0, label]), mx.array([1.0, 0.0])
     functions = {
-        "cross_entropy": cross_entropy,
-        "linear": lambda logits, labels, **more: linear_cross_entropy(mx.zeros((2, 4)), mx.zeros((3, 4)), labels, **more),
-        "binary": lambda logits, labels, **more: binary_cross_entropy(logits[:, 0], labels, **more),
+        "cross_entropy": fp.losses.cross_entropy,
+        "linear": lambda logits, labels, **more: fp.losses.linear_cross_entropy(mx.zeros((2, 4)), mx.zeros((3, 4)), labels, **more),
+        "binary": lambda logits, labels, **more: fp.losses.binary_cross_entropy(logits[:, 0], labels, **more),
         "accuracy": metrics.accuracy,
         "log_loss": metrics.log_loss,
         "f1": lambda *arrays, **more: metrics.f1(*arrays, average="macro", **more),
@@ -188,7 +186,7 @@ def test_a_label_that_is_not_a_class_is_refused_unless_it_does_not_count(label):
 
 
 def test_weights_that_a_compiled_function_computes_leave_the_labels_to_become_nan():
-    compiled = jit(lambda batch: cross_entropy(mx.zeros((2, 3)), batch["labels"], example_weights=batch["weight"] * 2))
+    compiled = fp.jit(lambda batch: fp.losses.cross_entropy(mx.zeros((2, 3)), batch["labels"], example_weights=batch["weight"] * 2))
     assert compiled({"labels": mx.array([0, 3]), "weight": mx.array([1.0, 0.0])})[1].item() == 2
     assert np.isnan(compiled({"labels": mx.array([0, 3]), "weight": mx.array([1.0, 1.0])})[0].item())
 

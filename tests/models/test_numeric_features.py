@@ -9,47 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.models import (
-    CausalLM,
-    Classifier,
-    Encoder,
-    MaskedLM,
-    Regressor,
-    TokenClassifier,
-    WithNumbers,
-    create,
-    describe,
-    load,
-    load_body,
-    save,
-)
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_ignores_padding, assert_pure_step, assert_saves
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy, mse
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.recomputing import blocks_of
 from mlxfp.training.steps.state import same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
-from mlxfp.training.steps.transforms import functional
 from tests.models.samples import CONFIGS, DROPOUTS, body, gap, rows
 
 IDS, MASK = rows([3, 5])
 NUMBERS = mx.array([[0.5, -1.0, 2.0, 0.0], [1.5, 0.25, -0.5, 3.0]])
 
 HEADS = {
-    "classifier": lambda body: Classifier(body, 3),
-    "one logit": lambda body: Classifier(body, 1, multi_label=True),
-    "multi_label": lambda body: Classifier(body, 2, pooling="first", multi_label=True),
-    "regressor": Regressor,
-    "regressor of two": lambda body: Regressor(body, outputs=2),
+    "classifier": lambda body: fp.models.Classifier(body, 3),
+    "one logit": lambda body: fp.models.Classifier(body, 1, multi_label=True),
+    "multi_label": lambda body: fp.models.Classifier(body, 2, pooling="first", multi_label=True),
+    "regressor": fp.models.Regressor,
+    "regressor of two": lambda body: fp.models.Regressor(body, outputs=2),
 }
 OUTPUTS = {"classifier": 3, "one logit": 1, "multi_label": 2, "regressor": 1, "regressor of two": 2}
 
 
 def wrapped(head, name="bert", **options):
     """A head with four numbers."""
-    return WithNumbers(HEADS[head](body(name, **options)), 4, outputs=OUTPUTS[head], width=6)
+    return fp.models.WithNumbers(HEADS[head](body(name, **options)), 4, outputs=OUTPUTS[head], width=6)
 
 
 def spoken(model, *, seed=0):
@@ -112,14 +94,14 @@ def test_weights_depend_on_the_seed_alone():
     def channel(model):
         return {name: array for name, array in model.parameters().items() if name != "head"}
 
-    first, other = (WithNumbers(Classifier(body("bert", seed=seed), 3), 4, outputs=3, seed=1) for seed in (0, 5))
+    first, other = (fp.models.WithNumbers(fp.models.Classifier(body("bert", seed=seed), 3), 4, outputs=3, seed=1) for seed in (0, 5))
     assert same_arrays(channel(first), channel(other))
-    assert not same_arrays(channel(first), channel(WithNumbers(Classifier(body("bert"), 3), 4, outputs=3, seed=2)))
+    assert not same_arrays(channel(first), channel(fp.models.WithNumbers(fp.models.Classifier(body("bert"), 3), 4, outputs=3, seed=2)))
 
 
 def test_what_the_head_says_of_itself_is_passed_on():
-    head = Classifier(body("bert"), 2, multi_label=True)
-    model = WithNumbers(head, 4, outputs=2, width=6, dropout=0.25)
+    head = fp.models.Classifier(body("bert"), 2, multi_label=True)
+    model = fp.models.WithNumbers(head, 4, outputs=2, width=6, dropout=0.25)
     assert model.settings == head.settings
     assert model.body is head.body
     assert same_arrays(model.probabilities(mx.array([[0.0, 1.0]])), head.probabilities(mx.array([[0.0, 1.0]])))
@@ -134,7 +116,7 @@ def test_a_model_of_bert_gets_its_token_types():
 
 
 def test_gradients_reach_the_text_and_the_numbers():
-    model = functional(spoken(wrapped("classifier")))
+    model = fp.functional(spoken(wrapped("classifier")))
 
     def loss(params):
         answers, _ = model.apply(lambda model: model(IDS, MASK, numbers=NUMBERS), params, model.buffers, key=None)
@@ -146,19 +128,19 @@ def test_gradients_reach_the_text_and_the_numbers():
     assert abs(gradients["head"]["body"]["tokens"]["weight"]).max().item() > 1e-4
 
 
-LOSSES = {"classifier": cross_entropy, "multi_label": binary_cross_entropy, "regressor": mse}
+LOSSES = {"classifier": fp.losses.cross_entropy, "multi_label": fp.losses.binary_cross_entropy, "regressor": fp.losses.mse}
 TARGETS = {"classifier": mx.array([2, 0]), "multi_label": mx.array([[0, 1], [1, 1]]), "regressor": mx.array([0.5, -1.0])}
 
 
 def stepped(head, **options):
     """A step for a head with numbers, its first state, and a batch."""
-    model, optimizer = wrapped(head, **DROPOUTS["bert"]), adamw(1e-2)
+    model, optimizer = wrapped(head, **DROPOUTS["bert"]), fp.optimizers.adamw(1e-2)
 
     def loss(model, batch):
         return LOSSES[head](model(batch["ids"], batch["mask"], numbers=batch["numbers"]), batch["target"])
 
     batch = {"ids": IDS, "mask": MASK, "numbers": NUMBERS, "target": TARGETS[head]}
-    return train_step(model, loss, optimizer, **options), train_state(model, optimizer, seed=1), batch
+    return fp.train_step(model, loss, optimizer, **options), train_state(model, optimizer, seed=1), batch
 
 
 @pytest.mark.parametrize(
@@ -200,8 +182,8 @@ def test_states_are_saved_and_loaded(tmp_path):
     step, state, batch = stepped("regressor")
     state, _ = step(state, batch)
     assert_saves(state, tmp_path)
-    save_state(tmp_path / "after one", state)
-    loaded = load_state(tmp_path / "after one", like=stepped("regressor")[1]).state
+    fp.save_state(tmp_path / "after one", state)
+    loaded = fp.load_state(tmp_path / "after one", like=stepped("regressor")[1]).state
     assert step(loaded, batch)[0] == step(state, batch)[0]
 
 
@@ -214,35 +196,35 @@ def test_a_target_of_numbers_is_learned_with_them_and_not_from_text():
 
     def left(model, call):
         """What part of the variance remains after some steps."""
-        optimizer = adamw(1e-2)
-        step = train_step(model, lambda model, batch: mse(call(model, batch), batch["target"]), optimizer)
+        optimizer = fp.optimizers.adamw(1e-2)
+        step = fp.train_step(model, lambda model, batch: fp.losses.mse(call(model, batch), batch["target"]), optimizer)
         state = train_state(model, optimizer)
         for _ in range(60):
             state, _ = step(state, {**batch, "ids": ids[mx.random.permutation(64, key=mx.random.key(state.step))]})
-        trained = functional(model).bind(state.params, state.buffers).eval()
-        return mse(call(trained, batch), batch["target"])[0].item() / 64
+        trained = fp.functional(model).bind(state.params, state.buffers).eval()
+        return fp.losses.mse(call(trained, batch), batch["target"])[0].item() / 64
 
-    text = Regressor(body("encoder"), dropout=0.0)
+    text = fp.models.Regressor(body("encoder"), dropout=0.0)
     assert left(text, lambda model, batch: model(batch["ids"])) > 0.9
-    both = WithNumbers(Regressor(body("encoder"), dropout=0.0), 4, outputs=1, width=16, dropout=0.0)
+    both = fp.models.WithNumbers(fp.models.Regressor(body("encoder"), dropout=0.0), 4, outputs=1, width=16, dropout=0.0)
     assert left(both, lambda model, batch: model(batch["ids"], numbers=batch["numbers"])) < 0.1
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 @pytest.mark.parametrize("head", list(HEADS))
 def test_what_was_saved_is_loaded(head, name, tmp_path):
-    model = spoken(WithNumbers(HEADS[head](body(name)), 4, outputs=OUTPUTS[head], width=6, dropout=0.25)).eval()
-    save(tmp_path, model)
-    loaded = load(tmp_path)
-    assert (type(loaded), type(loaded.head)) == (WithNumbers, type(model.head))
+    model = spoken(fp.models.WithNumbers(HEADS[head](body(name)), 4, outputs=OUTPUTS[head], width=6, dropout=0.25)).eval()
+    fp.models.save(tmp_path, model)
+    loaded = fp.models.load(tmp_path)
+    assert (type(loaded), type(loaded.head)) == (fp.models.WithNumbers, type(model.head))
     assert (loaded.settings, loaded.number_settings) == (model.settings, model.number_settings)
     assert same_arrays(loaded.parameters(), model.parameters())
     assert same_arrays(loaded(IDS, MASK, numbers=NUMBERS), model(IDS, MASK, numbers=NUMBERS))
-    assert same_arrays(load_body(tmp_path).parameters(), model.body.parameters())
+    assert same_arrays(fp.models.load_body(tmp_path).parameters(), model.body.parameters())
 
 
 def test_others_do_not_take_it_for_its_head(tmp_path):
-    save(tmp_path, WithNumbers(Classifier(body("bert"), 3, pooling="pooler"), 4, outputs=3))
+    fp.models.save(tmp_path, fp.models.WithNumbers(fp.models.Classifier(body("bert"), 3, pooling="pooler"), 4, outputs=3))
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == []
     assert config["mlxfp"]["numbers"] == {"count": 4, "outputs": 3, "width": 64, "dropout": 0.1}
@@ -260,28 +242,28 @@ def test_others_do_not_take_it_for_its_head(tmp_path):
     ],
 )
 def test_a_section_that_does_not_fit_is_refused(numbers, error, message, tmp_path):
-    save(tmp_path, WithNumbers(Classifier(body("bert"), 3), 4, outputs=3))
+    fp.models.save(tmp_path, fp.models.WithNumbers(fp.models.Classifier(body("bert"), 3), 4, outputs=3))
     config = json.loads((tmp_path / "config.json").read_text())
     config["mlxfp"]["numbers"] = numbers
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(error, match=message):
-        load(tmp_path)
+        fp.models.load(tmp_path)
 
 
 @pytest.mark.parametrize("head", ["classifier", "multi_label", "regressor"])
 def test_models_with_numbers_are_made_by_name(head):
     labels = None if head == "regressor" else 3
-    model = create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30, dropout=0.25, seed=3)
-    plain = create("encoder", size="tiny", head=head, labels=labels, vocab_size=30, dropout=0.25, seed=3)
+    model = fp.models.create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30, dropout=0.25, seed=3)
+    plain = fp.models.create("encoder", size="tiny", head=head, labels=labels, vocab_size=30, dropout=0.25, seed=3)
     assert same_arrays(model.head.parameters(), plain.parameters())
-    assert same_arrays(model.parameters(), WithNumbers(plain, 4, outputs=labels or 1, seed=3).parameters())
+    assert same_arrays(model.parameters(), fp.models.WithNumbers(plain, 4, outputs=labels or 1, seed=3).parameters())
     assert model(IDS, MASK, numbers=NUMBERS).shape == plain(IDS, MASK).shape
     assert model.number_settings["dropout"] == 0.25
-    assert create("encoder", size="tiny", labels=2, numbers=4, vocab_size=30).number_settings["dropout"] == 0.1
+    assert fp.models.create("encoder", size="tiny", labels=2, numbers=4, vocab_size=30).number_settings["dropout"] == 0.1
 
 
 def test_describe_shows_the_layers_of_the_numbers():
-    rows = [line.split("  ")[0] for line in describe(wrapped("classifier")).splitlines()]
+    rows = [line.split("  ")[0] for line in fp.models.describe(wrapped("classifier")).splitlines()]
     assert rows[1:5] == ["deep_in", "deep_out", "output", "head.output"]
     assert "head.body.blocks[0-1].feed_in" in rows
 
@@ -292,25 +274,27 @@ def test_heads_that_answer_for_tokens_are_refused_by_name(head):
     kind = {"token_classifier": "TokenClassifier", "masked_lm": "MaskedLM", "causal_lm": "CausalLM"}[head]
     message = rf"Numeric features need a head for whole rows, got {kind}\. Use a Classifier or a Regressor: .*by name"
     with pytest.raises(ArgumentError, match=message):
-        create("bert", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30)
+        fp.models.create("bert", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30)
 
 
-@pytest.mark.parametrize("head", [lambda body: TokenClassifier(body, 3), MaskedLM, CausalLM], ids=["tokens", "masked", "causal"])
+@pytest.mark.parametrize(
+    "head", [lambda body: fp.models.TokenClassifier(body, 3), fp.models.MaskedLM, fp.models.CausalLM], ids=["tokens", "masked", "causal"]
+)
 def test_heads_that_answer_for_tokens_are_refused(head):
     with pytest.raises(ArgumentError, match="need a head for whole rows"):
-        WithNumbers(head(body("bert")), 4, outputs=3)
+        fp.models.WithNumbers(head(body("bert")), 4, outputs=3)
 
 
 def test_impossible_arguments_are_refused():
-    head = Classifier(body("bert"), 3)
+    head = fp.models.Classifier(body("bert"), 3)
     for name in ("count", "outputs", "width"):
         sizes = {"count": 4, "outputs": 3, "width": 8} | {name: 0}
         with pytest.raises(ArgumentError, match=f"{name} must be at least 1, got {name}=0"):
-            WithNumbers(head, **sizes)
+            fp.models.WithNumbers(head, **sizes)
     with pytest.raises(ArgumentError, match="rate must be at least 0 and less than 1"):
-        WithNumbers(head, 4, outputs=3, dropout=1.0)
+        fp.models.WithNumbers(head, 4, outputs=3, dropout=1.0)
     with pytest.raises(ArgumentError, match="numbers must be at least 0, got numbers=-1"):
-        create("bert", size="tiny", labels=2, numbers=-1)
+        fp.models.create("bert", size="tiny", labels=2, numbers=-1)
 
 
 def test_numbers_that_do_not_fit_are_refused():
@@ -338,14 +322,14 @@ class Mine(nn.Module):
 
 
 def test_a_head_of_ones_own_need_only_answer_for_rows():
-    assert WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert fp.models.WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
     for shape in ((2,), (2, 1), (1, 3), (2, 3, 1), ()):
         message = rf"The head must return the shape \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Use a head for whole rows"
         with pytest.raises(ArgumentError, match=message):
-            WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
+            fp.models.WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
 
 
 def test_a_head_of_ones_own_is_not_saved(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"save writes the models of mlxfp\.models, got Mine"):
-        save(tmp_path, WithNumbers(Mine(2, 3), 4, outputs=3))
-    assert isinstance(WithNumbers(Regressor(body("encoder")), 1, outputs=1).body, Encoder)
+        fp.models.save(tmp_path, fp.models.WithNumbers(Mine(2, 3), 4, outputs=3))
+    assert isinstance(fp.models.WithNumbers(fp.models.Regressor(body("encoder")), 1, outputs=1).body, fp.models.Encoder)

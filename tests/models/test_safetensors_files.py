@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.models.folders import read_weights
 from mlxfp.models.safetensors_files import check_head
 from mlxfp.support.errors import CheckpointError
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.steps.state import TrainState
 
 FOUR = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
 
@@ -72,7 +71,7 @@ def test_a_hostile_head_is_refused(name, tmp_path):
     ):
         read_weights(tmp_path)
     with pytest.raises(CheckpointError, match=rf"model\.safetensors is not a checkpoint, or is damaged: {reason}"):
-        load_state(tmp_path / "model.safetensors", TrainState({"a": mx.zeros(4)}, {}, {}, 0, 0))
+        fp.load_state(tmp_path / "model.safetensors", fp.TrainState({"a": mx.zeros(4)}, {}, {}, 0, 0))
 
 
 DTYPES = ("bool_", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "uint32", "int32", "float32", "uint64", "int64", "complex64")
@@ -105,10 +104,10 @@ def test_a_changed_head_is_read_or_refused(tmp_path_factory, key, value, data):
     [b"[" * 100_000, b'{"a":' * 100_000, b'{"format": "mlxfp.state", "version": 3, "step": 1e999, "seed": 0}', b"[]", b"null", b'"x"'],
 )
 def test_hostile_metadata_of_a_checkpoint_are_refused(rest, tmp_path):
-    state = TrainState({"a": mx.zeros(4)}, {}, {}, 0, 0)
+    state = fp.TrainState({"a": mx.zeros(4)}, {}, {}, 0, 0)
     head = {"__metadata__": {"mlxfp": rest.decode()}, "params.a": FOUR}
     (tmp_path / "last.safetensors").write_bytes(packed(head))
     with pytest.raises(CheckpointError, match=r"last\.safetensors is not a checkpoint, or is damaged"):
-        load_state(tmp_path / "last.safetensors", state)
-    save_state(tmp_path / "last.safetensors", state)
-    assert load_state(tmp_path / "last.safetensors", state).state == state
+        fp.load_state(tmp_path / "last.safetensors", state)
+    fp.save_state(tmp_path / "last.safetensors", state)
+    assert fp.load_state(tmp_path / "last.safetensors", state).state == state

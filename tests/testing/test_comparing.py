@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.chunks import one_chunk
+import mlxfp as fp
 from mlxfp.core.cursors import Snapshot
-from mlxfp.core.examples import Examples
 from mlxfp.testing.comparing import assert_same, difference, same
 from mlxfp.testing.strategies import rechunkings, tables
 
@@ -63,7 +62,7 @@ SAME: list[tuple[Any, Any]] = [
     (_TENSOR, _TENSOR),
     (mx.array([_NAN], mx.bfloat16), mx.array([_NAN], mx.bfloat16)),
     (Snapshot(0, 1, 2, (np.zeros(2),)), Snapshot(0, 1, 2, (np.zeros(2),))),
-    (Examples(pa.record_batch({"x": [_NAN]})), Examples(pa.record_batch({"x": [_NAN]}))),
+    (fp.Examples(pa.record_batch({"x": [_NAN]})), fp.Examples(pa.record_batch({"x": [_NAN]}))),
 ]
 
 
@@ -87,7 +86,7 @@ def test_tables_are_the_same_however_they_are_chunked(data: st.DataObject):
     table = data.draw(tables())
     again = pa.Table.from_batches(data.draw(rechunkings(table)))
     assert same(table, again)
-    assert same(one_chunk(table), one_chunk(again))
+    assert same(fp.parts.one_chunk(table), fp.parts.one_chunk(again))
 
 
 @given(tables(), tables())
@@ -110,6 +109,9 @@ def test_the_first_difference_is_named_by_its_place():
     assert difference(1, True) == "all: int 1, not bool True"
     assert difference(pa.table({"x": [1, 2]}), pa.table({"x": [1, 3]})) == "rows[1].x: 2, not 3"
     assert difference(np.float32(1), np.float64(1)) == "all: float32 np.float32(1.0), not float64 np.float64(1.0)"
-    assert difference(Examples(pa.record_batch({"x": [1]})), Examples(pa.record_batch({"y": [1]}))) == "schema: 'x: int64', not 'y: int64'"
+    assert (
+        difference(fp.Examples(pa.record_batch({"x": [1]})), fp.Examples(pa.record_batch({"y": [1]})))
+        == "schema: 'x: int64', not 'y: int64'"
+    )
     assert difference(pa.array([1]), pa.array([2])) == "values[0]: 1, not 2"
     assert difference(Snapshot(0, (1,)), Snapshot(0, (2,))) == "position[0]: 1, not 2"

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.nodes import flat_parts
-from mlxfp.data.rows.map_filter import filter
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.comparing import same
@@ -33,8 +31,6 @@ from mlxfp.testing.strategies import (
     tokenizers,
     train_states,
 )
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
 
 REACHING = settings(max_examples=20_000, database=None, phases=[Phase.generate])  # stops at the first example
 
@@ -159,17 +155,17 @@ def test_rows_are_drawn_for_every_type_of_arrow(kind: pa.DataType):
 def test_a_type_without_a_strategy_is_an_error_that_names_the_type(kind: pa.DataType):
     """The laws raise `ArgumentError` for a type whose values cannot be drawn."""
     with pytest.raises(ArgumentError, match=r"schema= has the type .*Use another type, or pass examples="):
-        check(filter(bool), schema=pa.schema({"x": kind}))
+        check(fp.filter(bool), schema=pa.schema({"x": kind}))
 
 
 def test_laws_hold_for_columns_of_times():
     """`check` draws rows of a schema with times."""
-    check(filter(bool), schema=pa.schema({"s": pa.timestamp("s"), "us": pa.timestamp("us", "UTC"), "t": pa.time32("s")}))
+    check(fp.filter(bool), schema=pa.schema({"s": pa.timestamp("s"), "us": pa.timestamp("us", "UTC"), "t": pa.time32("s")}))
 
 
 def test_laws_hold_for_columns_of_views_and_of_dictionaries_of_times():
     """`check` draws views as texts with offsets, as sources do. An empty table may have a dictionary of any values."""
-    check(filter(bool), schema=pa.schema({"view": pa.string_view(), "times": pa.dictionary(pa.int8(), pa.timestamp("s"))}))
+    check(fp.filter(bool), schema=pa.schema({"view": pa.string_view(), "times": pa.dictionary(pa.int8(), pa.timestamp("s"))}))
 
 
 def test_impossible_schemas_are_refused():
@@ -195,7 +191,7 @@ def test_templates_fit_their_schema(schema: pa.Schema, data: st.DataObject):
 
 
 @given(sources(max_rows=4))
-def test_sources_have_no_stages_and_few_rows(dataset: Dataset[Any]):
+def test_sources_have_no_stages_and_few_rows(dataset: fp.Dataset[Any]):
     assert dataset.stages == ()
     assert len(list(dataset)) <= 4
 
@@ -211,8 +207,8 @@ def drawn() -> list[list[str]]:
 
     @settings(max_examples=1000, database=None)
     @given(pipelines())
-    def draw(dataset: Dataset[Any]) -> None:
-        found.append([repr(part).partition("(")[0] for part in flat_parts(dataset)])
+    def draw(dataset: fp.Dataset[Any]) -> None:
+        found.append([repr(part).partition("(")[0] for part in fp.parts.flat_parts(dataset)])
 
     draw()
     return found
@@ -238,7 +234,7 @@ def _in_order(parts: list[str], kinds: tuple[str, ...]) -> bool:
 @given(st.data())
 def test_stages_fit_whatever_stands_before_them(data: st.DataObject):
     dataset = data.draw(pipelines(max_stages=2))
-    assert isinstance(data.draw(stages(dataset))(dataset), Dataset)
+    assert isinstance(data.draw(stages(dataset))(dataset), fp.Dataset)
     shorter = data.draw(stages(dataset, longer=False))(dataset)
     if shorter.level == dataset.level:
         assert len(list(shorter)) <= len(list(dataset))
@@ -293,8 +289,8 @@ def test_states_of_many_kinds_are_reached(wanted: Callable[[Any], Any]):
 
 @settings(max_examples=25)
 @given(tokenizers(), st.lists(st.text(st.characters(codec="utf-8"), max_size=9), min_size=1, max_size=3))
-def test_tokenizers_of_every_kind_encode_as_they_tokenize(tokenizer: Tokenizer, texts: list[str]):
-    assert_encodes_each_row(tokenize(tokenizer), tokenizer, texts)
+def test_tokenizers_of_every_kind_encode_as_they_tokenize(tokenizer: fp.Tokenizer, texts: list[str]):
+    assert_encodes_each_row(fp.tokenize(tokenizer), tokenizer, texts)
 
 
 @pytest.mark.parametrize("kind", ["BPE", "WordPiece", "Unigram"])

@@ -8,8 +8,7 @@ import attrs
 from hypothesis import strategies as st
 from tokenizers import processors
 
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 
@@ -61,7 +60,7 @@ TEXTS = st.lists(st.sampled_from([*SENTENCES, "year", "old", " in", "the "]) | _
 @lru_cache
 def trained(kind: Kind, *, lowercase: bool = False) -> Tokenizer:
     """Train a tokenizer on the sentences, once."""
-    rows = from_table({"text": [*SENTENCES, *SENTENCES[:3]]})
+    rows = fp.from_table({"text": [*SENTENCES, *SENTENCES[:3]]})
     return train_tokenizer(rows, kind=kind, vocab_size=300, lowercase=lowercase)
 
 
@@ -94,6 +93,6 @@ def framings() -> tuple[Tokenizer, ...]:
     )
 
 
-def stage_of(transform: Callable[[Dataset[Any]], Dataset[Any]]) -> Any:
+def stage_of(transform: Callable[[fp.Dataset[Any]], fp.Dataset[Any]]) -> Any:
     """See a transform as the stage that it is, to apply it to single chunks."""
     return transform

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
-from mlxfp.text.chats import chat, encode_chat
-from mlxfp.text.tokenizers.chat_templates import ChatTemplate
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from tests.text.chat_templates import CHATML, LLAMA2, MARKED, QWEN, TEMPLATES, THINKING, TURNS, VARIABLES, chat_tokenizer
 from tests.text.corpora import SENTENCES
 
@@ -34,20 +27,20 @@ WORDS = st.sampled_from([*SENTENCES, "in class", "  a", "a\n", "", "漢字 é �
 CHATS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3)
 
 
-def template_of(name: str) -> ChatTemplate:
-    return ChatTemplate(TEMPLATES[name], variables=VARIABLES)
+def template_of(name: str) -> fp.ChatTemplate:
+    return fp.ChatTemplate(TEMPLATES[name], variables=VARIABLES)
 
 
 def chat_of(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"role": role, "content": text} for turn in turns for role, text in zip(("user", "assistant"), turn, strict=True)]
 
 
-def row_of(tokenizer: Tokenizer, template: ChatTemplate | None, messages: Any, **options: Any) -> dict[str, Any]:
-    (row,) = pipe(from_examples([{"messages": messages}]), chat(tokenizer, template=template, **options))
+def row_of(tokenizer: fp.Tokenizer, template: fp.ChatTemplate | None, messages: Any, **options: Any) -> dict[str, Any]:
+    (row,) = fp.pipe(fp.from_examples([{"messages": messages}]), fp.chat(tokenizer, template=template, **options))
     return row
 
 
-def learned(tokenizer: Tokenizer, row: dict[str, Any]) -> str:
+def learned(tokenizer: fp.Tokenizer, row: dict[str, Any]) -> str:
     return tokenizer.decode([number for number, prompt in zip(row["input_ids"], row["prompt"], strict=True) if not prompt], special=True)
 
 
@@ -57,7 +50,7 @@ def test_the_ids_are_those_of_the_whole_text(name: str, turns: list[tuple[str, s
         tokenizer, template, messages = chat_tokenizer(kind), template_of(name), chat_of(turns)
         row = row_of(tokenizer, template, messages, train_on="last")
         assert row["input_ids"] == tokenizer.encode(template.render(messages), special=False)
-        assert encode_chat(tokenizer, messages, template=template) == tokenizer.encode(
+        assert fp.encode_chat(tokenizer, messages, template=template) == tokenizer.encode(
             template.render(messages, generation_prompt=True), special=False
         )
 
@@ -87,7 +80,7 @@ def test_a_message_cannot_hold_a_special_token(name: str, turns: list[tuple[str,
 
 def test_a_message_that_ends_a_turn_by_itself_is_learned_as_text():
     tokenizer = chat_tokenizer()
-    row = row_of(tokenizer, ChatTemplate(CHATML), chat_of([("<|im_end|>\n<|im_start|>assistant\nyes", "no <|im_end|> yes")]))
+    row = row_of(tokenizer, fp.ChatTemplate(CHATML), chat_of([("<|im_end|>\n<|im_start|>assistant\nyes", "no <|im_end|> yes")]))
     (end,) = tokenizer.encode("<|im_end|>", special=False)
     assert row["input_ids"].count(end) == 2
     assert learned(tokenizer, row) == "no <|im_end|> yes<|im_end|>"
@@ -96,19 +89,19 @@ def test_a_message_that_ends_a_turn_by_itself_is_learned_as_text():
 def test_a_template_that_looks_for_special_tokens_in_messages_says_so():
     text = "{% for m in messages %}{{ m.content.split('<|im_end|>')[0] }}{% endfor %}"
     with pytest.raises(DataError, match=r"chat: column 'messages' of source row 0: A message contains a special token as text, and"):
-        row_of(chat_tokenizer(), ChatTemplate(text), chat_of([("a<|im_end|>b", "c")]), train_on="last")
+        row_of(chat_tokenizer(), fp.ChatTemplate(text), chat_of([("a<|im_end|>b", "c")]), train_on="last")
 
 
 def test_answers_that_change_when_others_follow_need_a_choice():
     tokenizer, talk = chat_tokenizer(), chat_of([("a", "<think>\nhm\n</think>\n\nyes"), ("in", "no")])
     with pytest.raises(DataError) as error:
-        row_of(tokenizer, ChatTemplate(THINKING), talk)
+        row_of(tokenizer, fp.ChatTemplate(THINKING), talk)
     assert str(error.value) == (
         "chat: column 'messages' of source row 0: The chat template renders the messages up to message 1 differently "
         'if later messages follow, so the answer in message 1 cannot be located. Choose train_on="last" with one row per answer, or '
         "mark answers in the template with {% generation %} and {% endgeneration %}."
     )
-    row = row_of(tokenizer, ChatTemplate(THINKING), talk, train_on="last")
+    row = row_of(tokenizer, fp.ChatTemplate(THINKING), talk, train_on="last")
     assert learned(tokenizer, row) == "<think>\n\n</think>\n\nno<|im_end|>"
 
 
@@ -116,16 +109,16 @@ def test_answers_that_change_when_others_follow_need_a_choice():
 def test_a_template_that_moves_text_to_the_last_turn_is_refused_where_that_changes_what_is_learned(moved: str):
     tokenizer, talk = chat_tokenizer(), chat_of([("a", "in"), ("b", "class")])
     tools, system = [{"type": "function", "function": {"name": "a"}}], [{"role": "system", "content": "in class"}]
-    rows = from_examples([{"messages": jsons.dumps(talk if moved == "tools" else system + talk), "tools": jsons.dumps(tools)}])
-    stage = partial(chat, tokenizer, template=template_of("mistral"), tools="tools" if moved == "tools" else None)
+    rows = fp.from_examples([{"messages": jsons.dumps(talk if moved == "tools" else system + talk), "tools": jsons.dumps(tools)}])
+    stage = partial(fp.chat, tokenizer, template=template_of("mistral"), tools="tools" if moved == "tools" else None)
     with pytest.raises(DataError, match="differently if later messages follow"):
-        list(pipe(rows, stage()))
+        list(fp.pipe(rows, stage()))
     if moved == "tools":
-        (row,) = pipe(rows, stage(train_on="last"))
+        (row,) = fp.pipe(rows, stage(train_on="last"))
         assert learned(tokenizer, row) == " class<|end_of_text|>"
     else:  # the system prompt is left out behind an answer, so what was asked for is not in the text
         with pytest.raises(DataError, match=r"differently if later messages follow, .* cannot be located\. Mark answers in the template"):
-            list(pipe(rows, stage(train_on="last")))
+            list(fp.pipe(rows, stage(train_on="last")))
 
 
 @given(st.sampled_from(sorted(TEMPLATES)), CHATS)
@@ -138,22 +131,22 @@ def test_the_template_is_that_of_the_tokenizer():
     plain, template, messages = chat_tokenizer(), template_of("chatml"), chat_of([("a", "in")])
     tokenizer = attrs.evolve(plain, chat_template=template)
     assert row_of(tokenizer, None, messages) == row_of(plain, template, messages)
-    assert row_of(tokenizer, ChatTemplate(MARKED), messages) == row_of(plain, ChatTemplate(MARKED), messages)
-    assert encode_chat(tokenizer, messages) == encode_chat(plain, messages, template=template)
-    for call in (lambda: chat(plain), lambda: encode_chat(plain, messages)):
+    assert row_of(tokenizer, fp.ChatTemplate(MARKED), messages) == row_of(plain, fp.ChatTemplate(MARKED), messages)
+    assert fp.encode_chat(tokenizer, messages) == fp.encode_chat(plain, messages, template=template)
+    for call in (lambda: fp.chat(plain), lambda: fp.encode_chat(plain, messages)):
         with pytest.raises(ArgumentError, match=r"has no chat template: its folder has neither chat_template\.jinja nor"):
             call()
     with pytest.raises(DataError, match="The chat template is malformed"):
-        chat(plain, template=ChatTemplate("{% if %}"))
+        fp.chat(plain, template=fp.ChatTemplate("{% if %}"))
 
 
 def test_only_a_column_of_tools_that_is_named_must_be_there():
-    rows, stage = from_examples([{"messages": chat_of([("a", "in")])}]), partial(chat, chat_tokenizer(), template=template_of("qwen"))
-    assert list(pipe(rows, stage())) == list(pipe(rows, stage(tools=None)))
+    rows, stage = fp.from_examples([{"messages": chat_of([("a", "in")])}]), partial(fp.chat, chat_tokenizer(), template=template_of("qwen"))
+    assert list(fp.pipe(rows, stage())) == list(fp.pipe(rows, stage(tools=None)))
     with pytest.raises(SchemaError, match="chat needs the column 'functions'"):
-        _ = pipe(rows, stage(tools="functions")).resolved
+        _ = fp.pipe(rows, stage(tools="functions")).resolved
     tools = [{"type": "function", "function": {"name": "weather"}}]
-    (row,) = pipe(from_examples([{"messages": chat_of([("a", "in")]), "tools": tools}]), stage(), select_columns(["input_ids"]))
+    (row,) = fp.pipe(fp.from_examples([{"messages": chat_of([("a", "in")]), "tools": tools}]), stage(), fp.select_columns(["input_ids"]))
     assert "weather" in chat_tokenizer().decode(row["input_ids"])
 
 
@@ -172,11 +165,11 @@ def test_calls_of_tools_are_learned_and_answers_of_tools_are_not():
         {"role": "assistant", "content": "Fine."},
     ]
     tools = [{"function": {"name": "weather"}}]
-    tokenizer, template = chat_tokenizer(), ChatTemplate(QWEN)
-    stage = chat(tokenizer, template=template, tools="tools")
+    tokenizer, template = chat_tokenizer(), fp.ChatTemplate(QWEN)
+    stage = fp.chat(tokenizer, template=template, tools="tools")
     text = {"messages": jsons.dumps(messages), "tools": jsons.dumps(tools)}
     for values in ({"messages": messages, "tools": tools}, text, {"messages": messages, "tools": [jsons.dumps(tool) for tool in tools]}):
-        (row,) = pipe(from_examples([values]), stage)
+        (row,) = fp.pipe(fp.from_examples([values]), stage)
         assert tokenizer.decode(row["input_ids"], special=True) == template.render(messages, tools=tools)
         call_text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>'
         assert learned(tokenizer, row) == f"{call_text}Fine.<|im_end|>"
@@ -184,22 +177,22 @@ def test_calls_of_tools_are_learned_and_answers_of_tools_are_not():
 
 def test_conversations_are_packed_and_collated():
     tokenizer = chat_tokenizer()
-    chats = from_examples([{"messages": chat_of([("in", "a")])}] * 4)
-    tokens = pipe(chats, chat(tokenizer, template=ChatTemplate(MARKED)))
+    chats = fp.from_examples([{"messages": chat_of([("in", "a")])}] * 4)
+    tokens = fp.pipe(chats, fp.chat(tokenizer, template=fp.ChatTemplate(MARKED)))
     laws.assert_resumable(tokens)
     laws.assert_value(tokens)
-    rows = list(pipe(tokens, pack(65, aligned=["prompt"])))
-    batch = causal(pad_id=tokenizer.pad_id, prompt_mask="prompt", packed=True)(rows)
+    rows = list(fp.pipe(tokens, fp.pack(65, aligned=["prompt"])))
+    batch = fp.collators.causal(pad_id=tokenizer.pad_id, prompt_mask="prompt", packed=True)(rows)
     labels = [label for label in batch["labels"].tolist()[0] if label != -100]
     assert tokenizer.decode(labels, special=True).startswith("a<|im_end|>" * 2)
 
 
 def test_columns_are_checked_before_any_row():
-    rows, stage = from_examples([{"messages": 5, "chat": "[]"}]), chat(chat_tokenizer(), template=ChatTemplate(CHATML))
+    rows, stage = fp.from_examples([{"messages": 5, "chat": "[]"}]), fp.chat(chat_tokenizer(), template=fp.ChatTemplate(CHATML))
     with pytest.raises(SchemaError, match="chat needs lists of objects or JSON text in column 'messages', got int64"):
-        _ = pipe(rows, stage).resolved
+        _ = fp.pipe(rows, stage).resolved
     with pytest.raises(SchemaError, match="chat needs the column 'talk'"):
-        _ = pipe(rows, chat(chat_tokenizer(), template=ChatTemplate(CHATML), messages="talk")).resolved
+        _ = fp.pipe(rows, fp.chat(chat_tokenizer(), template=fp.ChatTemplate(CHATML), messages="talk")).resolved
 
 
 @pytest.mark.parametrize(
@@ -214,18 +207,18 @@ def test_columns_are_checked_before_any_row():
     ],
 )
 def test_rows_that_are_no_conversations_are_named(value: Any, message: str):
-    rows = from_examples([{"messages": value}, {"messages": "[]"}])
+    rows = fp.from_examples([{"messages": value}, {"messages": "[]"}])
     with pytest.raises(DataError, match=message):
-        list(pipe(rows, chat(chat_tokenizer(), template=ChatTemplate("{{ messages[0]['role'] + '' }}"))))
+        list(fp.pipe(rows, fp.chat(chat_tokenizer(), template=fp.ChatTemplate("{{ messages[0]['role'] + '' }}"))))
 
 
 def test_arguments_that_cannot_be_are_refused():
     with pytest.raises(ArgumentTypeError, match="template must be ChatTemplate, got str"):
-        chat(chat_tokenizer(), template=CHATML)  # type: ignore[arg-type]  # the mistake under test
+        fp.chat(chat_tokenizer(), template=CHATML)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="into='prompt' and prompt='prompt' must be two different names"):
-        chat(chat_tokenizer(), template=ChatTemplate(CHATML), into="prompt")
+        fp.chat(chat_tokenizer(), template=fp.ChatTemplate(CHATML), into="prompt")
     with pytest.raises(KeyError, match="No train_on is named 'first'"):
-        chat(chat_tokenizer(), template=ChatTemplate(LLAMA2), train_on="first")  # type: ignore[arg-type]  # the mistake under test
+        fp.chat(chat_tokenizer(), template=fp.ChatTemplate(LLAMA2), train_on="first")  # type: ignore[arg-type]  # the mistake under test
 
 
 @pytest.mark.parametrize("role", ["model", "Assistant", "gpt", "answer"])
@@ -252,20 +245,20 @@ def test_a_conversation_without_an_answer_has_no_token_to_train_on():
 def test_a_template_without_an_end_token_in_the_answer_is_a_warning_with_the_remedy(text: str):
     """A model that never learns the end token does not stop."""
     with pytest.warns(RuntimeWarning, match=r"no answer ends in a special token.*write an end token such as \{\{ eos_token \}\}"):
-        row_of(chat_tokenizer("bpe"), ChatTemplate(text), chat_of([("Hi", "Ho")]))
+        row_of(chat_tokenizer("bpe"), fp.ChatTemplate(text), chat_of([("Hi", "Ho")]))
 
 
 def test_special_tokens_of_the_tokenizer_are_variables_of_the_template():
     tokenizer = chat_tokenizer("bpe")
     tokenizer = attrs.evolve(tokenizer, eos_token="<|im_end|>")
     text = "{% for m in messages %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}{% endfor %}"
-    row = row_of(tokenizer, ChatTemplate(text), chat_of([("Hi", "Ho")]))
+    row = row_of(tokenizer, fp.ChatTemplate(text), chat_of([("Hi", "Ho")]))
     assert learned(tokenizer, row).endswith("Ho<|im_end|>")
 
 
 def test_pack_refuses_to_lose_the_prompt_mask():
     """Else a model would be trained on prompts."""
-    rows = from_examples([{"input_ids": [1, 2, 3], "prompt": [True, False, False]}] * 3)
+    rows = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [True, False, False]}] * 3)
     with pytest.raises(SchemaError, match=r"pack would lose the mask 'prompt'.*pack\(8, aligned=\['prompt'\]\)"):
-        list(pipe(rows, pack(8)))
-    assert "prompt" in next(iter(pipe(rows, pack(8, aligned=["prompt"]))))
+        list(fp.pipe(rows, fp.pack(8)))
+    assert "prompt" in next(iter(fp.pipe(rows, fp.pack(8, aligned=["prompt"]))))

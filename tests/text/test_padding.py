@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from mlxfp.text.padding import pad
 from tests.text.corpora import stage_of
 
 KINDS = [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float32()), pa.list_(pa.int16(), 3)]
@@ -50,7 +48,7 @@ def columns(draw: st.DrawFn) -> tuple[pa.Array, int]:
 @given(columns(), st.integers(0, 99), st.sampled_from(["right", "left"]))
 def test_padding_a_chunk_is_padding_each_row(case: tuple[pa.Array, int], pad_id: int, side: Any):
     column, length = case
-    assert_pads(stage_of(pad(length, pad_id=pad_id, side=side)), column, length=length, pad_id=pad_id, side=side)
+    assert_pads(stage_of(fp.pad(length, pad_id=pad_id, side=side)), column, length=length, pad_id=pad_id, side=side)
 
 
 def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value():
@@ -58,38 +56,38 @@ def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value():
 
     class MaskByValue:
         def apply(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
-            padded = stage_of(pad(3, pad_id=0)).apply(chunk)
+            padded = stage_of(fp.pad(3, pad_id=0)).apply(chunk)
             real = padded["input_ids"].values.to_numpy() != 0
             mask = to_lists(real.astype(np.int32), np.arange(len(padded) + 1) * 3)
             return pa.record_batch({"input_ids": padded["input_ids"], "attention_mask": mask})
 
-    assert_pads(stage_of(pad(3, pad_id=0)), column, length=3, pad_id=0, side="right")
-    for broken in (stage_of(pad(3, pad_id=0, side="left")), MaskByValue()):
+    assert_pads(stage_of(fp.pad(3, pad_id=0)), column, length=3, pad_id=0, side="right")
+    for broken in (stage_of(fp.pad(3, pad_id=0, side="left")), MaskByValue()):
         with pytest.raises(AssertionError):
             assert_pads(broken, column, length=3, pad_id=0, side="right")
 
 
 def test_rows_of_one_length_with_a_mask():
-    rows = from_examples([{"input_ids": [5, 6], "label": 1}, {"input_ids": [], "label": 0}])
-    assert list(pipe(rows, pad(3, pad_id=9))) == [
+    rows = fp.from_examples([{"input_ids": [5, 6], "label": 1}, {"input_ids": [], "label": 0}])
+    assert list(fp.pipe(rows, fp.pad(3, pad_id=9))) == [
         {"input_ids": [5, 6, 9], "label": 1, "attention_mask": [1, 1, 0]},
         {"input_ids": [9, 9, 9], "label": 0, "attention_mask": [0, 0, 0]},
     ]
 
 
 def test_other_columns_of_the_same_rows_take_their_own_filling():
-    rows = from_examples([{"input_ids": [5, 6], "labels": [1, 2]}])
-    assert list(pipe(rows, pad(3, pad_id=0), pad(3, pad_id=-100, column="labels", mask=None))) == [
+    rows = fp.from_examples([{"input_ids": [5, 6], "labels": [1, 2]}])
+    assert list(fp.pipe(rows, fp.pad(3, pad_id=0), fp.pad(3, pad_id=-100, column="labels", mask=None))) == [
         {"input_ids": [5, 6, 0], "labels": [1, 2, -100], "attention_mask": [1, 1, 0]}
     ]
 
 
 def test_the_stage_prints_as_its_call():
-    assert repr(pad(4, pad_id=0, side="left")) == "pad(length=4, pad_id=0, side='left')"
+    assert repr(fp.pad(4, pad_id=0, side="left")) == "pad(length=4, pad_id=0, side='left')"
 
 
 def test_rows_that_do_not_fit_are_named():
-    stage = stage_of(pad(2, pad_id=0))
+    stage = stage_of(fp.pad(2, pad_id=0))
     for rows, message in (
         ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Truncate rows with tokenize"),
         ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Replace the null"),
@@ -102,17 +100,17 @@ def test_rows_that_do_not_fit_are_named():
 
 def test_columns_and_arguments_are_checked_before_any_row():
     with pytest.raises(SchemaError, match="pad needs lists of numbers in column 'input_ids', got string"):
-        _ = pipe(from_examples([{"input_ids": "a"}]), pad(3, pad_id=0)).resolved
+        _ = fp.pipe(fp.from_examples([{"input_ids": "a"}]), fp.pad(3, pad_id=0)).resolved
     with pytest.raises(SchemaError, match="pad needs the column 'ids', which is missing"):
-        _ = pipe(from_examples([{"input_ids": [1]}]), pad(3, pad_id=0, column="ids")).resolved
+        _ = fp.pipe(fp.from_examples([{"input_ids": [1]}]), fp.pad(3, pad_id=0, column="ids")).resolved
     schema = pa.schema({"input_ids": pa.list_(pa.uint8())})
     with pytest.raises(SchemaError, match="pad_id=-100 does not fit column 'input_ids' of list<item: uint8>"):
-        stage_of(pad(3, pad_id=-100)).schema(schema)
+        stage_of(fp.pad(3, pad_id=-100)).schema(schema)
     with pytest.raises(ArgumentError, match="length must be at least 1"):
-        pad(0, pad_id=0)
+        fp.pad(0, pad_id=0)
     with pytest.raises(ArgumentTypeError, match="pad_id must be an int, got pad_id=None"):
-        pad(3, pad_id=None)  # type: ignore[arg-type]  # the mistake under test
+        fp.pad(3, pad_id=None)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(UnknownNameError, match="No side is named 'top'"):
-        pad(3, pad_id=0, side="top")  # type: ignore[arg-type]  # the mistake under test
+        fp.pad(3, pad_id=0, side="top")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="mask='input_ids' is empty, reserved or the name of the padded column"):
-        pad(3, pad_id=0, mask="input_ids")
+        fp.pad(3, pad_id=0, mask="input_ids")

@@ -16,14 +16,9 @@ from hypothesis import strategies as st
 import mlxfp as fp
 from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import RecordBatch, number_rows
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.text.encoding.encoding import encode_chunk
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import Truncation, tokenize
 from tests.text.configurations import known
 from tests.text.corpora import TEXTS, framings, stage_of, trained
@@ -32,7 +27,7 @@ Rows = list[tuple[str, str]]
 Ids = list[tuple[list[int], list[int] | None]]
 
 
-def reference(tokenizer: Tokenizer, rows: Rows, *, pair: bool, max_length: int | None, side: str, special: bool) -> Ids:
+def reference(tokenizer: fp.Tokenizer, rows: Rows, *, pair: bool, max_length: int | None, side: str, special: bool) -> Ids:
     """Encode row by row with the tokenizer's own truncation."""
     own = hf.Tokenizer.from_str(tokenizer.json)
     if max_length is not None:
@@ -87,7 +82,7 @@ def test_a_chunk_is_encoded_as_each_text(kind: Any, texts: list[str]):
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
 @pytest.mark.parametrize("max_length", [None, 16])
 def test_real_tokenizers_are_followed_token_for_token(data_folder: Path, name: str, max_length: int | None):
-    tokenizer = load_tokenizer(data_folder / "tokenizers" / name)
+    tokenizer = fp.load_tokenizer(data_folder / "tokenizers" / name)
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()[:400]
     rows = list(zip(lines, reversed(lines), strict=True))
     for pair in (False, True):
@@ -132,14 +127,14 @@ def test_the_law_catches_a_text_that_lost_its_special_tokens():
 
 def test_a_row_has_its_tokens_and_its_other_columns():
     tokenizer = trained("wordpiece")
-    (row,) = pipe(from_examples([{"text": "in class 3", "label": 1}]), tokenize(tokenizer))
+    (row,) = fp.pipe(fp.from_examples([{"text": "in class 3", "label": 1}]), tokenize(tokenizer))
     assert row["label"] == 1
     assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "3", "[SEP]"]
 
 
 def test_a_pair_says_which_ids_belong_to_which_text():
     tokenizer = trained("wordpiece")
-    (row,) = pipe(from_examples([{"text": "in class", "reply": "male"}]), tokenize(tokenizer, pair="reply"))
+    (row,) = fp.pipe(fp.from_examples([{"text": "in class", "reply": "male"}]), tokenize(tokenizer, pair="reply"))
     assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "[SEP]", "male", "[SEP]"]
     assert row["token_type_ids"] == [0, 0, 0, 0, 1, 1]
     assert (row["input_ids"], row["token_type_ids"]) == tokenizer.encode_pair("in class", "male")
@@ -160,7 +155,7 @@ def test_stages_are_values():
     stage = tokenize(trained("bpe"), pair="b", max_length=9, truncation="left")
     copy = pickle.loads(pickle.dumps(stage))
     assert copy == stage
-    assert (hash(copy), fingerprint(copy)) == (hash(stage), fingerprint(stage))
+    assert (hash(copy), fp.inspect.fingerprint(copy)) == (hash(stage), fp.inspect.fingerprint(stage))
     assert tokenize(trained("bpe"), into="ids") == tokenize(trained("bpe"), into="ids")
     assert tokenize(trained("bpe")) != tokenize(trained("unigram"))
     assert repr(tokenize(trained("bpe"), max_length=9)) == "tokenize(tokenizer=Tokenizer(BPE, vocab_size=300), max_length=9)"
@@ -192,13 +187,13 @@ def test_a_row_that_is_too_long_is_named_where_cutting_is_refused():
 
 
 def test_columns_are_checked_before_any_row():
-    rows = from_examples([{"text": 5, "label": "x"}])
+    rows = fp.from_examples([{"text": 5, "label": "x"}])
     with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Convert values to text with template first"):
-        _ = pipe(rows, tokenize(trained("bpe"))).resolved
+        _ = fp.pipe(rows, tokenize(trained("bpe"))).resolved
     with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is missing\..* Columns: 'text', 'label'"):
-        _ = pipe(rows, tokenize(trained("bpe"), column="body")).resolved
+        _ = fp.pipe(rows, tokenize(trained("bpe"), column="body")).resolved
     with pytest.raises(SchemaError, match="tokenize needs the column 'reply'"):
-        _ = pipe(rows, tokenize(trained("bpe"), column="label", pair="reply")).resolved
+        _ = fp.pipe(rows, tokenize(trained("bpe"), column="label", pair="reply")).resolved
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():
@@ -224,13 +219,13 @@ def test_tokenizers_of_other_libraries_are_told_how_they_are_read(tmp_path):
         def save_pretrained(self, folder: str) -> None: ...
 
     raw = hf.Tokenizer(hf.models.WordLevel({"a": 0}))
-    for call in (tokenize, load_tokenizer):
+    for call in (tokenize, fp.load_tokenizer):
         with pytest.raises(ArgumentTypeError, match=r'Save and load the tokenizer: tokenizer\.save\("tokenizer.json"\), then fp\.load'):
             call(raw)  # type: ignore[arg-type]  # the mistake
         with pytest.raises(ArgumentTypeError, match=r'tokenizer\.save_pretrained\("folder"\), then fp\.load_tokenizer\("folder"\)'):
             call(Pretrained())  # type: ignore[arg-type]  # the mistake
     raw.save(str(tmp_path / "tokenizer.json"))  # as they say
-    assert load_tokenizer(tmp_path / "tokenizer.json").vocab_size == 1
+    assert fp.load_tokenizer(tmp_path / "tokenizer.json").vocab_size == 1
 
 
 WORDS = st.lists(st.sampled_from(["a", "class", "café", "U.S.", "漢字", "don't", "[SEP]", "x😀", "female"]), max_size=6)

@@ -4,16 +4,9 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.models.layers import draw_weights
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 
 
 class Net(nn.Module):
@@ -75,13 +68,13 @@ def deep(rate=0.5, depth=3, seed=0):
 
 
 def loss(model, batch):
-    return cross_entropy(model(batch["x"]), batch["label"])
+    return fp.losses.cross_entropy(model(batch["x"]), batch["label"])
 
 
 def setting(*, seed=0, rate=0.5, optimizer=None, model=None, **options):
     """A step with options of `train_step`, and its first state."""
-    model, optimizer = model or net(seed, rate), optimizer or adamw(0.01)
-    return train_step(model, loss, optimizer, **options), train_state(model, optimizer, seed=seed)
+    model, optimizer = model or net(seed, rate), optimizer or fp.optimizers.adamw(0.01)
+    return fp.train_step(model, loss, optimizer, **options), fp.train_state(model, optimizer, seed=seed)
 
 
 def group(size=6, seed=0):
@@ -99,4 +92,4 @@ def dataset(count=12, size=4):
     """Shuffled batches of three sizes of number and a label."""
     x = np.random.default_rng(0).normal(size=(count, 3))
     rows = [{"x": row.tolist(), "label": int(row.sum() > 0), "name": f"row {place}"} for place, row in enumerate(x)]
-    return pipe(from_examples(rows), shuffle(seed=0), batch(size), collate(stacked))
+    return fp.pipe(fp.from_examples(rows), fp.shuffle(seed=0), batch(size), fp.collate(stacked))

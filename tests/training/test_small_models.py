@@ -5,20 +5,11 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp.app.kaggle.validation.cross_validation import CrossValidation, cross_validate, parts_of
 from mlxfp.app.kaggle.validation.folds import Folds, kfold, stratified
-from mlxfp.app.kaggle.validation.out_of_fold import score
-from mlxfp.app.kaggle.validation.scoring import METRICS
-from mlxfp.core.datasets import to_table
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.optimization.schedules import linear_decay
-from mlxfp.training.small_models import small_fit
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 
 SIZE = 46  # folds of three cannot be of equal size
 
@@ -53,7 +44,7 @@ class Flat(nn.Module):
 
 def table():
     x = np.random.default_rng(0).integers(0, 7, (SIZE, 4))
-    return from_table({"x": x, "y": (x.sum(axis=1) > 12).astype(int)})
+    return fp.from_table({"x": x, "y": (x.sum(axis=1) > 12).astype(int)})
 
 
 def prepare(rows):
@@ -61,7 +52,7 @@ def prepare(rows):
 
 
 def encode(rows):
-    columns = to_table(rows)
+    columns = fp.to_table(rows)
     arrays = {"x": np.stack(columns.column("x").combine_chunks().to_numpy_ndarray()).astype(np.int32)}
     if "y" in columns.column_names:
         arrays["y"] = columns.column("y").to_numpy().astype(np.int32)
@@ -69,7 +60,7 @@ def encode(rows):
 
 
 def loss(model, batch):
-    return cross_entropy(model(batch["x"]), batch["y"])
+    return fp.losses.cross_entropy(model(batch["x"]), batch["y"])
 
 
 def outputs(model, batch):
@@ -78,7 +69,7 @@ def outputs(model, batch):
 
 def made(model: nn.Module, optimizer: optimizers.Optimizer, **options: Any):
     draw_weights(model, 0)
-    return small_fit(model, loss, optimizer, **{"prepare": prepare, "outputs": outputs, "steps": 12, "size": 8, **options})
+    return fp.kaggle.small_fit(model, loss, optimizer, **{"prepare": prepare, "outputs": outputs, "steps": 12, "size": 8, **options})
 
 
 FOLDS = kfold(SIZE, count=3, seed=0)
@@ -90,7 +81,11 @@ def run(fit, *, together: bool, folds: Folds = FOLDS) -> CrossValidation:
 
 @pytest.mark.parametrize(
     ("model", "optimizer"),
-    [(Flat, optimizers.SGD(0.05, momentum=0.9)), (Net, adamw(linear_decay(0.02, steps=12))), (Flat, optimizers.Adafactor(0.01))],
+    [
+        (Flat, optimizers.SGD(0.05, momentum=0.9)),
+        (Net, fp.optimizers.adamw(fp.schedules.linear_decay(0.02, steps=12))),
+        (Flat, optimizers.Adafactor(0.01)),
+    ],
     ids=["momentum", "attention and a schedule", "adafactor"],
 )
 def test_folds_trained_together_are_those_trained_one_after_another(model: type[nn.Module], optimizer: optimizers.Optimizer):
@@ -104,10 +99,10 @@ def test_folds_trained_together_are_those_trained_one_after_another(model: type[
 
 
 def test_a_step_is_that_of_train_step():
-    model, optimizer = Flat(), adamw(0.01)
+    model, optimizer = Flat(), fp.optimizers.adamw(0.01)
     fit = made(model, optimizer)
     first = next(iter(FOLDS))
-    state, step = train_state(model, optimizer), train_step(model, loss, optimizer)
+    state, step = fp.train_state(model, optimizer), fp.train_step(model, loss, optimizer)
     rows = encode(table())
     _, batches = fit._batches(parts(first))
     for batch in batches:
@@ -122,7 +117,7 @@ def parts(fold):
 
 
 def test_every_row_comes_once_an_epoch_and_every_batch_is_full():
-    fit = made(Flat(), adamw(0.01), steps=8, size=5)
+    fit = made(Flat(), fp.optimizers.adamw(0.01), steps=8, size=5)
     first = next(iter(FOLDS))
     _, batches = fit._batches(parts(first))
     rows = [tuple(row) for batch in batches for row in batch["x"]]
@@ -134,12 +129,12 @@ def test_every_row_comes_once_an_epoch_and_every_batch_is_full():
 
 def test_a_model_that_learns_is_better_than_chance():
     labels = encode(table())["y"]
-    found = run(made(Flat(), adamw(0.03), steps=60, size=16), together=True, folds=stratified(labels, count=4, seed=0))
-    assert score(found.oof, METRICS["accuracy"]).overall > 0.8
+    found = run(made(Flat(), fp.optimizers.adamw(0.03), steps=60, size=16), together=True, folds=stratified(labels, count=4, seed=0))
+    assert fp.kaggle.score(found.oof, fp.kaggle.METRICS["accuracy"]).overall > 0.8
 
 
 def test_neither_the_model_nor_the_optimizer_changes():
-    model, optimizer = Flat(), adamw(0.03)
+    model, optimizer = Flat(), fp.optimizers.adamw(0.03)
     fit = made(model, optimizer)
     before = model.first.weight + 0
     run(fit, together=True)
@@ -156,7 +151,7 @@ def test_convolutions_are_refused_with_the_reason():
         def __call__(self, x):
             return self.convolution(x.astype(mx.float32)[..., None]).mean(axis=1)
 
-    fit = made(Convolving(), adamw(0.01), steps=2)
+    fit = made(Convolving(), fp.optimizers.adamw(0.01), steps=2)
     with pytest.raises(
         ArgumentError, match=r"cannot be trained together: .* mx.vmap does not support convolutions .* Remove together=True"
     ):
@@ -168,7 +163,7 @@ def test_an_error_in_the_loss_stays_as_it_is():
     def wrong(model, batch):
         raise ValueError("no such thing")
 
-    fit = small_fit(Flat(), wrong, adamw(0.01), prepare=prepare, outputs=outputs, steps=2, size=8)
+    fit = fp.kaggle.small_fit(Flat(), wrong, fp.optimizers.adamw(0.01), prepare=prepare, outputs=outputs, steps=2, size=8)
     with pytest.raises(ValueError, match="no such thing"):
         run(fit, together=True)
 
@@ -188,9 +183,9 @@ def test_a_fit_that_cannot_train_together_is_refused():
 )
 def test_rows_become_arrays_of_one_length(prepared: Any, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
-        run(made(Flat(), adamw(0.01), prepare=lambda rows: lambda rows: prepared), together=True)
+        run(made(Flat(), fp.optimizers.adamw(0.01), prepare=lambda rows: lambda rows: prepared), together=True)
 
 
 def test_a_small_model_does_not_stop_early():
     with pytest.raises(ArgumentError, match="cannot stop early"):
-        cross_validate(FOLDS, table(), made(Flat(), adamw(0.01)), target="y", stopping="inner")
+        cross_validate(FOLDS, table(), made(Flat(), fp.optimizers.adamw(0.01)), target="y", stopping="inner")

@@ -8,15 +8,11 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
+import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.cli.configuring import _with_origins, load
-from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import Resolved, resolve_config
-from mlxfp.app.config.presets import PRESETS
-from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError
-from mlxfp.support.structuring import unstructure
-from mlxfp.support.yaml_files import write_document
 from tests.properties.app.test_configurations import configs
 
 
@@ -31,7 +27,7 @@ def test_what_is_shown_with_origins_is_the_configuration_again(tmp_path_factory,
 
 @pytest.mark.parametrize("template", ["{a}\n\n  {b}: 'c' # d\n", "\n", "# no comment", "{a}\t\u0085{b}", " "])
 def test_text_of_several_lines_stays_what_it_is_next_to_origins(tmp_path, template):
-    config = RunConfig(text=attrs.evolve(RunConfig().text, template=template))
+    config = fp.runs.RunConfig(text=attrs.evolve(fp.runs.RunConfig().text, template=template))
     path = tmp_path / "shown.yaml"
     path.write_text("\n".join(_with_origins(Resolved(config, {}))), "utf-8")
     assert resolve_config(path).config == config
@@ -117,24 +113,24 @@ def test_a_check_lists_all_mistakes_or_says_that_there_are_none(tmp_path, capsys
 def test_the_schema_is_one_that_configurations_keep_to_and_lists_all_names(capsys):
     assert main(["config", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
-    jsonschema.validate(unstructure(RunConfig()), schema)
-    assert schema["properties"]["optimizer"]["properties"]["name"]["enum"] == [*CHOICES["optimizer.name"]]
+    jsonschema.validate(fp.runs.unstructure(fp.runs.RunConfig()), schema)
+    assert schema["properties"]["optimizer"]["properties"]["name"]["enum"] == [*fp.runs.CHOICES["optimizer.name"]]
 
 
 def test_presets_are_listed_in_a_line_each(capsys):
     assert main(["config", "presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(PRESETS)
+    assert [line.split()[0] for line in lines] == list(fp.runs.PRESETS)
     quick = next(line for line in lines if line.startswith("quick_test "))
     assert "data.limit=200" in quick
     assert "observers.plots=false" in quick  # as one would write it
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", fp.runs.PRESETS)
 def test_a_preset_is_shown_as_a_file_to_start_from(name, tmp_path, capsys):
     assert main(["config", "presets", name]) == 0
     shown = capsys.readouterr().out
-    assert shown == write_document(PRESETS[name])
+    assert shown == fp.runs.write_document(fp.runs.PRESETS[name])
     (tmp_path / "run.yaml").write_text(shown)
     assert resolve_config(tmp_path / "run.yaml").config == resolve_config(preset=name).config
 

@@ -2,17 +2,16 @@
 
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.inferring import infer_spec
-from mlxfp.app.kaggle.specs.spec_files import load_spec, save_spec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 
 
 @pytest.fixture
 def ship(tmp_path):
     """A folder with synthetic passengers, and their spec in a file next to it."""
-    save_spec(write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
+    fp.kaggle.save_spec(
+        fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml"
+    )
     return tmp_path / "ship"
 
 
@@ -54,7 +53,7 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     out = tmp_path / "written.json"
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct mistakes in the file. Then use --spec {out}\n"
-    assert load_spec(tmp_path / "printed.yaml") == load_spec(out) == infer_spec(ship)
+    assert fp.kaggle.load_spec(tmp_path / "printed.yaml") == fp.kaggle.load_spec(out) == fp.kaggle.infer_spec(ship)
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
     assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")
 

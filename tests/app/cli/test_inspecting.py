@@ -2,9 +2,8 @@
 
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 
 QUICK = ("data.limit=60", "text.vocab_size=300")
 
@@ -12,7 +11,7 @@ QUICK = ("data.limit=60", "text.vocab_size=300")
 @pytest.fixture(scope="module")
 def ship(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ship")
-    write_synthetic(SPECS["titanic"], folder, rows=80, test_rows=20)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder, rows=80, test_rows=20)
     return folder
 
 

@@ -9,10 +9,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.config import read_document
 from mlxfp.app.config.loading import resolve_config
-from mlxfp.app.kaggle.specs.spec_files import load_spec
-from mlxfp.app.kaggle.validation.out_of_fold import score
 from mlxfp.app.reports.linear_models import LinearModel
 
 HOSTILE = 'it\'s # a {folder}: "x"'
@@ -61,7 +58,7 @@ def test_the_run_of_a_new_folder_beats_a_linear_model(made):
     folder, _ = made
     assert main(["run", str(folder / "config.yaml")]) == 0  # continues a finished run of another test
     plan = fp.runs.plan(fp.runs.load_config(folder / "config.yaml").config)
-    linear = score(LinearModel(plan.data, plan.folds).oof, plan.metric)
+    linear = fp.kaggle.score(LinearModel(plan.data, plan.folds).oof, plan.metric)
     *_, end = fp.runs.resume(folder / "runs" / "ship")
     assert end.score.overall > linear.overall + 0.2
     assert "a linear model" in (folder / "runs" / "ship" / "report.html").read_text()
@@ -79,13 +76,13 @@ def test_the_configuration_is_explained_and_fits_its_schema(made):
     path = folder / "config.yaml"
     text = path.read_text()
     assert text.startswith("# yaml-language-server: $schema=mlxfp.schema.json\n")
-    jsonschema.validate(read_document(path).values, json.loads((folder / "mlxfp.schema.json").read_text()))
+    jsonschema.validate(fp.runs.read_document(path).values, json.loads((folder / "mlxfp.schema.json").read_text()))
     config = resolve_config(path).config
     assert (config.data.path, config.name, config.model.name) == (str(here / HOSTILE), "ship", "auto")
     lines = text.splitlines()
     for number, line in enumerate(lines):  # each option has a comment in front of it
         assert not line or line.lstrip().startswith("#") or line.endswith(":") or lines[number - 1].lstrip().startswith("# "), line
-    assert load_spec(folder / "spec.yaml").target == ("Survived",)
+    assert fp.kaggle.load_spec(folder / "spec.yaml").target == ("Survived",)
     assert all(name in (folder / "README.md").read_text() for name in ("spec.yaml", "config.yaml", "notebook.ipynb", HOSTILE))
 
 
@@ -109,7 +106,7 @@ def test_a_target_that_cannot_be_inferred_is_asked_for_and_no_folder_is_left(tmp
     assert "--target COLUMN" in capsys.readouterr().err
     assert not (tmp_path / "cats").exists()
     assert main(["new", str(tmp_path / "cats"), "--data", str(file), "--target", "purrs"]) == 0
-    assert load_spec(tmp_path / "cats" / "spec.yaml").target == ("purrs",)
+    assert fp.kaggle.load_spec(tmp_path / "cats" / "spec.yaml").target == ("purrs",)
     assert main(["new", str(tmp_path / "dogs"), "--data", str(tmp_path / "dogs.csv")]) == 1
     assert "dogs.csv" in capsys.readouterr().err
     assert not Path(tmp_path, "dogs").exists()

@@ -7,13 +7,8 @@ from types import SimpleNamespace as Reply
 import attrs
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.config.classes import CompetitionConfig, DataConfig, RunConfig
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.support.structuring import unstructure
-from mlxfp.support.yaml_files import write_document
 
 
 @pytest.fixture
@@ -37,16 +32,16 @@ def kaggle(monkeypatch):
 @pytest.fixture
 def ship(tmp_path):
     """A folder with synthetic passengers."""
-    write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
     return tmp_path / "ship"
 
 
 def a_run(folder, spec, data, made, **competition):
     """Write what a run leaves behind, as far as `submit` reads it."""
     folder.mkdir()
-    config = RunConfig(data=DataConfig(path=data), competition=CompetitionConfig(**competition))
-    (folder / "config.yaml").write_text(write_document(unstructure(config)))
-    save_spec(spec, folder / "spec.yaml")
+    config = fp.runs.RunConfig(data=fp.runs.DataConfig(path=data), competition=fp.runs.CompetitionConfig(**competition))
+    (folder / "config.yaml").write_text(fp.runs.write_document(fp.runs.unstructure(config)))
+    fp.kaggle.save_spec(spec, folder / "spec.yaml")
     if made is not None:
         (folder / config.competition.submission).write_bytes(made)
     return folder
@@ -93,7 +88,7 @@ def test_a_submission_that_cannot_be_scored_is_exit_code_1(ship, kaggle, capsys)
 
 def test_a_run_knows_its_file_its_competition_and_its_sample(ship, tmp_path, kaggle, capsys):
     sample = ship / "gender_submission.csv"
-    run = a_run(tmp_path / "first", SPECS["titanic"], str(ship), sample.read_bytes(), submission="mine.csv")
+    run = a_run(tmp_path / "first", fp.kaggle.SPECS["titanic"], str(ship), sample.read_bytes(), submission="mine.csv")
     assert main(["submit", str(run), "--yes"]) == 0
     assert capsys.readouterr().out == f"{run / 'mine.csv'} matches the sample {sample}.\ntitanic: complete. The score is 0.775.\n"
     assert kaggle.sent == [(str(run / "mine.csv"), "titanic", "first")]
@@ -102,9 +97,9 @@ def test_a_run_knows_its_file_its_competition_and_its_sample(ship, tmp_path, kag
 def test_probabilities_are_wanted_where_the_metric_is_of_such(ship, tmp_path, capsys):
     lines = (ship / "gender_submission.csv").read_text().splitlines()
     made = "\n".join([lines[0], *(f"{line.split(',')[0]},0.5" for line in lines[1:])]).encode()
-    run = a_run(tmp_path / "first", SPECS["titanic"], str(ship), made, metric="roc_auc")
+    run = a_run(tmp_path / "first", fp.kaggle.SPECS["titanic"], str(ship), made, metric="roc_auc")
     assert main(["submit", str(run)]) == 0
-    run = a_run(tmp_path / "second", SPECS["titanic"], str(ship), made)
+    run = a_run(tmp_path / "second", fp.kaggle.SPECS["titanic"], str(ship), made)
     assert main(["submit", str(run)]) == 1
     assert "0.5 in row 1" in capsys.readouterr().err
 
@@ -119,7 +114,7 @@ def test_probabilities_are_wanted_where_the_metric_is_of_such(ship, tmp_path, ca
     ],
 )
 def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competition, tmp_path, capsys):
-    spec = SPECS[name] if name in SPECS else attrs.evolve(SPECS["titanic"], name=name)
+    spec = fp.kaggle.SPECS[name] if name in fp.kaggle.SPECS else attrs.evolve(fp.kaggle.SPECS["titanic"], name=name)
     run = a_run(tmp_path / "first", spec, str(tmp_path), b"id,x\n1,2\n")
     assert main(["submit", str(run)]) == 0
     assert capsys.readouterr().out == (
@@ -131,8 +126,8 @@ def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competitio
 
 
 def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kaggle, capsys):
-    run = a_run(tmp_path / "first", SPECS["titanic"], None, b"")
-    write_synthetic(SPECS["titanic"], run / "data", rows=30, test_rows=10)
+    run = a_run(tmp_path / "first", fp.kaggle.SPECS["titanic"], None, b"")
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], run / "data", rows=30, test_rows=10)
     (run / "submission.csv").write_bytes((run / "data" / "gender_submission.csv").read_bytes())
     assert main(["submit", str(run)]) == 0
     assert "matches the sample" in capsys.readouterr().out
@@ -142,7 +137,7 @@ def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kagg
 
 
 def test_mistakes_are_sentences(tmp_path, capsys):
-    file, run = tmp_path / "mine.csv", a_run(tmp_path / "first", SPECS["titanic"], "data", None)
+    file, run = tmp_path / "mine.csv", a_run(tmp_path / "first", fp.kaggle.SPECS["titanic"], "data", None)
     file.write_text("id,x\n1,2\n")
     for arguments, said in (
         (

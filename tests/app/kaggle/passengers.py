@@ -9,23 +9,19 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mlxfp.app.kaggle.specs.tables import column_values
+import mlxfp as fp
 from mlxfp.app.kaggle.validation.folds import kfold
-from mlxfp.core.datasets import Dataset, to_table
-from mlxfp.core.describing import schema
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.in_memory import from_table
 
 TARGET = "Survived"
 
 
-def read(folder: Path, name: str) -> Dataset[Any]:
-    return from_table(to_table(read_csv(folder / "titanic" / name)))
+def read(folder: Path, name: str) -> fp.Dataset[Any]:
+    return fp.from_table(fp.to_table(fp.read_csv(folder / "titanic" / name)))
 
 
-def numeric(rows: Dataset[Any]):
+def numeric(rows: fp.Dataset[Any]):
     """Features that need no fitting, [N, 8]."""
-    columns = to_table(rows).to_pydict()
+    columns = fp.to_table(rows).to_pydict()
     return np.column_stack(
         [
             columns["Pclass"],
@@ -44,21 +40,21 @@ def forest(leaf: int):
     """Make a `fit` of a small random forest; the smaller the leaves, the more of its training rows it knows by heart."""
 
     def fit(parts):
-        weights = column_values(parts.train, "weight") if "weight" in schema(parts.train).names else None
+        weights = fp.kaggle.column_values(parts.train, "weight") if "weight" in fp.schema(parts.train).names else None
         model = RandomForestClassifier(40, min_samples_leaf=leaf, random_state=0).fit(
-            numeric(parts.train), column_values(parts.train, TARGET), weights
+            numeric(parts.train), fp.kaggle.column_values(parts.train, TARGET), weights
         )
         return lambda rows: model.predict_proba(numeric(rows))[:, 1]
 
     return fit
 
 
-def learn_rates(rows: Dataset[Any], column: str):
+def learn_rates(rows: fp.Dataset[Any], column: str):
     """Learn the survival rate of each value of a column, pulled towards that of all; return a function from rows to rates [N]."""
-    values, survived = column_values(rows, column), column_values(rows, TARGET)
+    values, survived = fp.kaggle.column_values(rows, column), fp.kaggle.column_values(rows, TARGET)
     prior = survived.mean()
     rates = {value: (survived[values == value].sum() + prior) / ((values == value).sum() + 1) for value in set(values)}
-    return lambda others: np.array([rates.get(value, prior) for value in column_values(others, column)])
+    return lambda others: np.array([rates.get(value, prior) for value in fp.kaggle.column_values(others, column)])
 
 
 def encoded(encode=None):
@@ -68,13 +64,13 @@ def encoded(encode=None):
     """
 
     def fit(parts):
-        train, survived = parts.train, column_values(parts.train, TARGET)
+        train, survived = parts.train, fp.kaggle.column_values(parts.train, TARGET)
         own = encode or learn_rates(train, "Ticket")
         rates = own(train)
         if encode is None:
-            table = to_table(train)
+            table = fp.to_table(train)
             for inner in kfold(len(table), count=5, seed=0):
-                seen, rest = (from_table(table.take(rows)) for rows in (inner.train, inner.valid))
+                seen, rest = (fp.from_table(table.take(rows)) for rows in (inner.train, inner.valid))
                 rates[inner.valid] = learn_rates(seen, "Ticket")(rest)
         model = make_pipeline(StandardScaler(), LogisticRegression()).fit(np.column_stack([numeric(train), rates]), survived)
         return lambda rows: model.predict_proba(np.column_stack([numeric(rows), own(rows)]))[:, 1]

@@ -8,11 +8,8 @@ import mlxfp as fp
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_array, write_json, write_text
 from mlxfp.app.run_folders.folders import FoldFolder
-from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.outcomes import claim_environment, finish, identities, write_folds
 from mlxfp.app.runs.quickstart import prepare_fold
-from mlxfp.core.identity import fingerprint
-from mlxfp.support.structuring import unstructure
 from tests.app.runs.competitions import SMALL, write
 
 HOSTILE = """</td></table><script>alert("x")</script><img src=x onerror='alert(1)'>&amp;\x00\x1b[31m \u202e"""
@@ -40,7 +37,7 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
         write(data / "train.csv", rows_of(count, classes))
         (data / "spec.yaml").write_text(_spec(classes))
     changes = [*SMALL, f"data.spec={data}/spec.yaml", f"data.path={data}", f"output={folder}", f"name={name}", *overrides]
-    made = plan(fp.runs.load_config(overrides=changes).config)
+    made = fp.runs.plan(fp.runs.load_config(overrides=changes).config)
     folders.claim(made.folder, made.settings)
     folders.claim_data(made.folder, identities(made))
     list(claim_environment(made.folder))
@@ -48,10 +45,10 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
     files = [FoldFolder(made.folder, place + 1) for place in range(2)]
     whole = np.asarray(predict(made.data.targets), np.float64)
     for each, fold in zip(files, made.folds, strict=True):
-        write_json(each / folders.RECIPE, unstructure(prepare_fold(made, fold).recipe))
+        write_json(each / folders.RECIPE, fp.runs.unstructure(prepare_fold(made, fold).recipe))
         write_array(each / folders.FOLD_OOF, whole[fold.valid])
         write_text(each / folders.LOG, "".join(json.dumps(line) + "\n" for line in LOG))
-        write_json(each / folders.RESULT, {"score": 0.5, "files": each.hashes(), "pipeline": fingerprint(made.rows)})
+        write_json(each / folders.RESULT, {"score": 0.5, "files": each.hashes(), "pipeline": fp.inspect.fingerprint(made.rows)})
     list(finish(made, files))
     return made.folder
 

@@ -6,14 +6,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.runs.reporting import report
-from mlxfp.core.pipelines import pipe
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.support.structuring import unstructure
-from mlxfp.support.yaml_files import write_document
-from mlxfp.training.loop.events import Warned
-from mlxfp.training.loop.fitting import fit
-from mlxfp.training.observers import evaluate_every, log_metrics
 from tests.app.reports.finished import HOSTILE
 from tests.app.reports.test_reports import Page
 from tests.training.observers.runs import run
@@ -23,13 +16,13 @@ from tests.training.samples import dataset, setting
 def logged(path, *, epochs=2):
     """Train, and write the log."""
     step, first = setting()
-    events = fit(step, first, dataset(), epochs=epochs, log_every=1)
-    list(pipe(events, evaluate_every(lambda state: {"accuracy": state.step / 8}), log_metrics(path)))
+    events = fp.fit(step, first, dataset(), epochs=epochs, log_every=1)
+    list(fp.pipe(events, fp.observers.evaluate_every(lambda state: {"accuracy": state.step / 8}), fp.observers.log_metrics(path)))
     return path
 
 
 def test_a_log_of_a_run_is_drawn_with_its_last_values(tmp_path):
-    page = Page(report(logged(tmp_path / "first" / "log.jsonl"), out=tmp_path / "report.html").read_text())
+    page = Page(fp.runs.report(logged(tmp_path / "first" / "log.jsonl"), out=tmp_path / "report.html").read_text())
     assert "Run first" in page.text
     assert {"loss", "learning rate", "accuracy", "steps per second"} <= set(page.words)
     assert "epochs" in page.words  # why it ended
@@ -44,10 +37,10 @@ def test_a_log_of_a_run_is_drawn_with_its_last_values(tmp_path):
 def test_several_logs_are_drawn_over_each_other_and_told_apart_by_their_paths(tmp_path):
     for name, epochs in (("a", 1), ("b", 2)):
         logged(tmp_path / name / "log.jsonl", epochs=epochs)
-    page = Page(report(tmp_path / "a" / "log.jsonl", tmp_path / "b", out=tmp_path / "report.html").read_text())
+    page = Page(fp.runs.report(tmp_path / "a" / "log.jsonl", tmp_path / "b", out=tmp_path / "report.html").read_text())
     assert {"a training", "b training", "a accuracy", "b accuracy"} <= set(page.words)
     assert page.words[page.words.index("seconds") :].count("3")  # the steps of the first
-    assert Page(report(tmp_path, out=tmp_path / "report.html").read_text()).text == page.text  # a folder of both
+    assert Page(fp.runs.report(tmp_path, out=tmp_path / "report.html").read_text()).text == page.text  # a folder of both
 
 
 def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_path):
@@ -57,13 +50,15 @@ def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_p
         for event in events:
             yield event
             if event.step == 2:
-                yield event.derive(Warned, f"no connection {HOSTILE}")
+                yield event.derive(fp.events.Warned, f"no connection {HOSTILE}")
 
-    stream = pipe(run(), evaluate_every(lambda state: next(metrics)), warning, log_metrics(tmp_path / "log.jsonl"))
+    stream = fp.pipe(
+        run(), fp.observers.evaluate_every(lambda state: next(metrics)), warning, fp.observers.log_metrics(tmp_path / "log.jsonl")
+    )
     list(zip(range(10), stream, strict=False))
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"event": "Stepped", "st')
-    text = report(tmp_path / "log.jsonl", out=tmp_path / "report.html").read_text()
+    text = fp.runs.report(tmp_path / "log.jsonl", out=tmp_path / "report.html").read_text()
     page = Page(text)
     assert "unknown: still running, or killed" in page.words
     assert any("step 2: loss is not finite" in words for words in page.words)
@@ -75,8 +70,8 @@ def test_the_configuration_is_there_where_it_is_known_and_differences_are_marked
     for name, size in (("a", 16), ("b", 64)):
         logged(tmp_path / name / "fold-01" / "log.jsonl", epochs=1)
         config = fp.runs.load_config(preset="titanic", overrides=[f"training.size={size}"]).config
-        (tmp_path / name / "config.yaml").write_text(write_document(unstructure(config)))
-    text = report(tmp_path / "a" / "fold-01", tmp_path / "b" / "fold-01", out=tmp_path / "report.html").read_text()
+        (tmp_path / name / "config.yaml").write_text(fp.runs.write_document(fp.runs.unstructure(config)))
+    text = fp.runs.report(tmp_path / "a" / "fold-01", tmp_path / "b" / "fold-01", out=tmp_path / "report.html").read_text()
     assert text.count("<mark>") == 2
     assert text.index("training.size") < text.index("training.epochs")
     assert {"16", "64"} <= set(Page(text).words)
@@ -86,26 +81,26 @@ def test_a_long_log_makes_a_small_page(tmp_path):
     line = {"event": "Stepped", "epoch": 0, "metrics": {"loss": 0.5, "odd": None}}
     lines = [json.dumps(line | {"step": step, "seconds": step / 10}) for step in range(8_000)]
     (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")
-    assert report(tmp_path, out=tmp_path / "report.html").stat().st_size < 100_000
+    assert fp.runs.report(tmp_path, out=tmp_path / "report.html").stat().st_size < 100_000
 
 
 def test_what_is_not_a_log_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"x": 1}\n')
     with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is"):
-        report(tmp_path / "rows.jsonl", out=tmp_path / "report.html")
+        fp.runs.report(tmp_path / "rows.jsonl", out=tmp_path / "report.html")
     (tmp_path / "log.csv").touch()
     with pytest.raises(DataError, match=r"is not a log of observers\.log_metrics\. Give a file that ends in \.jsonl"):
-        report(tmp_path / "log.csv", out=tmp_path / "report.html")
+        fp.runs.report(tmp_path / "log.csv", out=tmp_path / "report.html")
     with pytest.raises(MissingFileError, match="is not the folder of a run"):
-        report(tmp_path, out=tmp_path / "report.html")
+        fp.runs.report(tmp_path, out=tmp_path / "report.html")
     with pytest.raises(ArgumentError, match="needs the folder of a run or a log"):
-        report(out=tmp_path / "report.html")
+        fp.runs.report(out=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
 def test_the_command_takes_logs_and_folders_of_logs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    list(pipe(run(), log_metrics("mine/log.jsonl")))
+    list(fp.pipe(run(), fp.observers.log_metrics("mine/log.jsonl")))
     for place, out in (("mine/log.jsonl", "report.html"), ("mine", "other.html")):
         assert main(["report", place, *([] if out == "report.html" else ["--out", out])]) == 0
         assert capsys.readouterr().out == f"{out}\n"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.reports.importance import permutation_importance
 from mlxfp.app.reports.reading import read_run
 from mlxfp.app.runs.reporting import linear_of
@@ -29,7 +28,7 @@ def binary(tmp_path_factory):
 
 def by_size(rows, noise=0.0):
     """Predict the target of `rows_of` from the column that decides, with an error that depends on another column."""
-    return 0.5 * column_values(rows, "size").astype(float) + noise * (np.asarray(column_values(rows, "kind")) == "a")
+    return 0.5 * fp.kaggle.column_values(rows, "size").astype(float) + noise * (np.asarray(fp.kaggle.column_values(rows, "kind")) == "a")
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
@@ -46,7 +45,7 @@ def test_the_column_that_decides_is_most_important_and_noise_is_near_zero(values
 
 def test_a_loss_of_a_score_to_maximize_is_positive(binary):
     run = read_run(binary, linear_of)
-    reads_note = lambda rows: np.array(["yes" in text for text in column_values(rows, "note")], float)  # noqa: E731
+    reads_note = lambda rows: np.array(["yes" in text for text in fp.kaggle.column_values(rows, "note")], float)  # noqa: E731
     (first, *others) = permutation_importance(run.scored, run.linear.data.rows, lambda _: reads_note).columns
     assert first.column == "note"
     assert 0.2 < first.mean < 0.8

@@ -14,8 +14,6 @@ from attrs import evolve
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.kaggle import METRICS, DatasetSpec
-from mlxfp.app.kaggle.specs.catalogue import SPECS
 from mlxfp.app.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.runs.auto import running
@@ -23,7 +21,6 @@ from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, facts_of, members
 from mlxfp.app.runs.auto.results import planned
 from mlxfp.app.runs.from_config.planning import plan_problem
-from mlxfp.models import TABLE_MODELS
 from tests.app.runs.competitions import competition, table, texts, write
 
 TREES = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 8, "min_child_samples": 2}}})
@@ -160,7 +157,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
     assert networks(rows=20_000) == (38, None)
     assert networks(rows=200_000) == (16, None)
     assert networks(rows=20_000, gpu=True) == (256, "base")
-    assert TABLE_MODELS["realmlp"].defaults["training"]["epochs"] == 256
+    assert fp.models.TABLE_MODELS["realmlp"].defaults["training"]["epochs"] == 256
 
 
 @pytest.mark.parametrize(
@@ -364,7 +361,7 @@ def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (110.0, False)])
 def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
-    network = Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})
+    network = Member("network", {**fp.models.TABLE_MODELS["realmlp"].defaults, **small})
     monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
     clock, out = 0.0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)
@@ -378,7 +375,9 @@ def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kep
 def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, monkeypatch):
     """The time of a fold follows from its first steps, so that no fold is trained in vain."""
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 20, "size": 8}, "observers": {"every": 1}}
-    monkeypatch.setattr(running, "members", lambda facts: (TREES, Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})))
+    monkeypatch.setattr(
+        running, "members", lambda facts: (TREES, Member("network", {**fp.models.TABLE_MODELS["realmlp"].defaults, **small}))
+    )
     clock, steps, out = 0.0, 0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)
     for event in fp.runs.run(auto(binary, "observers.minutes=1")):
@@ -396,7 +395,9 @@ def test_a_network_without_time_for_all_epochs_trains_fewer_epochs(binary, tmp_p
         "training": {"epochs": 100, "size": 8},
         "observers": {"every": 1, "patience": 100},
     }
-    monkeypatch.setattr(running, "members", lambda facts: (TREES, Member("network", {**TABLE_MODELS["realmlp"].defaults, **small})))
+    monkeypatch.setattr(
+        running, "members", lambda facts: (TREES, Member("network", {**fp.models.TABLE_MODELS["realmlp"].defaults, **small}))
+    )
     clock, out = 0.0, []
     monkeypatch.setattr(running, "monotonic", lambda: clock)
     config = auto(binary, "observers.minutes=10")  # 500 steps in each of two folds, of a second
@@ -471,7 +472,7 @@ def oof_of(folds, targets, predictions):
     return out_of_fold(folds, targets, [fold_predictions(fold, np.array(predictions)[fold.valid]) for fold in folds])
 
 
-SPEC: DatasetSpec = SPECS["titanic"]
+SPEC: fp.kaggle.DatasetSpec = fp.kaggle.SPECS["titanic"]
 
 
 def test_the_blend_of_a_fold_does_not_depend_on_its_targets():
@@ -479,7 +480,7 @@ def test_the_blend_of_a_fold_does_not_depend_on_its_targets():
     targets = (np.arange(60) % 7 < 3).astype(float)
     first, second = (np.clip(targets * 0.4 + 0.3 + rng.normal(0, spread, 60), 0.01, 0.99) for spread in (0.15, 0.2))
     turned = np.where(folds.assignments[0] == 0, 1 - targets, targets)
-    for metric in (METRICS["log_loss"], METRICS["accuracy"]):
+    for metric in (fp.kaggle.METRICS["log_loss"], fp.kaggle.METRICS["accuracy"]):
         made = [
             choose(
                 SPEC, metric, {"first": oof_of(folds, truth, first), "second": oof_of(folds, truth, second)}, tune=metric.needs == "labels"
@@ -499,7 +500,7 @@ def test_the_best_member_is_submitted_where_the_blend_is_worse():
     steady = np.abs(targets - 0.3)
     lucky = np.concatenate([1 - targets[:4], targets[4:]]) * 0.9 + 0.05  # wrong in the first fold, right in the second
     chosen = choose(
-        SPEC, METRICS["accuracy"], {"steady": oof_of(folds, targets, steady), "lucky": oof_of(folds, targets, lucky)}, tune=False
+        SPEC, fp.kaggle.METRICS["accuracy"], {"steady": oof_of(folds, targets, steady), "lucky": oof_of(folds, targets, lucky)}, tune=False
     )
     assert chosen.single == "steady"
     assert chosen.choice.weights == (1.0, 0.0)
@@ -513,7 +514,7 @@ def test_a_member_that_makes_the_blend_worse_has_the_weight_zero():
         random = np.random.default_rng(seed)
         targets = (random.random(90) < 0.5).astype(float)
         oofs = {name: oof_of(folds, targets, np.clip(0.4 + 0.2 * targets + random.normal(0, 0.25, 90), 0.01, 0.99)) for name in "abcd"}
-        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        chosen = choose(SPEC, fp.kaggle.METRICS["accuracy"], oofs, tune=False)
         worse = {name for name, added in chosen.adds.items() if added < 0}
         weights = dict(zip(oofs, chosen.choice.weights, strict=True))
         if chosen.single is None and sum(weight > 0 for weight in weights.values()) > 2:
@@ -534,7 +535,7 @@ def test_the_worse_of_two_members_has_the_weight_zero_if_the_blend_is_better_wit
             name: oof_of(folds, targets, np.clip(0.4 + 0.2 * targets + random.normal(0, spread, 90), 0.01, 0.99))
             for name, spread in (("better", 0.2), ("worse", 0.3))
         }
-        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        chosen = choose(SPEC, fp.kaggle.METRICS["accuracy"], oofs, tune=False)
         assert chosen.score.overall >= max(chosen.parts.values()) or chosen.score.overall >= chosen.blend.overall
         if any(added < 0 for added in chosen.adds.values()):
             assert sorted(chosen.choice.weights) == [0.0, 1.0]
@@ -552,7 +553,7 @@ def test_the_blend_is_submitted_where_the_difference_is_noise():
         base = 0.4 + 0.2 * targets + random.normal(0, 0.2, 400)
         similar = {name: np.clip(base + random.normal(0, 0.1, 400), 0.01, 0.99) for name in "abc"}
         oofs = {name: oof_of(folds, targets, predictions) for name, predictions in similar.items()}
-        chosen = choose(SPEC, METRICS["accuracy"], oofs, tune=False)
+        chosen = choose(SPEC, fp.kaggle.METRICS["accuracy"], oofs, tune=False)
         worse, alone = worse + (chosen.blend.overall < max(chosen.parts.values())), alone + (chosen.single is not None)
     assert alone < worse / 2, (alone, worse)
 
@@ -585,6 +586,6 @@ def test_another_time_limit_begins_another_run(binary, monkeypatch):
 def test_a_threshold_is_tuned_for_f1_and_not_for_accuracy():
     folds, targets = fp.kaggle.folds.custom([0, 1] * 8), np.array([0.0, 0, 0, 0, 0, 0, 1, 1] * 2)
     timid = {"timid": oof_of(folds, targets, 0.1 + 0.3 * targets)}
-    assert choose(SPEC, METRICS["f1"], timid, tune=False).score.overall == 1.0
-    assert choose(SPEC, METRICS["accuracy"], timid, tune=False).choice.after is None
-    assert choose(SPEC, METRICS["accuracy"], timid, tune=True).score.overall == 1.0
+    assert choose(SPEC, fp.kaggle.METRICS["f1"], timid, tune=False).score.overall == 1.0
+    assert choose(SPEC, fp.kaggle.METRICS["accuracy"], timid, tune=False).choice.after is None
+    assert choose(SPEC, fp.kaggle.METRICS["accuracy"], timid, tune=True).score.overall == 1.0

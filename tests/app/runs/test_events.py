@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from mlxfp.app.kaggle.validation.out_of_fold import Score
-from mlxfp.app.runs.events import Ended, FoldEnded
+import mlxfp as fp
 
 HOSTILE = "<script>alert('x')</script>\x00\u202e</table>"
 
@@ -14,14 +13,14 @@ def html(value):
 
 
 def test_scores_of_a_run_and_of_a_fold():
-    score = Score(HOSTILE, (0.5, float("nan"), 1.0), 0.8)
-    shown = html(Ended(Path(HOSTILE), score, submission=None))
+    score = fp.kaggle.Score(HOSTILE, (0.5, float("nan"), 1.0), 0.8)
+    shown = html(fp.runs.Ended(Path(HOSTILE), score, submission=None))
     assert html(score) in shown
     assert "<script" not in shown
     assert "\u202e" not in shown  # it would turn the score around that comes after the name
     assert [float(width) for width in re.findall(r'style="width:([\d.]+)%', shown)] == [50, 100]
     assert "undefined" in shown
-    assert "undefined" in html(FoldEnded(Path(), 1, metric=HOSTILE, score=None))
-    assert "0.8000" in html(FoldEnded(Path(), 1, metric="accuracy", score=0.8))
-    assert "The score is undefined." in html(Ended(Path("runs/x"), None, submission=Path("submission.csv")))
-    assert len(html(Score("rmse" * 1000, (0.0,) * 1000, 0.0))) < 20_000
+    assert "undefined" in html(fp.runs.FoldEnded(Path(), 1, metric=HOSTILE, score=None))
+    assert "0.8000" in html(fp.runs.FoldEnded(Path(), 1, metric="accuracy", score=0.8))
+    assert "The score is undefined." in html(fp.runs.Ended(Path("runs/x"), None, submission=Path("submission.csv")))
+    assert len(html(fp.kaggle.Score("rmse" * 1000, (0.0,) * 1000, 0.0))) < 20_000

@@ -8,30 +8,20 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.app.config.classes import DataConfig, ModelConfig, OptimizerConfig, RunConfig, ScheduleConfig, TextConfig, TrainingConfig
 from mlxfp.app.config.loading import json_schema, resolve_config
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.runs.from_config.parts import CHOICES, competition_data, load_config, model_of, optimizer_of, recipe_of, step_of
 from mlxfp.app.runs.from_config.problems import config_problems
-from mlxfp.app.tasks.objectives import objective
-from mlxfp.core.datasets import to_table
-from mlxfp.core.describing import length
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.support.structuring import flatten, unstructure
-from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.training.optimization import optimizers, schedules
-from mlxfp.training.steps.state import train_state
 from tests.app.tasks.drawing import rows_of, spec_of
 
-TEXT = TextConfig(max_length=32, vocab_size=120, overflow="cut", form="key_value", numbers="none")
-ENCODER = ModelConfig(name="encoder", size="tiny")
+TEXT = fp.runs.TextConfig(max_length=32, vocab_size=120, overflow="cut", form="key_value", numbers="none")
+ENCODER = fp.runs.ModelConfig(name="encoder", size="tiny")
 
 
 def test_every_choice_is_an_option_and_its_default_is_known():
-    defaults = flatten(unstructure(RunConfig()))
+    defaults = flatten(unstructure(fp.runs.RunConfig()))
     for path, names in CHOICES.items():
         assert defaults[path] is None or defaults[path] in names
         assert len(names) > 1
@@ -95,21 +85,21 @@ def test_an_unknown_size_of_a_network_is_a_problem(overrides, message):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
     return tmp_path / "titanic"
 
 
 def data_of(folder: Path, *, seed: int = 0, **data):
-    return competition_data(RunConfig(data=DataConfig(**data), training=TrainingConfig(seed=seed)), folder)
+    return competition_data(fp.runs.RunConfig(data=fp.runs.DataConfig(**data), training=fp.runs.TrainingConfig(seed=seed)), folder)
 
 
 def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path, tmp_path: Path):
-    save_spec(evolve(SPECS["titanic"], name="own"), folder / "own.yaml")
+    fp.kaggle.save_spec(evolve(fp.kaggle.SPECS["titanic"], name="own"), folder / "own.yaml")
     specs = (None, "titanic", str(folder / "own.yaml"))
     found = [data_of(tmp_path, path=str(folder), spec=spec) for spec in specs]
     assert [each.spec.name for each in found] == ["titanic", "titanic", "own"]
-    assert found[1].spec == SPECS["titanic"] != found[0].spec
-    assert all(to_table(each.rows).equals(to_table(found[1].rows)) for each in found[2:])
+    assert found[1].spec == fp.kaggle.SPECS["titanic"] != found[0].spec
+    assert all(fp.to_table(each.rows).equals(fp.to_table(found[1].rows)) for each in found[2:])
 
 
 @pytest.mark.parametrize(
@@ -132,21 +122,23 @@ def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch, data, kind, mess
 def test_synthetic_rows_are_made_for_a_known_data_set(tmp_path: Path):
     found = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
     assert found.mismatches == ""
-    assert length(found.rows) == 30
+    assert fp.length(found.rows) == 30
     assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
     again = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
-    assert to_table(again.rows).equals(to_table(found.rows))
+    assert fp.to_table(again.rows).equals(fp.to_table(found.rows))
     with pytest.raises(ArgumentError, match="synthetic files never replace files"):
         data_of(tmp_path, spec="spaceship_titanic", seed=2)
 
 
 def recipe_with(**changes):
-    config = RunConfig(text=evolve(TEXT, vocab_size=300, tokenizer=changes.pop("tokenizer", "wordpiece")), model=ModelConfig(**changes))
+    config = fp.runs.RunConfig(
+        text=evolve(TEXT, vocab_size=300, tokenizer=changes.pop("tokenizer", "wordpiece")), model=fp.runs.ModelConfig(**changes)
+    )
     return recipe_of(config, spec_of(), rows_of("binary"), seed=0)
 
 
 def test_a_tokenizer_is_trained_or_read_from_its_path_or_from_the_folder_of_weights(tmp_path: Path):
-    tokenizer = train_tokenizer(from_table({"text": ["another text of ships"]}), kind="wordpiece", vocab_size=80)
+    tokenizer = fp.train_tokenizer(fp.from_table({"text": ["another text of ships"]}), kind="wordpiece", vocab_size=80)
     tokenizer.save(tmp_path)
     assert recipe_with(tokenizer=str(tmp_path)).tokenizer == recipe_with(path=str(tmp_path)).tokenizer == tokenizer
     trained = [recipe_with(tokenizer=kind).tokenizer for kind in ("wordpiece", "bpe", "unigram")]
@@ -156,7 +148,7 @@ def test_a_tokenizer_is_trained_or_read_from_its_path_or_from_the_folder_of_weig
 
 
 def test_every_option_of_the_text_reaches_the_recipe():
-    text = TextConfig(
+    text = fp.runs.TextConfig(
         form="key_value",
         template="{Name}",
         missing="unknown",
@@ -167,7 +159,7 @@ def test_every_option_of_the_text_reaches_the_recipe():
         permute=True,
         drop=0.25,
     )
-    recipe = recipe_of(RunConfig(text=text, model=ModelConfig(numeric=True)), spec_of(), rows_of("binary"), seed=5)
+    recipe = recipe_of(fp.runs.RunConfig(text=text, model=fp.runs.ModelConfig(numeric=True)), spec_of(), rows_of("binary"), seed=5)
     for name in ("form", "template", "missing", "numbers", "digits"):
         assert getattr(recipe.format, name) == getattr(text, name)
     for name in ("max_length", "overflow", "permute", "drop"):
@@ -176,24 +168,25 @@ def test_every_option_of_the_text_reaches_the_recipe():
 
 
 def test_every_option_of_the_training_reaches_the_step():
-    config = RunConfig(
+    config = fp.runs.RunConfig(
         text=TEXT,
         model=ENCODER,
-        training=TrainingConfig(ema=0.5, accumulate=2, skip_nonfinite=True, compute_dtype="bfloat16", checkpoint_blocks=True),
+        training=fp.runs.TrainingConfig(ema=0.5, accumulate=2, skip_nonfinite=True, compute_dtype="bfloat16", checkpoint_blocks=True),
     )
     recipe = recipe_of(config, spec_of(), rows_of("binary"), seed=0)
     model, optimizer = model_of(config, recipe, seed=0), optimizer_of(config, updates=4)
-    options = step_of(config, model, objective(recipe), optimizer)._options
+    options = step_of(config, model, fp.kaggle.objective(recipe), optimizer)._options
     assert (options.accumulate, options.clip_norm, options.ema, options.compute_dtype) == (2, 1.0, 0.5, mx.bfloat16)
-    state = step_of(config, model, objective(recipe), optimizer).start(train_state(model, optimizer, seed=0))
+    state = step_of(config, model, fp.kaggle.objective(recipe), optimizer).start(fp.train_state(model, optimizer, seed=0))
     assert "average" in state.extra
 
 
 @pytest.mark.parametrize("schedule", schedules.SCHEDULES)
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_every_option_of_optimizer_and_schedule_reaches_the_optimizer(name: str, schedule: str):
-    config = RunConfig(
-        optimizer=OptimizerConfig(name=name, learning_rate=0.25, weight_decay=0.5), schedule=ScheduleConfig(name=schedule, warmup=0.5)
+    config = fp.runs.RunConfig(
+        optimizer=fp.runs.OptimizerConfig(name=name, learning_rate=0.25, weight_decay=0.5),
+        schedule=fp.runs.ScheduleConfig(name=schedule, warmup=0.5),
     )
     made = optimizer_of(config, updates=4)
     rate = schedules.by_name(schedule, 0.25, steps=4, warmup=0.5)
@@ -209,8 +202,9 @@ def test_every_option_of_optimizer_and_schedule_reaches_the_optimizer(name: str,
 
 
 def test_adam_takes_decay_for_a_part_of_the_gradient():
-    config = RunConfig(
-        optimizer=OptimizerConfig(name="adam", learning_rate=0.1, weight_decay=0.5), schedule=ScheduleConfig(name="constant", warmup=0.0)
+    config = fp.runs.RunConfig(
+        optimizer=fp.runs.OptimizerConfig(name="adam", learning_rate=0.1, weight_decay=0.5),
+        schedule=fp.runs.ScheduleConfig(name="constant", warmup=0.0),
     )
     params = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]]), "bias": mx.ones(2)}
     gradients = {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]]), "bias": mx.ones(2)}

@@ -8,81 +8,61 @@ import pytest
 from attrs import evolve
 from mlx.utils import tree_flatten
 
-from mlxfp.app.config.classes import (
-    CompetitionConfig,
-    DataConfig,
-    ModelConfig,
-    ObserversConfig,
-    RunConfig,
-    TextConfig,
-    TrainingConfig,
-    ValidationConfig,
-)
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.spec_files import save_spec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.app.kaggle.specs.tables import column_values
+import mlxfp as fp
 from mlxfp.app.runs.from_config.parts import optimizer_of, step_of
-from mlxfp.app.runs.quickstart import PreparedFold, prepare
-from mlxfp.core.datasets import to_table
-from mlxfp.core.describing import length
-from mlxfp.core.execution import iterate
-from mlxfp.data.rows.selecting import select
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.training.loop.evaluating import evaluate
-from mlxfp.training.steps.state import train_state
 from tests.app.tasks.drawing import spec_of
 
-TINY = ModelConfig(name="encoder", size="tiny")
-SMALL = TextConfig(form="key_value", vocab_size=300, max_length=128, overflow="cut")
+TINY = fp.runs.ModelConfig(name="encoder", size="tiny")
+SMALL = fp.runs.TextConfig(form="key_value", vocab_size=300, max_length=128, overflow="cut")
 
 
-def config_of(folder: Path, *, model: ModelConfig = TINY, text: TextConfig = SMALL, **data) -> RunConfig:
-    about = {"training": TrainingConfig(size=8), "validation": ValidationConfig(folds=3)}
-    return RunConfig(data=DataConfig(path=str(folder), **data), model=model, text=text, **about)
+def config_of(folder: Path, *, model: fp.runs.ModelConfig = TINY, text: fp.runs.TextConfig = SMALL, **data) -> fp.runs.RunConfig:
+    about = {"training": fp.runs.TrainingConfig(size=8), "validation": fp.runs.ValidationConfig(folds=3)}
+    return fp.runs.RunConfig(data=fp.runs.DataConfig(path=str(folder), **data), model=model, text=text, **about)
 
 
-def check(made: PreparedFold) -> None:
+def check(made: fp.runs.PreparedFold) -> None:
     """See that the parts of a prepared fold fit together: batches, model, loss, metric and predictions."""
-    rows, outputs = length(made.splits.valid), made.recipe.target.outputs
+    rows, outputs = fp.length(made.splits.valid), made.recipe.target.outputs
     batch = next(iter(made.batches))
     total, weight = made.objective.loss(made.model, batch)
     assert np.isfinite(total.item())
     assert weight.item() > 0
     assert batch["input_ids"].max().item() < made.recipe.tokenizer.vocab_size
     assert batch["input_ids"].shape[1] in made.recipe.lengths
-    state = train_state(made.model, optimizer_of(RunConfig(), updates=2), seed=0)
-    measures = evaluate(made.model, made.objective.measure)(state, made.held_out)
+    state = fp.train_state(made.model, optimizer_of(fp.runs.RunConfig(), updates=2), seed=0)
+    measures = fp.evaluate(made.model, made.objective.measure)(state, made.held_out)
     assert np.isfinite(measures["loss"])
     predictions = made.predictor(state)(made.splits.valid)
     assert predictions.shape in ((rows,), (rows, outputs))
-    targets = np.stack([column_values(made.splits.valid, name) for name in made.plan.data.spec.target], axis=1)
+    targets = np.stack([fp.kaggle.column_values(made.splits.valid, name) for name in made.plan.data.spec.target], axis=1)
     assert np.isfinite(made.plan.metric(targets[:, 0] if targets.shape[1] == 1 else targets, predictions))
     if made.splits.test is not None:
-        assert np.isfinite(made.predictor(state)(select(range(5))(made.splits.test))).all()
+        assert np.isfinite(made.predictor(state)(fp.select(range(5))(made.splits.test))).all()
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", fp.kaggle.SPECS)
 def test_the_known_data_sets_are_made_in_one_call(tmp_path: Path, name: str):
-    write_synthetic(SPECS[name], tmp_path, rows=45, test_rows=9)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS[name], tmp_path, rows=45, test_rows=9)
     model = evolve(TINY, numeric=name == "house_prices")
-    made = prepare(config_of(tmp_path, spec=name, model=model))
-    assert [length(part) for part in (made.splits.train, made.splits.valid, made.splits.test)] == [30, 15, 9]
+    made = fp.runs.prepare(config_of(tmp_path, spec=name, model=model))
+    assert [fp.length(part) for part in (made.splits.train, made.splits.valid, made.splits.test)] == [30, 15, 9]
     check(made)
 
 
 def test_a_folder_with_classes_that_are_texts(tmp_path: Path):
     spec = spec_of("multiclass", classes=["cat", "dog", "owl"], id="id", name="pets", metric="accuracy")
-    write_synthetic(spec, tmp_path, rows=60)
+    fp.kaggle.write_synthetic(spec, tmp_path, rows=60)
     header, *lines = (tmp_path / "train.csv").read_text().splitlines()
     place = header.split(",").index("y")
     assert {line.split(",")[place] for line in lines} == {"cat", "dog", "owl"}
-    save_spec(spec, tmp_path / "spec.yaml")
-    made = prepare(config_of(tmp_path, spec=str(tmp_path / "spec.yaml")))
+    fp.kaggle.save_spec(spec, tmp_path / "spec.yaml")
+    made = fp.runs.prepare(config_of(tmp_path, spec=str(tmp_path / "spec.yaml")))
     assert made.recipe.target.outputs == 3
     check(made)
     (tmp_path / "test.csv").write_text("\n".join(line.rpartition(",")[0] for line in (header, *lines[:5])) + "\n")
-    inferred = prepare(config_of(tmp_path))
+    inferred = fp.runs.prepare(config_of(tmp_path))
     assert (inferred.plan.data.spec.kind, inferred.plan.data.spec.classes) == ("multiclass", ("cat", "dog", "owl"))
     check(inferred)
 
@@ -100,24 +80,24 @@ def test_a_folder_with_classes_that_are_texts(tmp_path: Path):
 )
 def test_a_folder_of_every_kind(tmp_path: Path, kind: str, changes):
     spec = evolve(spec_of(kind), **changes)
-    write_synthetic(spec, tmp_path, rows=60)
-    save_spec(spec, tmp_path / "spec.yaml")
-    made = prepare(config_of(tmp_path, spec=str(tmp_path / "spec.yaml"), model=evolve(TINY, numeric=True)))
+    fp.kaggle.write_synthetic(spec, tmp_path, rows=60)
+    fp.kaggle.save_spec(spec, tmp_path / "spec.yaml")
+    made = fp.runs.prepare(config_of(tmp_path, spec=str(tmp_path / "spec.yaml"), model=evolve(TINY, numeric=True)))
     assert made.plan.data.spec == spec
     assert made.splits.test is None
     check(made)
     if spec.time is not None:
-        assert max(column_values(made.splits.train, "day")) < min(column_values(made.splits.valid, "day"))
+        assert max(fp.kaggle.column_values(made.splits.train, "day")) < min(fp.kaggle.column_values(made.splits.valid, "day"))
     if spec.group is not None:
-        assert not {*column_values(made.splits.train, "ship")} & {*column_values(made.splits.valid, "ship")}
+        assert not {*fp.kaggle.column_values(made.splits.train, "ship")} & {*fp.kaggle.column_values(made.splits.valid, "ship")}
 
 
 def test_other_rows_change_nothing_that_is_learned(tmp_path: Path):
     """Change every validation and test row: the fold is the same in all that was fitted."""
-    spec = write_synthetic(SPECS["titanic"], tmp_path, rows=40, test_rows=9)
+    spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path, rows=40, test_rows=9)
     config = config_of(tmp_path, spec="titanic", model=evolve(TINY, numeric=True), text=evolve(SMALL, numbers="quantile", digits=5))
-    made = prepare(config)
-    valid = {int(number) for number in column_values(made.splits.valid, "PassengerId")}
+    made = fp.runs.prepare(config)
+    valid = {int(number) for number in fp.kaggle.column_values(made.splits.valid, "PassengerId")}
     header, *lines = (tmp_path / "train.csv").read_text().splitlines()
     at = {name: header.split(",").index(name) for name in (spec.id, "Survived")}
 
@@ -130,25 +110,25 @@ def test_other_rows_change_nothing_that_is_learned(tmp_path: Path):
     (tmp_path / "train.csv").write_text("\n".join([header, *map(changed, lines)]) + "\n")
     assert spec.test is not None
     (tmp_path / spec.test.name).write_text((tmp_path / spec.test.name).read_text().replace("amber", "zebra"))
-    again = prepare(config)
-    assert to_table(again.splits.train).equals(to_table(made.splits.train))
-    assert not to_table(again.splits.valid).equals(to_table(made.splits.valid))
+    again = fp.runs.prepare(config)
+    assert fp.to_table(again.splits.train).equals(fp.to_table(made.splits.train))
+    assert not fp.to_table(again.splits.valid).equals(fp.to_table(made.splits.valid))
     assert again.recipe == made.recipe
     one, other = (dict(tree_flatten(each.model.parameters())) for each in (made, again))
     assert all(mx.array_equal(one[name], other[name]).item() for name in one)
 
 
 def test_a_step_of_training_and_another_order_in_each_epoch(tmp_path: Path):
-    write_synthetic(SPECS["titanic"], tmp_path, rows=45)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path, rows=45)
     config = config_of(tmp_path, spec="titanic", text=evolve(SMALL, permute=True, drop=0.1))
-    made = prepare(evolve(config, competition=CompetitionConfig(metric="log_loss", views=2)))
+    made = fp.runs.prepare(evolve(config, competition=fp.runs.CompetitionConfig(metric="log_loss", views=2)))
     assert made.plan.metric.name == made.recipe.spec.metric == "log_loss"
     optimizer = optimizer_of(config, updates=4)
     step = step_of(config, made.model, made.objective, optimizer)
-    state, metrics = step(step.start(train_state(made.model, optimizer, seed=0)), next(iter(made.batches)))
+    state, metrics = step(step.start(fp.train_state(made.model, optimizer, seed=0)), next(iter(made.batches)))
     assert np.isfinite(metrics["loss"].item())
     assert made.predictor(state).views == 2
-    epochs = [np.concatenate([np.array(batch["labels"]) for batch, _ in iterate(made.batches, epoch=epoch)]) for epoch in (0, 0, 1)]
+    epochs = [np.concatenate([np.array(batch["labels"]) for batch, _ in fp.iterate(made.batches, epoch=epoch)]) for epoch in (0, 0, 1)]
     assert len(epochs[0]) == 24  # whole batches only
     assert (epochs[0] == epochs[1]).all()
     assert (epochs[0] != epochs[2]).any()
@@ -156,17 +136,17 @@ def test_a_step_of_training_and_another_order_in_each_epoch(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])
 def test_the_real_files_are_made_in_one_call(data_folder: Path, name: str):
-    text = {"titanic": TextConfig(), "house_prices": TextConfig(form="key_value", numbers="none", max_length=256)}[name]
+    text = {"titanic": fp.runs.TextConfig(), "house_prices": fp.runs.TextConfig(form="key_value", numbers="none", max_length=256)}[name]
     config = config_of(data_folder / name, spec=name, text=text, limit=60, model=evolve(TINY, numeric=name == "house_prices"))
-    made = prepare(config)
+    made = fp.runs.prepare(config)
     assert made.plan.data.mismatches == ""
     check(made)
 
 
 def test_rows_that_are_too_long_are_refused_whatever_part_they_are_in(tmp_path: Path):
-    spec = write_synthetic(SPECS["disaster_tweets"], tmp_path, rows=45, test_rows=9)
-    text = TextConfig(form="key_value", max_length=64)
-    prepare(config_of(tmp_path, spec="disaster_tweets", text=text))
+    spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["disaster_tweets"], tmp_path, rows=45, test_rows=9)
+    text = fp.runs.TextConfig(form="key_value", max_length=64)
+    fp.runs.prepare(config_of(tmp_path, spec="disaster_tweets", text=text))
     assert spec.test is not None
     with (tmp_path / spec.test.name).open("a") as file:
         file.write(f"999,,,{'word ' * 200}\n")
@@ -174,21 +154,21 @@ def test_rows_that_are_too_long_are_refused_whatever_part_they_are_in(tmp_path: 
     with (tmp_path / spec.sample.name).open("a") as file:
         file.write("999,0\n")
     with pytest.raises(DataError, match=r"10\.0 % of 10 rows have more tokens than max_length=64"):
-        prepare(config_of(tmp_path, spec="disaster_tweets", text=text))
+        fp.runs.prepare(config_of(tmp_path, spec="disaster_tweets", text=text))
 
 
 def test_what_cannot_be_prepared_is_refused():
     with pytest.raises(ArgumentTypeError, match="config must be a RunConfig, got str"):
-        prepare("titanic")  # type: ignore[arg-type]  # the mistake
+        fp.runs.prepare("titanic")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ArgumentError, match=r"the rows are synthetic and need a known data set\. Give data\.path=FOLDER, or data\.spec"):
-        prepare(RunConfig())
+        fp.runs.prepare(fp.runs.RunConfig())
 
 
 def test_a_fold_is_prepared_as_a_run_trains_it(tmp_path: Path):
-    write_synthetic(SPECS["titanic"], tmp_path, rows=45)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path, rows=45)
     config = config_of(tmp_path, spec="titanic")
-    made = prepare(config)
-    assert [length(part) for part in (made.splits.train, made.splits.valid)] == [30, 15]
+    made = fp.runs.prepare(config)
+    assert [fp.length(part) for part in (made.splits.train, made.splits.valid)] == [30, 15]
     assert made.recipe.seed == made.plan.seed_of(made.fold)
-    stops = prepare(evolve(config, observers=ObserversConfig(patience=1)))
-    assert [length(part) for part in (stops.splits.train, stops.splits.valid)] == [27, 3]
+    stops = fp.runs.prepare(evolve(config, observers=fp.runs.ObserversConfig(patience=1)))
+    assert [fp.length(part) for part in (stops.splits.train, stops.splits.valid)] == [27, 3]

@@ -11,8 +11,6 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.app.kaggle import METRICS, SPECS, check_submission, write_synthetic
-from mlxfp.app.runs import Began, Ended, FoldBegan, FoldEnded, Noted, Summarized, Trained
 from mlxfp.app.runs.outcomes import claim_environment
 from mlxfp.support.blas import blas_threads
 
@@ -61,12 +59,12 @@ def run(tmp_path_factory):
 
 def test_a_run_is_a_stream_of_events(run):
     folder, events = run
-    assert isinstance(events[0], Summarized)
-    assert next(event for event in events if isinstance(event, Began)) == Began(folder, folds=2, done=0)
-    assert [event.fold for event in events if isinstance(event, FoldBegan)] == [1, 2]
-    assert [event.fold for event in events if isinstance(event, FoldEnded)] == [1, 2]
-    assert {type(event.event) for event in events if isinstance(event, Trained)} >= {fp.events.Stepped, fp.events.Evaluated}
-    assert isinstance(events[-1], Ended)
+    assert isinstance(events[0], fp.runs.Summarized)
+    assert next(event for event in events if isinstance(event, fp.runs.Began)) == fp.runs.Began(folder, folds=2, done=0)
+    assert [event.fold for event in events if isinstance(event, fp.runs.FoldBegan)] == [1, 2]
+    assert [event.fold for event in events if isinstance(event, fp.runs.FoldEnded)] == [1, 2]
+    assert {type(event.event) for event in events if isinstance(event, fp.runs.Trained)} >= {fp.events.Stepped, fp.events.Evaluated}
+    assert isinstance(events[-1], fp.runs.Ended)
 
 
 def test_the_folder_holds_everything_that_came_out(run):
@@ -92,14 +90,14 @@ def test_every_row_is_predicted_once_by_a_model_that_had_not_seen_it(run):
     chances = np.array([float(row["prediction"]) for row in rows])
     assert ((chances > 0) & (chances < 1)).all()
     score = events[-1].score
-    assert score.overall == METRICS["accuracy"](plan.data.targets, chances)
+    assert score.overall == fp.kaggle.METRICS["accuracy"](plan.data.targets, chances)
     assert json.loads((folder / "metrics.json").read_text())["oof"] == score.overall
 
 
 def test_the_submission_fits_the_sample(run):
     folder, events = run
     assert events[-1].submission == folder / "submission.csv"
-    assert check_submission(folder / "submission.csv", sample=folder / "data" / "gender_submission.csv") == ()
+    assert fp.kaggle.check_submission(folder / "submission.csv", sample=folder / "data" / "gender_submission.csv") == ()
     chances = [float(row["prediction"]) for row in table(folder / "test_predictions.csv")]
     assert [row["Survived"] for row in table(folder / "submission.csv")] == [str(int(chance > 0.5)) for chance in chances]
 
@@ -118,7 +116,7 @@ def test_the_receipt_says_what_the_run_was_made_of_and_is_that_of_its_repetition
 def test_running_again_says_how_it_ended_and_changes_no_byte(run):
     folder, events = run
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
-    assert list(fp.runs.run(configured(folder.parent))) == [Began(folder, folds=2, done=2), events[-1]]
+    assert list(fp.runs.run(configured(folder.parent))) == [fp.runs.Began(folder, folds=2, done=2), events[-1]]
     assert list(fp.runs.resume(folder))[-1] == events[-1]
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()} == before
 
@@ -148,11 +146,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_data_that_have_changed_are_refused(tmp_path):
     data = tmp_path / "data"
-    write_synthetic(SPECS["titanic"], data, rows=60, test_rows=20)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], data, rows=60, test_rows=20)
     config = configured(tmp_path, f"data.path={data}", "training.epochs=1")
     events = fp.runs.run(config)
     assert isinstance(next(events), fp.runs.Summarized)
-    assert isinstance(next(events), Noted)  # synthetic files have other hashes than Kaggle's
+    assert isinstance(next(events), fp.runs.Noted)  # synthetic files have other hashes than Kaggle's
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
     (data / "train.csv").write_text("\n".join([*lines[:-1], lines[1]]) + "\n")
@@ -166,7 +164,7 @@ def test_two_processes_do_not_run_in_one_folder(tmp_path):
     with pytest.raises(fp.errors.ConfigError, match="Another process uses the run folder"):
         next(fp.runs.run(configured(tmp_path)))
     first.close()
-    assert isinstance(next(fp.runs.run(configured(tmp_path))), Summarized)
+    assert isinstance(next(fp.runs.run(configured(tmp_path))), fp.runs.Summarized)
 
 
 @pytest.mark.parametrize("stop", [1, 9, 17])
@@ -206,7 +204,7 @@ def test_early_stopping_looks_at_rows_that_are_never_judged(tmp_path):
     names = {
         name
         for event in events
-        if isinstance(event, Trained) and isinstance(event.event, fp.events.Evaluated)
+        if isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.Evaluated)
         for name in event.event.metrics
     }
     assert names == {"stopping/loss", "stopping/accuracy"}
@@ -226,7 +224,7 @@ def test_rows_that_are_too_long_are_refused_before_anything_is_trained(tmp_path)
 
 def test_cut_rows_are_told(tmp_path):
     events = list(fp.runs.run(configured(tmp_path, "text.max_length=16", "text.overflow=cut", "training.epochs=1")))
-    assert any("rows are cut off at 16 tokens" in event.message for event in events if isinstance(event, Noted))
+    assert any("rows are cut off at 16 tokens" in event.message for event in events if isinstance(event, fp.runs.Noted))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +258,7 @@ def test_a_threshold_is_tuned_on_other_folds_and_applied_to_the_test_rows(tmp_pa
 
 def test_views_are_averaged(tmp_path):
     config = configured(tmp_path, "competition.views=2", "training.epochs=1", "text.permute=true")
-    assert isinstance(list(fp.runs.run(config))[-1], Ended)
+    assert isinstance(list(fp.runs.run(config))[-1], fp.runs.Ended)
     one = evolve(config, name="one", competition=evolve(config.competition, views=1))
     list(fp.runs.run(one))
     assert table(tmp_path / "titanic" / "oof.csv") != table(tmp_path / "one" / "oof.csv")
@@ -274,7 +272,7 @@ def test_repeats_have_a_column_each(tmp_path):
 
 def test_numbers_reach_the_model_in_addition_to_the_text(tmp_path):
     *_, end = fp.runs.run(configured(tmp_path, "model.numeric=true", "text.numbers=none", "training.epochs=1"))
-    assert isinstance(end, Ended)
+    assert isinstance(end, fp.runs.Ended)
     recipe = json.loads((tmp_path / "titanic" / "fold-01" / "recipe.json").read_text())
     assert {scale["column"] for scale in recipe["scales"]["scales"]} == {"Age", "SibSp", "Parch", "Fare"}
 
@@ -302,7 +300,7 @@ def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     assert version.run_id == parent.info.run_id
     registered = mlflow.artifacts.download_artifacts(artifact_uri=version.source, dst_path=tmp_path / "registered", tracking_uri=uri)
     assert mlflow.models.Model.load(registered).flavors["mlxfp"] == {"run": "."}
-    write_synthetic(SPECS["titanic"], tmp_path / "new", rows=40, test_rows=10)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "new", rows=40, test_rows=10)
     ours, theirs = (fp.runs.predict(run, tmp_path / "new" / "test.csv") for run in (end.folder, registered))
     assert str(ours) == str(theirs)
 
@@ -312,8 +310,8 @@ def test_a_tracking_server_that_is_not_there_ends_nothing(tmp_path, monkeypatch)
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=http://127.0.0.1:9", "training.epochs=1")))
-    assert isinstance(events[-1], Ended)
-    assert any(event.message.startswith("MLflow: ") for event in events if isinstance(event, Noted))
+    assert isinstance(events[-1], fp.runs.Ended)
+    assert any(event.message.startswith("MLflow: ") for event in events if isinstance(event, fp.runs.Noted))
 
 
 @pytest.mark.parametrize("dies", ["in a fold", "between folds"])
@@ -345,9 +343,9 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
     made = SimpleNamespace(MlflowClient=Client, entities=SimpleNamespace(Metric=lambda *_: 0, Param=lambda *_: 0))
     monkeypatch.setitem(sys.modules, "mlflow", made)
     events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=fake", *TINY)))
-    said = [event.event.message for event in events if isinstance(event, Trained) and isinstance(event.event, fp.events.Warned)]
-    said += [event.message for event in events if isinstance(event, Noted)]
-    assert isinstance(events[-1], Ended)
+    said = [event.event.message for event in events if isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.Warned)]
+    said += [event.message for event in events if isinstance(event, fp.runs.Noted)]
+    assert isinstance(events[-1], fp.runs.Ended)
     assert any("the server is gone" in message for message in said)
 
 

@@ -5,17 +5,14 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.rows.selecting import select
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from tests.app.kaggle.drawing import tables_for
 
 COLUMNS = (
-    ColumnSpec(name="Name", type="text"),
-    ColumnSpec(name="Port", type="categorical", values={"S": "Southampton", "C": "Cherbourg"}),
-    ColumnSpec(name="Age", type="numerical"),
-    ColumnSpec(name="Fare", type="numerical", absent=["0"]),
+    fp.kaggle.ColumnSpec(name="Name", type="text"),
+    fp.kaggle.ColumnSpec(name="Port", type="categorical", values={"S": "Southampton", "C": "Cherbourg"}),
+    fp.kaggle.ColumnSpec(name="Age", type="numerical"),
+    fp.kaggle.ColumnSpec(name="Fare", type="numerical", absent=["0"]),
 )
 
 _TARGETS: dict[str, dict[str, Any]] = {
@@ -26,14 +23,14 @@ _TARGETS: dict[str, dict[str, Any]] = {
 }
 
 
-def spec_of(kind: str = "binary", **changes: Any) -> DatasetSpec:
+def spec_of(kind: str = "binary", **changes: Any) -> fp.kaggle.DatasetSpec:
     """Make a spec with columns of every type."""
-    about = {"name": "ships", "kind": kind, "train": FileSpec(name="train.csv"), "columns": list(COLUMNS), **_TARGETS[kind]}
-    return DatasetSpec(**(about | changes))
+    about = {"name": "ships", "kind": kind, "train": fp.kaggle.FileSpec(name="train.csv"), "columns": list(COLUMNS), **_TARGETS[kind]}
+    return fp.kaggle.DatasetSpec(**(about | changes))
 
 
 @st.composite
-def tables(draw: st.DrawFn, spec: DatasetSpec, *, min_rows: int = 1) -> pa.Table:
+def tables(draw: st.DrawFn, spec: fp.kaggle.DatasetSpec, *, min_rows: int = 1) -> pa.Table:
     """Draw rows with targets that are numbers."""
     table = draw(tables_for(spec, min_rows=min_rows))
     most = len(spec.classes) - 1 if spec.classes else 9
@@ -43,15 +40,15 @@ def tables(draw: st.DrawFn, spec: DatasetSpec, *, min_rows: int = 1) -> pa.Table
     return table
 
 
-def first_of(table: pa.Table, others: pa.Table) -> Dataset[Any]:
+def first_of(table: pa.Table, others: pa.Table) -> fp.Dataset[Any]:
     """Take the rows of a table, as they are when others are in the same file."""
-    return select(range(table.num_rows))(from_table(pa.concat_tables([table, others])))
+    return fp.select(range(table.num_rows))(fp.from_table(pa.concat_tables([table, others])))
 
 
-def rows_of(kind: str, count: int = 12) -> Dataset[Any]:
+def rows_of(kind: str, count: int = 12) -> fp.Dataset[Any]:
     """Make rows whose targets can be told from each of their columns, and are numbers."""
     most = len(spec_of(kind).classes) or 5
-    return from_table(
+    return fp.from_table(
         {
             "Name": [f"{'ab'[place % 2]} ship" for place in range(count)],
             "Port": ["SCQ"[place % most] if place % most < 3 else None for place in range(count)],

@@ -8,63 +8,63 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.spec_files import load_spec, save_spec
-from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.tasks.competition_data import CompetitionData, make_folds, read_competition
-from mlxfp.core.datasets import to_table
-from mlxfp.core.describing import length, schema
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from tests.app.tasks.drawing import spec_of
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
     return tmp_path / "titanic"
 
 
-def found_of(values: dict, **changes) -> CompetitionData:
+def found_of(values: dict, **changes) -> fp.kaggle.CompetitionData:
     """Make the data of a competition of rows in memory."""
-    return CompetitionData(spec_of(**changes), Path(), from_table(values))
+    return fp.kaggle.CompetitionData(spec_of(**changes), Path(), fp.from_table(values))
 
 
 def test_a_spec_is_given_or_inferred(folder: Path):
-    named = read_competition(folder, spec=SPECS["titanic"])
-    assert named.spec == SPECS["titanic"]
+    named = fp.kaggle.read_competition(folder, spec=fp.kaggle.SPECS["titanic"])
+    assert named.spec == fp.kaggle.SPECS["titanic"]
     assert "but the spec has 891" in named.mismatches  # the hashes and counts are those of the real files
-    inferred = read_competition(str(folder))
+    inferred = fp.kaggle.read_competition(str(folder))
     assert (inferred.spec.name, inferred.spec.target, inferred.mismatches) == ("titanic", ("Survived",), "")
     own = evolve(
-        SPECS["titanic"], name="own", train=FileSpec(name="train.csv"), test=None, sample=None, columns=SPECS["titanic"].columns[:2]
+        fp.kaggle.SPECS["titanic"],
+        name="own",
+        train=fp.kaggle.FileSpec(name="train.csv"),
+        test=None,
+        sample=None,
+        columns=fp.kaggle.SPECS["titanic"].columns[:2],
     )
     for suffix in ("yaml", "json"):
-        save_spec(own, folder / f"own.{suffix}")
-        read = read_competition(folder, spec=load_spec(folder / f"own.{suffix}"))
+        fp.kaggle.save_spec(own, folder / f"own.{suffix}")
+        read = fp.kaggle.read_competition(folder, spec=fp.kaggle.load_spec(folder / f"own.{suffix}"))
         assert (read.spec, read.test, read.mismatches) == (own, None, "")
     for found in (named, inferred):
-        assert length(found.rows) == 40
+        assert fp.length(found.rows) == 40
         assert sorted(set(found.targets.tolist())) == [0, 1]
-        assert found.targets.tolist() == column_values(found.rows, "Survived").tolist()
+        assert found.targets.tolist() == fp.kaggle.column_values(found.rows, "Survived").tolist()
         assert found.test is not None
-        assert length(found.test) == 10
+        assert fp.length(found.test) == 10
         assert found.path_of("train") == folder / "train.csv"
         assert found.metric.name == "accuracy"
 
 
 def test_a_file_stands_for_its_folder(folder: Path):
-    assert read_competition(folder / "train.csv", spec=SPECS["titanic"]).folder == folder
+    assert fp.kaggle.read_competition(folder / "train.csv", spec=fp.kaggle.SPECS["titanic"]).folder == folder
     (folder / "test.csv").unlink()
     with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file for comparison"):
-        read_competition(folder / "train.csv")
+        fp.kaggle.read_competition(folder / "train.csv")
 
 
 def test_a_limit_draws_rows_and_keeps_their_order(folder: Path):
     whole, few, same, more = (
-        [int(row["PassengerId"]) for row in read_competition(folder, spec=SPECS["titanic"], limit=limit, seed=seed).rows]
+        [
+            int(row["PassengerId"])
+            for row in fp.kaggle.read_competition(folder, spec=fp.kaggle.SPECS["titanic"], limit=limit, seed=seed).rows
+        ]
         for limit, seed in ((None, 0), (15, 0), (15, 1), (400, 0))
     )
     assert whole == more == [*range(1, 41)]
@@ -74,26 +74,26 @@ def test_a_limit_draws_rows_and_keeps_their_order(folder: Path):
 
 
 def test_a_metric_takes_the_place_of_that_of_the_spec(folder: Path):
-    found = read_competition(folder, metric="roc_auc")
+    found = fp.kaggle.read_competition(folder, metric="roc_auc")
     assert found.spec.metric == found.metric.name == "roc_auc"
     with pytest.raises(UnknownNameError, match="No metric is named 'roc_auk'"):
-        read_competition(folder, metric="roc_auk")
+        fp.kaggle.read_competition(folder, metric="roc_auk")
 
 
 def test_a_test_file_never_shows_the_target(folder: Path):
     text = (folder / "test.csv").read_text().splitlines()
     (folder / "test.csv").write_text("\n".join([text[0] + ",Survived", *(f"{line}," for line in text[1:])]) + "\n")
-    found = read_competition(folder, spec=SPECS["titanic"])
+    found = fp.kaggle.read_competition(folder, spec=fp.kaggle.SPECS["titanic"])
     assert found.test is not None
-    assert "Survived" not in schema(found.test).names
-    assert "Survived" in schema(found.rows).names
+    assert "Survived" not in fp.schema(found.test).names
+    assert "Survived" in fp.schema(found.rows).names
 
 
 def test_files_may_change_once_they_are_read(folder: Path):
-    found = read_competition(folder)
-    before = to_table(found.rows)
+    found = fp.kaggle.read_competition(folder)
+    before = fp.to_table(found.rows)
     (folder / "train.csv").write_text("gone")
-    assert to_table(found.rows).equals(before)
+    assert fp.to_table(found.rows).equals(before)
 
 
 @pytest.mark.parametrize(
@@ -101,21 +101,21 @@ def test_files_may_change_once_they_are_read(folder: Path):
     [
         ("nowhere", None, "There is no folder 'nowhere'. Give the folder with the competition's files"),
         (".", None, r"There is no train\.csv in"),
-        (".", SPECS["titanic"], "There is no train file at"),
+        (".", fp.kaggle.SPECS["titanic"], "There is no train file at"),
     ],
 )
 def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch, path, spec, message: str):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingFileError, match=message):
-        read_competition(path, spec=spec)
+        fp.kaggle.read_competition(path, spec=spec)
 
 
 def test_a_class_that_the_spec_lacks_names_its_row(folder: Path):
-    save_spec(evolve(SPECS["titanic"], classes=["no", "yes"]), folder / "own.yaml")
-    found = read_competition(folder, spec=load_spec(folder / "own.yaml"))
+    fp.kaggle.save_spec(evolve(fp.kaggle.SPECS["titanic"], classes=["no", "yes"]), folder / "own.yaml")
+    found = fp.kaggle.read_competition(folder, spec=fp.kaggle.load_spec(folder / "own.yaml"))
     assert "the target 'Survived' has 2 values not among the classes 'no', 'yes'" in found.mismatches
     with pytest.raises(DataError, match=r"The target 'Survived' must be one of the classes 'no', 'yes', got '\d' in source row 0"):
-        to_table(found.rows)
+        fp.to_table(found.rows)
 
 
 LABELS = st.lists(st.integers(0, 1), min_size=12, max_size=40)
@@ -123,7 +123,7 @@ LABELS = st.lists(st.integers(0, 1), min_size=12, max_size=40)
 
 @given(LABELS, st.integers(2, 4), st.integers(0, 9))
 def test_classes_are_stratified_unless_a_column_says_otherwise(labels, count: int, seed: int):
-    folds = make_folds(found_of({"y": labels}), count=count, seed=seed)
+    folds = fp.kaggle.make_folds(found_of({"y": labels}), count=count, seed=seed)
     assert (folds.method, folds.count) == ("stratified", count)
     sizes = [sum(labels[row] for row in fold.valid) for fold in folds]
     assert max(sizes) - min(sizes) <= 1
@@ -131,7 +131,7 @@ def test_classes_are_stratified_unless_a_column_says_otherwise(labels, count: in
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=20, max_size=40, unique=True))
 def test_numbers_are_stratified_by_their_tenths(values):
-    folds = make_folds(found_of({"y": values}, kind="regression"), count=2)
+    folds = fp.kaggle.make_folds(found_of({"y": values}, kind="regression"), count=2)
     assert folds.method == "stratified"
     half = np.median(values)
     shares = [np.mean(np.array(values)[fold.valid] > half) for fold in folds]
@@ -139,7 +139,7 @@ def test_numbers_are_stratified_by_their_tenths(values):
 
 
 def test_labels_are_stratified_by_how_many_there_are():
-    folds = make_folds(found_of({"y": [0, 0, 1, 1] * 3, "z": [0, 0, 1, 1] * 3}, kind="multilabel"), count=3)
+    folds = fp.kaggle.make_folds(found_of({"y": [0, 0, 1, 1] * 3, "z": [0, 0, 1, 1] * 3}, kind="multilabel"), count=3)
     assert [sorted(fold.valid % 4 // 2) for fold in folds] == [[0, 0, 1, 1]] * 3
 
 
@@ -147,7 +147,7 @@ def test_labels_are_stratified_by_how_many_there_are():
 def test_groups_are_never_parted(kind: str, method: str):
     groups = [place // 3 for place in range(24)]
     found = found_of({"y": [place % 2 for place in range(24)], "ship": groups}, kind=kind, group="ship")
-    folds = make_folds(found, count=4)
+    folds = fp.kaggle.make_folds(found, count=4)
     assert folds.method == method
     for fold in folds:
         assert not {groups[row] for row in fold.train} & {groups[row] for row in fold.valid}
@@ -164,7 +164,7 @@ TIMES = [
 @pytest.mark.parametrize("times", TIMES, ids=["texts", "numbers", "dates", "texts of odd numbers"])
 def test_what_validates_is_later_than_what_is_trained_on(times):
     found = found_of({"y": [0, 1, 0, 1], "day": times, "g": [1, 2, 3, 4]}, time="day", group="g")
-    folds = make_folds(found, count=3)
+    folds = fp.kaggle.make_folds(found, count=3)
     assert folds.method == "time"
     assert [(fold.train.tolist(), fold.valid.tolist()) for fold in folds] == [([3], [0]), ([0, 3], [1]), ([0, 1, 3], [2])]
 
@@ -172,10 +172,10 @@ def test_what_validates_is_later_than_what_is_trained_on(times):
 @pytest.mark.parametrize("method", ["kfold", "stratified", "grouped", "stratified_grouped"])
 def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
     found = found_of({"y": [0, 1] * 8, "day": [*range(16)], "g": [place // 2 for place in range(16)]}, time="day", group="g")
-    folds = make_folds(found, method=method, count=2, repeats=3, seed=4)
+    folds = fp.kaggle.make_folds(found, method=method, count=2, repeats=3, seed=4)
     assert (folds.method, folds.repeats, folds.count) == (method, 3, 2)
-    assert folds == make_folds(found, method=method, count=2, repeats=3, seed=4)
-    assert folds != make_folds(found, method=method, count=2, repeats=3, seed=5)
+    assert folds == fp.kaggle.make_folds(found, method=method, count=2, repeats=3, seed=4)
+    assert folds != fp.kaggle.make_folds(found, method=method, count=2, repeats=3, seed=5)
 
 
 @pytest.mark.parametrize(
@@ -205,17 +205,17 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
 def test_impossible_folds_are_refused(changes, config, kind, message: str):
     rows = {"y": [0, 1, 0, 1], "day": ["1", "2", "3", "4"], "odd": ["3/1/2020", "1", "2", "3"], "gap": ["1", None, "2", "3"]}
     with pytest.raises(kind, match=message):
-        make_folds(found_of(rows | {"gone": [1.0, None, 2.0, 3.0]}, **changes), **config)
+        fp.kaggle.make_folds(found_of(rows | {"gone": [1.0, None, 2.0, 3.0]}, **changes), **config)
 
 
 def test_folds_of_a_ranking_keep_its_groups():
-    about = {"train": FileSpec(name="train.csv"), "columns": [], "metric": "map_at_3"}
-    spec = DatasetSpec(name="pages", kind="ranking", target=["y"], group="query", **about)
-    found = CompetitionData(spec, Path(), from_table({"y": [0.0, 1.0, 2.0, 0.0], "query": ["a", "a", "b", "b"]}))
-    assert [sorted(fold.valid.tolist()) for fold in make_folds(found, count=2)] in ([[0, 1], [2, 3]], [[2, 3], [0, 1]])
+    about = {"train": fp.kaggle.FileSpec(name="train.csv"), "columns": [], "metric": "map_at_3"}
+    spec = fp.kaggle.DatasetSpec(name="pages", kind="ranking", target=["y"], group="query", **about)
+    found = fp.kaggle.CompetitionData(spec, Path(), fp.from_table({"y": [0.0, 1.0, 2.0, 0.0], "query": ["a", "a", "b", "b"]}))
+    assert [sorted(fold.valid.tolist()) for fold in fp.kaggle.make_folds(found, count=2)] in ([[0, 1], [2, 3]], [[2, 3], [0, 1]])
 
 
 def test_columns_of_another_competition_say_whose_they_are(folder: Path):
     with pytest.raises(UnknownNameError, match="is named 'Id'") as caught:
-        read_competition(folder, spec=SPECS["house_prices"])
+        fp.kaggle.read_competition(folder, spec=fp.kaggle.SPECS["house_prices"])
     assert "The columns come from the spec of 'house_prices'. With data.spec=null, columns are inferred" in caught.value.__notes__[-1]

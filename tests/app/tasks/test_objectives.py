@@ -7,30 +7,14 @@ from attrs import evolve
 from mlx import nn
 from mlx import optimizers as mlx_optimizers
 
+import mlxfp as fp
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Objective, Predictor, evaluation_state, objective
-from mlxfp.app.tasks.recipes import Recipe, TextFormat, fit_recipe
-from mlxfp.collators.collating import collate
-from mlxfp.core.datasets import to_table
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.models.bert import Bert, BertConfig
-from mlxfp.models.heads import Classifier, MaskedLM, Regressor
-from mlxfp.models.layers import Dropout
-from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.weights import load_body, save
 from mlxfp.support.errors import ArgumentError, DataError
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.app.tasks.drawing import rows_of, spec_of
 
-TEXT = {"max_length": 32, "vocab_size": 120, "overflow": "cut", "format": TextFormat("key_value", numbers="none")}
+TEXT = {"max_length": 32, "vocab_size": 120, "overflow": "cut", "format": fp.kaggle.TextFormat("key_value", numbers="none")}
 KINDS = {
     "class of two": spec_of("binary"),
     "class of three": spec_of("multiclass"),
@@ -43,17 +27,17 @@ KINDS = {
 }
 
 
-def fitted(kind: str, *, numeric: bool = False, tokenizer: Tokenizer | None = None) -> Recipe:
+def fitted(kind: str, *, numeric: bool = False, tokenizer: fp.Tokenizer | None = None) -> fp.kaggle.Recipe:
     spec = KINDS[kind]
-    return fit_recipe(spec, rows_of(spec.kind), numeric=numeric, tokenizer=tokenizer, **TEXT)
+    return fp.kaggle.fit_recipe(spec, rows_of(spec.kind), numeric=numeric, tokenizer=tokenizer, **TEXT)
 
 
-def encoder(recipe: Recipe, seed: int = 0) -> nn.Module:
+def encoder(recipe: fp.kaggle.Recipe, seed: int = 0) -> nn.Module:
     return make_model(recipe, "encoder", size="tiny", dropout=0.0, seed=seed)
 
 
-def batch_of(recipe: Recipe, size: int = 12) -> dict:
-    return next(iter(pipe(recipe(rows_of(recipe.spec.kind)), batch(size), collate(recipe.collator))))
+def batch_of(recipe: fp.kaggle.Recipe, size: int = 12) -> dict:
+    return next(iter(fp.pipe(recipe(rows_of(recipe.spec.kind)), batch(size), fp.collate(recipe.collator))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +45,7 @@ def batch_of(recipe: Recipe, size: int = 12) -> dict:
 def test_models_answer_what_the_target_needs(kind: str, numeric: bool):
     recipe = fitted(kind, numeric=numeric)
     model = encoder(recipe)
-    assert isinstance(model, WithNumbers) == numeric
+    assert isinstance(model, fp.models.WithNumbers) == numeric
     goal, made = objective(recipe), batch_of(recipe, 5)
     outputs = goal.outputs(model, made)
     assert outputs.shape in ((5, recipe.target.outputs), (5,) * (recipe.target.outputs == 1))
@@ -88,16 +72,16 @@ def test_weights_are_drawn_from_the_seed():
 def test_the_loss_falls_and_predictions_come_near(kind: str):
     recipe = fitted(kind, numeric=kind in ("labels", "values"))
     model, goal = encoder(recipe), objective(recipe)
-    optimizer = adamw(5e-3)
-    step = train_step(model, goal.loss, optimizer, clip_norm=1.0)
-    state, losses = step.start(train_state(model, optimizer, seed=0)), []
+    optimizer = fp.optimizers.adamw(5e-3)
+    step = fp.train_step(model, goal.loss, optimizer, clip_norm=1.0)
+    state, losses = step.start(fp.train_state(model, optimizer, seed=0)), []
     made = batch_of(recipe)
     for _ in range(20):
         state, metrics = step(state, made)
         losses.append(metrics["loss"].item())
     assert losses[-1] < losses[0] / 3
     rows = rows_of(recipe.spec.kind)
-    table = to_table(rows)
+    table = fp.to_table(rows)
     truth = np.stack([table[name].to_numpy() for name in recipe.spec.target], axis=1)
     predict = Predictor(recipe, model, state)
     found = predict(rows)
@@ -109,35 +93,35 @@ def test_the_loss_falls_and_predictions_come_near(kind: str):
         assert ((found > 0.5) == truth).all()
     else:
         assert np.abs(found.reshape(12, -1) - truth).mean() < truth.std(axis=0).mean() / 2
-    unseen = drop_columns(list(recipe.spec.target))(rows)
+    unseen = fp.drop_columns(list(recipe.spec.target))(rows)
     assert (predict(unseen) == found).all()
     assert Predictor(recipe, model, state, views=2)(unseen).shape == found.shape
-    none = from_table(to_table(unseen).slice(0, 0))
+    none = fp.from_table(fp.to_table(unseen).slice(0, 0))
     assert predict(none).shape == (0, *found.shape[1:])
 
 
 def test_rows_without_their_targets_are_predicted_and_missing_values_too():
     recipe = fitted("class of two")
     model = encoder(recipe)
-    predict = Predictor(recipe, model, train_state(model, mlx_optimizers.SGD(0.0), seed=0))
-    rows = from_table({"Name": [None, "a new one"], "Port": ["Q", None], "Age": [None, 1.0], "Fare": [1.0, None], "y": ["?", None]})
+    predict = Predictor(recipe, model, fp.train_state(model, mlx_optimizers.SGD(0.0), seed=0))
+    rows = fp.from_table({"Name": [None, "a new one"], "Port": ["Q", None], "Age": [None, 1.0], "Fare": [1.0, None], "y": ["?", None]})
     assert np.isfinite(predict(rows)).all()
 
 
 def test_many_rows_are_predicted_one_as_the_other():
     recipe = fitted("value", numeric=True)
     model = encoder(recipe)
-    predict = Predictor(recipe, model, train_state(model, mlx_optimizers.SGD(0.0), seed=0))
-    many = predict(repeat(7)(rows_of("regression")))  # more than a batch of them, the last one short
+    predict = Predictor(recipe, model, fp.train_state(model, mlx_optimizers.SGD(0.0), seed=0))
+    many = predict(fp.repeat(7)(rows_of("regression")))  # more than a batch of them, the last one short
     assert many.reshape(7, 12) == pytest.approx(np.tile(predict(rows_of("regression")), (7, 1)), rel=1e-5, abs=1e-5)
 
 
 def test_averaged_weights_predict_where_there_are_such():
     recipe = fitted("class of two")
     model, goal = encoder(recipe), objective(recipe)
-    optimizer = adamw(5e-3)
-    step = train_step(model, goal.loss, optimizer, ema=0.5, accumulate=2)
-    state = step.start(train_state(model, optimizer, seed=0))
+    optimizer = fp.optimizers.adamw(5e-3)
+    step = fp.train_step(model, goal.loss, optimizer, ema=0.5, accumulate=2)
+    state = step.start(fp.train_state(model, optimizer, seed=0))
     for _ in range(4):
         state, _ = step(state, batch_of(recipe))
     assert state.step == 4
@@ -148,10 +132,10 @@ def test_averaged_weights_predict_where_there_are_such():
     assert (Predictor(recipe, model, evaluation_state(average))(rows) == Predictor(recipe, model, average)(rows)).all()
 
 
-def pretrained(folder, recipe: Recipe, **sizes) -> str:
+def pretrained(folder, recipe: fp.kaggle.Recipe, **sizes) -> str:
     known = {"vocab_size": recipe.tokenizer.vocab_size, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
     known |= {"intermediate_size": 32, "max_position_embeddings": 32}
-    save(folder, MaskedLM(Bert(BertConfig(**(known | sizes)), seed=7)))
+    fp.models.save(folder, fp.models.MaskedLM(fp.models.Bert(fp.models.BertConfig(**(known | sizes)), seed=7)))
     recipe.tokenizer.save(folder)
     return str(folder)
 
@@ -159,15 +143,15 @@ def pretrained(folder, recipe: Recipe, **sizes) -> str:
 @pytest.mark.parametrize(("kind", "numeric"), [("class of three", False), ("labels", True), ("value", True), ("values", False)])
 def test_a_pretrained_body_gets_a_new_head(tmp_path, kind: str, numeric: bool):
     path = pretrained(tmp_path, fitted("class of two"))
-    recipe = fitted(kind, numeric=numeric, tokenizer=load_tokenizer(path))
+    recipe = fitted(kind, numeric=numeric, tokenizer=fp.load_tokenizer(path))
     assert recipe.tokenizer == fitted("class of two").tokenizer
     model = make_pretrained(recipe, path, dropout=0.3, seed=0)
     head = model.head if numeric else model
-    assert isinstance(head, Regressor if recipe.target.answer == "value" else Classifier)
+    assert isinstance(head, fp.models.Regressor if recipe.target.answer == "value" else fp.models.Classifier)
     assert getattr(head, "multi_label", False) == (kind == "labels")
-    assert {layer.rate for layer in model.modules() if isinstance(layer, Dropout)} == {0.3}
+    assert {layer.rate for layer in model.modules() if isinstance(layer, fp.models.Dropout)} == {0.3}
     assert head.body.config.attention_probs_dropout_prob == 0.3
-    assert mx.array_equal(head.body.tokens.weight, load_body(path).tokens.weight)
+    assert mx.array_equal(head.body.tokens.weight, fp.models.load_body(path).tokens.weight)
     assert objective(recipe).answers(model.eval(), batch_of(recipe, 5)).shape[0] == 5
 
 
@@ -206,4 +190,4 @@ def test_batches_of_a_recipe_are_those_of_its_own_model():
         objective(recipe).outputs(encoder(recipe), made)
     plain = fitted("class of two")
     with pytest.raises(DataError, match="label"):  # three classes, where the spec has two
-        list(pipe(plain(rows_of("multiclass")), batch(12), collate(plain.collator)))
+        list(fp.pipe(plain(rows_of("multiclass")), batch(12), fp.collate(plain.collator)))

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.specs import ColumnSpec
+import mlxfp as fp
 from mlxfp.app.tasks.scaling import Scale, Scales, fit_scales
-from mlxfp.core.datasets import to_table
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from tests.app.tasks.drawing import first_of, spec_of, tables
@@ -18,12 +16,12 @@ FLOATS = st.lists(st.none() | st.floats(), min_size=1, max_size=9)
 
 
 def scales_of(values, **about) -> Scales:
-    column = ColumnSpec(name="x", type="numerical", **about)
-    return fit_scales(spec_of("regression", columns=[column]), from_table({"x": pa.array(values, pa.float64())}))
+    column = fp.kaggle.ColumnSpec(name="x", type="numerical", **about)
+    return fit_scales(spec_of("regression", columns=[column]), fp.from_table({"x": pa.array(values, pa.float64())}))
 
 
 def written(scales: Scales, values) -> list[list[float]]:
-    return to_table(scales(from_table({"x": pa.array(values, pa.float64())})))["numbers"].to_pylist()
+    return fp.to_table(scales(fp.from_table({"x": pa.array(values, pa.float64())})))["numbers"].to_pylist()
 
 
 @given(train=FLOATS, others=FLOATS, absent=st.booleans())
@@ -38,9 +36,9 @@ def test_numbers_are_finite_and_at_most_5_whatever_comes(train, others, absent: 
 def test_scales_know_their_training_rows_only(data, spec):
     train, some, others = (data.draw(tables(spec)) for _ in range(3))
     scales = fit_scales(spec, first_of(train, some))
-    assert scales == fit_scales(spec, first_of(train, others)) == fit_scales(spec, from_table(train))
-    alone = to_table(scales(from_table(train)))["numbers"].to_pylist()
-    assert to_table(scales(from_table(pa.concat_tables([train, others]))))["numbers"].to_pylist()[: train.num_rows] == alone
+    assert scales == fit_scales(spec, first_of(train, others)) == fit_scales(spec, fp.from_table(train))
+    alone = fp.to_table(scales(fp.from_table(train)))["numbers"].to_pylist()
+    assert fp.to_table(scales(fp.from_table(pa.concat_tables([train, others]))))["numbers"].to_pylist()[: train.num_rows] == alone
 
 
 def test_scales_are_a_lawful_stage():
@@ -97,23 +95,23 @@ def test_skewed_columns_are_scaled_by_their_logarithms():
     ids=lambda column: str(column.type),
 )
 def test_numbers_of_all_types_are_scaled(column):
-    rows = from_table(pa.table({"x": column}))
-    scales = fit_scales(spec_of("regression", columns=[ColumnSpec(name="x", type="numerical")]), rows)
-    assert to_table(scales(rows))["numbers"].to_pylist() == [[-1.0], [1.0]]
+    rows = fp.from_table(pa.table({"x": column}))
+    scales = fit_scales(spec_of("regression", columns=[fp.kaggle.ColumnSpec(name="x", type="numerical")]), rows)
+    assert fp.to_table(scales(rows))["numbers"].to_pylist() == [[-1.0], [1.0]]
 
 
 def test_what_cannot_be_scaled_is_refused():
     with pytest.raises(
         SchemaError, match=r"The spec of 'ships' has no numerical columns\. Remove numeric \(model\.numeric\), or add numerical columns\."
     ):
-        fit_scales(spec_of(columns=[]), from_examples([{"x": 1}]))
+        fit_scales(spec_of(columns=[]), fp.from_examples([{"x": 1}]))
     with pytest.raises(
         SchemaError, match=r"Column 'x' must hold numbers, got string\. Read the values as numbers, or correct the type in the spec"
     ):
-        fit_scales(spec_of(columns=[ColumnSpec(name="x", type="numerical")]), from_examples([{"x": "1"}]))
+        fit_scales(spec_of(columns=[fp.kaggle.ColumnSpec(name="x", type="numerical")]), fp.from_examples([{"x": "1"}]))
     with pytest.raises(DataError, match=r"Scales need training rows, but .* is empty\. Give at least one row\."):
         scales_of([])
     with pytest.raises(SchemaError, match="Column 'x' must hold numbers, got string"):
-        list(scales_of([1.0])(from_examples([{"x": "1"}])))
+        list(scales_of([1.0])(fp.from_examples([{"x": "1"}])))
     with pytest.raises(SchemaError, match="needs the column 'x'"):
-        list(scales_of([1.0])(from_examples([{"y": 1.0}])))
+        list(scales_of([1.0])(fp.from_examples([{"y": 1.0}])))

@@ -7,10 +7,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.app.tasks.targets import Labelled, NumberClasses, Target, fit_target, numbered
-from mlxfp.core.datasets import to_table
-from mlxfp.data.rows.selecting import select
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from tests.app.tasks.drawing import first_of, spec_of, tables
@@ -20,7 +18,7 @@ AMOUNTS = st.floats(0, 1e9)
 
 
 def labels_of(target: Target, table: pa.Table):
-    return to_table(Labelled(target)(from_table(table)))["labels"].combine_chunks()
+    return fp.to_table(Labelled(target)(fp.from_table(table)))["labels"].combine_chunks()
 
 
 def answered(labels: pa.Array) -> np.ndarray:
@@ -32,7 +30,7 @@ def answered(labels: pa.Array) -> np.ndarray:
 def test_values_are_read_back_from_their_labels(rows):
     names = [f"t{place}" for place in range(len(rows[0]))]
     table = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
-    target = fit_target(spec_of("regression", target=names), from_table(table))
+    target = fit_target(spec_of("regression", target=names), fp.from_table(table))
     labels = labels_of(target, table)
     assert labels.type == (pa.float32() if len(names) == 1 else pa.list_(pa.float32(), len(names)))
     read = target.read(answered(labels)).reshape(len(rows), -1)
@@ -42,7 +40,7 @@ def test_values_are_read_back_from_their_labels(rows):
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=8))
 def test_amounts_are_learned_as_logarithms_and_read_back(values):
-    target = fit_target(spec_of("regression", metric="rmsle"), from_table({"y": values}))
+    target = fit_target(spec_of("regression", metric="rmsle"), fp.from_table({"y": values}))
     assert target.log
     read = target.read(answered(labels_of(target, pa.table({"y": values}))))
     assert (read >= 0).all()
@@ -55,7 +53,7 @@ def test_amounts_are_learned_as_logarithms_and_read_back(values):
 def test_targets_know_their_training_rows_only(data, spec):
     train, some, others = (data.draw(tables(spec)) for _ in range(3))
     target = fit_target(spec, first_of(train, some))
-    assert target == fit_target(spec, first_of(train, others)) == fit_target(spec, from_table(train))
+    assert target == fit_target(spec, first_of(train, others)) == fit_target(spec, fp.from_table(train))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_labels_are_what_losses_take():
 
 
 def test_constant_values_are_learned_as_0():
-    target = fit_target(spec_of("regression"), from_table({"y": [0.1, 0.1, 0.1]}))
+    target = fit_target(spec_of("regression"), fp.from_table({"y": [0.1, 0.1, 0.1]}))
     assert target.scale == (1.0,)
     assert target.mean == (pytest.approx(0.1),)
 
@@ -97,18 +95,18 @@ def test_constant_values_are_learned_as_0():
     ids=["text", "integer", "float", "dictionary"],
 )
 def test_classes_get_the_numbers_of_their_places(column):
-    rows = from_table(pa.table({"y": column}))
+    rows = fp.from_table(pa.table({"y": column}))
     spec = spec_of("multiclass", classes=["1", "2", "3"])
-    assert to_table(numbered(spec, rows)).to_pydict() == {"y": [2, 0, 1]}
+    assert fp.to_table(numbered(spec, rows)).to_pydict() == {"y": [2, 0, 1]}
     assert numbered(spec_of("regression"), rows) is rows
 
 
 def test_every_column_of_labels_is_numbered():
-    rows = from_table({"y": ["0", "1"], "z": [True, False]})
+    rows = fp.from_table({"y": ["0", "1"], "z": [True, False]})
     spec = spec_of("multilabel", classes=["0", "1"])
     with pytest.raises(DataError, match="The target 'z' must be one of the classes '0', '1', got 'True' in source row 0"):
         list(numbered(spec, rows))
-    assert to_table(numbered(spec, from_table({"y": ["0", "1"], "z": ["1", "1"]}))).to_pydict() == {"y": [0, 1], "z": [1, 1]}
+    assert fp.to_table(numbered(spec, fp.from_table({"y": ["0", "1"], "z": ["1", "1"]}))).to_pydict() == {"y": [0, 1], "z": [1, 1]}
 
 
 def test_the_stages_are_lawful():
@@ -135,7 +133,7 @@ def test_the_stages_are_lawful():
     ],
 )
 def test_a_class_that_is_not_known_names_its_row(values, message: str):
-    rows = select(range(2, 4))(from_table({"y": ["yes", "yes", *values]}))
+    rows = fp.select(range(2, 4))(fp.from_table({"y": ["yes", "yes", *values]}))
     with pytest.raises(DataError, match=message):
         list(numbered(spec_of(), rows))
 
@@ -154,16 +152,16 @@ def test_a_class_that_is_not_known_names_its_row(values, message: str):
 )
 def test_a_value_that_cannot_be_learned_names_its_row(metric, values, message: str):
     spec = spec_of("regression", metric=metric)
-    rows = select(range(2, 4))(from_table({"y": [1.0, 1.0, *values]}))
+    rows = fp.select(range(2, 4))(fp.from_table({"y": [1.0, 1.0, *values]}))
     with pytest.raises(DataError, match=message):
         fit_target(spec, rows)
-    target = fit_target(spec, from_table({"y": [1.0, 2.0]}))
+    target = fit_target(spec, fp.from_table({"y": [1.0, 2.0]}))
     with pytest.raises(DataError, match=message):
         list(Labelled(target)(rows))
 
 
 def test_missing_classes_and_labels_are_no_labels():
-    rows = from_table({"y": pa.array([1, None], pa.int64()), "z": [1, 1]})
+    rows = fp.from_table({"y": pa.array([1, None], pa.int64()), "z": [1, 1]})
     for target in (Target(("y",), "class", 2), Target(("y", "z"), "labels", 2)):
         with pytest.raises(DataError, match="The target 'y' must be finite, got nan in source row 1"):
             list(Labelled(target)(rows))
@@ -171,20 +169,20 @@ def test_missing_classes_and_labels_are_no_labels():
 
 def test_rows_that_do_not_fit_are_refused():
     with pytest.raises(SchemaError, match=r"The target 'y' must hold numbers, got string\."):
-        list(Labelled(Target(("y",), "class", 2))(from_examples([{"y": "yes"}])))
+        list(Labelled(Target(("y",), "class", 2))(fp.from_examples([{"y": "yes"}])))
     with pytest.raises(SchemaError, match=r"The target 'y' must hold numbers, got string\."):
-        fit_target(spec_of("regression"), from_examples([{"y": "7"}]))
+        fit_target(spec_of("regression"), fp.from_examples([{"y": "7"}]))
     with pytest.raises(
         SchemaError, match=r"The target 'y' must hold classes, got list<item: int64>\. Read the target as text or numbers\."
     ):
-        list(NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": [1]}])))
+        list(NumberClasses(("y",), ("no", "yes"))(fp.from_examples([{"y": [1]}])))
     with pytest.raises(SchemaError, match="the target needs the column 'y'"):
-        list(Labelled(Target(("y",), "class", 2))(from_examples([{"x": 1}])))
+        list(Labelled(Target(("y",), "class", 2))(fp.from_examples([{"x": 1}])))
     with pytest.raises(DataError, match=r"The scale of 'y' needs training rows, but .* is empty\. Give at least one row\."):
-        fit_target(spec_of("regression"), from_table({"y": pa.array([], pa.float64())}))
+        fit_target(spec_of("regression"), fp.from_table({"y": pa.array([], pa.float64())}))
 
 
 def test_a_target_is_a_value():
-    target = fit_target(spec_of("regression"), from_table({"y": [1.0, 3.0]}))
+    target = fit_target(spec_of("regression"), fp.from_table({"y": [1.0, 3.0]}))
     assert target == Target(("y",), "value", 1, (2.0,), (1.0,))
     assert hash(target) != hash(evolve(target, log=True))

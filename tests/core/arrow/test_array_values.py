@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.map_filter import flat_map, map
-from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
-from mlxfp.data.sources.torch_datasets import from_torch
+import mlxfp as fp
 from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
@@ -127,14 +124,14 @@ KINDS = {
 }
 DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
 WAYS = {
-    "from_examples": from_examples,
-    "from_iterable": from_iterable,
-    "map": lambda rows: pipe(from_examples([{"place": place} for place in range(len(rows))]), map(lambda row: rows[row["place"]])),
-    "flat_map": lambda rows: pipe(
-        from_examples([{"place": place} for place in range(len(rows))]), flat_map(lambda row: [rows[row["place"]]])
+    "from_examples": fp.from_examples,
+    "from_iterable": fp.from_iterable,
+    "map": lambda rows: fp.pipe(fp.from_examples([{"place": place} for place in range(len(rows))]), fp.map(lambda row: rows[row["place"]])),
+    "flat_map": lambda rows: fp.pipe(
+        fp.from_examples([{"place": place} for place in range(len(rows))]), fp.flat_map(lambda row: [rows[row["place"]]])
     ),
-    "from_torch": from_torch,
-    "from_table": lambda rows: from_table({name: [row[name] for row in rows] for name in rows[0]}),
+    "from_torch": fp.from_torch,
+    "from_table": lambda rows: fp.from_table({name: [row[name] for row in rows] for name in rows[0]}),
 }
 
 
@@ -165,18 +162,18 @@ def test_arrays_in_lists_and_mappings_and_beside_plain_values_are_taken_too():
         {"x": [mx.array(1), 2], "y": {"a": mx.array([1, 2]), "b": Tensor(3.5)}, "z": [mx.array([[1, 2]])]},
         {"x": [3], "y": {"a": [3], "b": 1.0}, "z": []},
     ]
-    assert list(from_examples(rows)) == [
+    assert list(fp.from_examples(rows)) == [
         {"x": [1, 2], "y": {"a": [1, 2], "b": 3.5}, "z": [[[1, 2]]]},
         {"x": [3], "y": {"a": [3], "b": 1.0}, "z": []},
     ]
-    mixed = from_examples([{"x": mx.array([1, 2])}, {"x": [3]}, {"x": None}, {"x": np.array([4])}, {"x": pa.array([5, None])}])
+    mixed = fp.from_examples([{"x": mx.array([1, 2])}, {"x": [3]}, {"x": None}, {"x": np.array([4])}, {"x": pa.array([5, None])}])
     assert [row["x"] for row in mixed] == [[1, 2], [3], None, [4], [5, None]]
-    assert [row["x"] for row in from_examples([{"x": array("i", [1, 2])}, {"x": array("i")}])] == [[1, 2], []]
-    assert [row["x"] for row in from_examples([{"x": np.array(np.datetime64("2024-01-02"))}])] == [date(2024, 1, 2)]
+    assert [row["x"] for row in fp.from_examples([{"x": array("i", [1, 2])}, {"x": array("i")}])] == [[1, 2], []]
+    assert [row["x"] for row in fp.from_examples([{"x": np.array(np.datetime64("2024-01-02"))}])] == [date(2024, 1, 2)]
 
 
 def test_whole_columns_of_other_libraries_are_columns():
-    rows = from_table({"x": mx.array([1, 2, 3]), "y": Tensor(np.ones((3, 2), np.float32)), "z": mx.zeros((3, 2, 2))})
+    rows = fp.from_table({"x": mx.array([1, 2, 3]), "y": Tensor(np.ones((3, 2), np.float32)), "z": mx.zeros((3, 2, 2))})
     assert rows.source.schema().types == [
         pa.int32(),
         pa.fixed_shape_tensor(pa.float32(), [2]),
@@ -207,13 +204,13 @@ def test_what_is_no_value_at_all_is_named_with_what_is(way: Any):
 
 def test_masked_values_are_null():
     rows = [{"x": np.ma.array([1, 2, 3], mask=[0, 1, 0])}, {"x": np.ma.array([4], mask=[0])}, {"x": np.array([5])}]
-    assert [row["x"] for row in from_examples(rows)] == [[1, None, 3], [4], [5]]
-    assert [row["x"] for row in from_examples([{"x": np.ma.masked}, {"x": 2.5}])] == [None, 2.5]
-    table = from_table({"x": np.ma.array([1, 2], mask=[True, False], dtype=np.int8)})
+    assert [row["x"] for row in fp.from_examples(rows)] == [[1, None, 3], [4], [5]]
+    assert [row["x"] for row in fp.from_examples([{"x": np.ma.masked}, {"x": 2.5}])] == [None, 2.5]
+    table = fp.from_table({"x": np.ma.array([1, 2], mask=[True, False], dtype=np.int8)})
     assert table.source.schema() == pa.schema({"x": pa.int8()})
     assert [row["x"] for row in table] == [None, 2]
     square = np.ma.array([[1, 2]], mask=[[0, 1]])
-    for make in (lambda: from_examples([{"x": square}]), lambda: from_table({"x": square})):
+    for make in (lambda: fp.from_examples([{"x": square}]), lambda: fp.from_table({"x": square})):
         with pytest.raises(
             SchemaError, match=r"becomes a tensor without nulls, got an array of shape \(1, 2\) with masked values\. Fill the values"
         ):
@@ -242,25 +239,25 @@ def test_masked_values_are_null_wherever_an_array_is(way: Any, name: str):
 def test_masked_values_in_a_tensor_are_refused():
     rows = [{"x": np.array([[1, 2, 3]])}, {"x": [MASKED]}]
     with pytest.raises(DataError, match=r"Column 'x' of row 1 has masked values, and a column of fixed-shape tensors \(1, 3\) cannot hold"):
-        from_examples(rows)
+        fp.from_examples(rows)
 
 
 def test_numbers_of_64_bits_without_a_sign_are_kept():
     largest = 2**64 - 1
     for value in (np.uint64(largest), np.array(largest, np.uint64), mx.array(np.uint64([largest]))[0], np.array([largest], np.uint64)):
-        assert np.ravel(next(iter(from_examples([{"x": value}])))["x"]).tolist() == [largest]
+        assert np.ravel(next(iter(fp.from_examples([{"x": value}])))["x"]).tolist() == [largest]
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_text_of_numpy_and_a_matrix_are_what_they_hold():
-    assert [row["x"] for row in from_examples([{"x": np.array(["a", "é"], np.dtypes.StringDType())}])] == [["a", "é"]]
-    assert next(iter(from_examples([{"x": np.matrix([[1, 2]])}])))["x"].tolist() == [[1, 2]]
+    assert [row["x"] for row in fp.from_examples([{"x": np.array(["a", "é"], np.dtypes.StringDType())}])] == [["a", "é"]]
+    assert next(iter(fp.from_examples([{"x": np.matrix([[1, 2]])}])))["x"].tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("shape", [(2,), (1, 2)])
 def test_numbers_wider_than_those_of_arrow_are_named(shape: tuple[int, ...]):
     with pytest.raises(SchemaError, match=r"Column 'x'.* (does not fit the type of any Arrow column|Arrow tensors hold integers)"):
-        from_examples([{"x": np.ones(shape, np.longdouble).astype(np.complex64 if shape == (2,) else np.longdouble)}])
+        fp.from_examples([{"x": np.ones(shape, np.longdouble).astype(np.complex64 if shape == (2,) else np.longdouble)}])
 
 
 class Remote:
@@ -284,7 +281,7 @@ def test_an_array_on_another_device_is_named_with_its_cure(value: Any):
     with pytest.raises(
         SchemaError, match=r"Column 'x' of row 0: numpy cannot read .* Cast the array, or move it to the CPU, before storing it"
     ):
-        from_examples([{"x": value}])
+        fp.from_examples([{"x": value}])
 
 
 def test_arrays_of_torch():
@@ -296,11 +293,11 @@ def test_arrays_of_torch():
                 found = list(way([{"x": value}, {"x": value * 2}]))
                 assert [np.asarray(row["x"]).tolist() for row in found] == [value.tolist(), (value * 2).tolist()]
     graph = torch.ones(2, requires_grad=True) * 2
-    assert next(iter(from_examples([{"x": [graph], "y": {"z": graph[0]}}]))) == {"x": [[2.0, 2.0]], "y": {"z": 2.0}}
-    assert list(from_table({"x": torch.arange(2), "y": torch.ones(2, requires_grad=True)})) == [{"x": 0, "y": 1.0}, {"x": 1, "y": 1.0}]
+    assert next(iter(fp.from_examples([{"x": [graph], "y": {"z": graph[0]}}]))) == {"x": [[2.0, 2.0]], "y": {"z": 2.0}}
+    assert list(fp.from_table({"x": torch.arange(2), "y": torch.ones(2, requires_grad=True)})) == [{"x": 0, "y": 1.0}, {"x": 1, "y": 1.0}]
     for value in (torch.ones(2, dtype=torch.bfloat16), torch.eye(2).to_sparse()):
         with pytest.raises(SchemaError, match=r"numpy cannot read an array of torch\.Tensor"):
-            from_examples([{"x": value}])
+            fp.from_examples([{"x": value}])
 
 
 def test_arrays_of_jax():
@@ -311,4 +308,4 @@ def test_arrays_of_jax():
             assert [np.asarray(row["x"]).tolist() for row in way([{"x": value}])] == [value.tolist()]
     for shape in ((), (3,), (2, 3)):
         with pytest.raises(SchemaError, match=r"bfloat16"):
-            from_examples([{"x": numpy.ones(shape, "bfloat16")}])
+            fp.from_examples([{"x": numpy.ones(shape, "bfloat16")}])

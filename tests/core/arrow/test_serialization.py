@@ -14,15 +14,9 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.chunks import number_rows, one_chunk
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentTypeError, CursorError
 from mlxfp.testing.comparing import difference, same
 from mlxfp.testing.strategies import tables
@@ -44,9 +38,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(KEYS, inner, max_size=3) | st.builds(Point, inner, inner),
     max_leaves=5,
 )
-ROWS = from_table(pa.table({"x": range(9), "text": [f"é{i}" for i in range(9)], "list": [[1.5] * i for i in range(9)]}))
-PIPELINE = pipe(ROWS, shuffle(seed=0, buffer=4), filter(bool), batch(2))
-WRITTEN = [cursor.to_bytes() for _, cursor in iterate(PIPELINE)]
+ROWS = fp.from_table(pa.table({"x": range(9), "text": [f"é{i}" for i in range(9)], "list": [[1.5] * i for i in range(9)]}))
+PIPELINE = fp.pipe(ROWS, fp.shuffle(seed=0, buffer=4), fp.filter(bool), fp.batch(2))
+WRITTEN = [cursor.to_bytes() for _, cursor in fp.iterate(PIPELINE)]
 
 
 def sealed(body: bytes) -> bytes:
@@ -62,7 +56,7 @@ def handmade(value: Any, *blobs: bytes) -> bytes:
 
 def refused(data: bytes) -> str:
     with pytest.raises(CursorError) as caught:
-        Cursor.from_bytes(data)
+        fp.Cursor.from_bytes(data)
     return str(caught.value)
 
 
@@ -122,7 +116,7 @@ def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes):
     refused(handmade([[], None, "batches", value], blob))
     refused(handmade([[], value, {"tag": "cursor", "fields": [None, 1]}], blob))
     with suppress(CursorError):  # a snapshot of an epoch may come out
-        assert Cursor.from_bytes(handmade([[], None, "batches", {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
+        assert fp.Cursor.from_bytes(handmade([[], None, "batches", {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
 
 
 @given(st.sampled_from(WRITTEN), st.data())
@@ -131,7 +125,7 @@ def test_changed_bytes_with_a_right_checksum_do_no_harm(data: bytes, draw: st.Da
     for _ in range(draw.draw(st.integers(1, 4))):
         body[draw.draw(st.integers(0, len(body) - 1))] = draw.draw(st.integers(0, 255))
     try:
-        cursor = Cursor.from_bytes(sealed(bytes(body)))
+        cursor = fp.Cursor.from_bytes(sealed(bytes(body)))
     except CursorError:
         return
     assert isinstance(cursor.to_bytes(), bytes)
@@ -174,7 +168,7 @@ def test_what_only_looks_like_a_cursor_is_refused(data: bytes):
 
 
 def test_a_cursor_made_by_hand_as_we_make_them_is_read():
-    assert Cursor.from_bytes(cursor(owner=[["batch(2)", "00"]], epoch=3)).epoch == 3
+    assert fp.Cursor.from_bytes(cursor(owner=[["batch(2)", "00"]], epoch=3)).epoch == 3
 
 
 @pytest.mark.parametrize(
@@ -241,10 +235,10 @@ def test_what_cannot_be_written_says_what_can(value: Any):
 
 
 def test_bytes_may_come_as_any_kind_of_buffer():
-    expected = Cursor.from_bytes(WRITTEN[0])
-    assert Cursor.from_bytes(bytearray(WRITTEN[0])) == Cursor.from_bytes(memoryview(WRITTEN[0])) == expected
+    expected = fp.Cursor.from_bytes(WRITTEN[0])
+    assert fp.Cursor.from_bytes(bytearray(WRITTEN[0])) == fp.Cursor.from_bytes(memoryview(WRITTEN[0])) == expected
     with pytest.raises(ArgumentTypeError, match=r"Cursor.from_bytes needs bytes, got str"):
-        Cursor.from_bytes("MLXFPCUR")
+        fp.Cursor.from_bytes("MLXFPCUR")
 
 
 def test_each_sort_of_damage_has_its_message():
@@ -282,7 +276,7 @@ def peak_of(data: bytes) -> int:
     tracemalloc.start()
     try:
         with suppress(CursorError):
-            Cursor.from_bytes(data)
+            fp.Cursor.from_bytes(data)
         return int(tracemalloc.get_traced_memory()[1] + POOLS[-1].max_memory())
     finally:
         tracemalloc.stop()

@@ -8,10 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.images.decoding import decode
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.support.randomness import fold_in
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
@@ -44,7 +41,7 @@ def smooth(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return as_pixels(as_image(coarse).resize(shape[1::-1], pillow().Resampling.BICUBIC))
 
 
-def pixels_of(dataset: Dataset[Any]) -> list[np.ndarray]:
+def pixels_of(dataset: fp.Dataset[Any]) -> list[np.ndarray]:
     """The pixels of each row, [H, W, C], from tensors and from rows of different sizes."""
     return [_pixels(row["image"]) for row in dataset]
 
@@ -59,19 +56,19 @@ def _pixels(value: Any) -> np.ndarray:
 
 def shown(data: bytes, mode: Any = "rgb") -> np.ndarray:
     """The pixels that `decode` makes of a file."""
-    (pixels,) = pixels_of(pipe(from_examples([{"image": data}]), decode(mode=mode)))
+    (pixels,) = pixels_of(fp.pipe(fp.from_examples([{"image": data}]), fp.images.decode(mode=mode)))
     return pixels
 
 
-def files(several: Any) -> Dataset[Any]:
+def files(several: Any) -> fp.Dataset[Any]:
     """Rows of files of different sizes, from pixels."""
-    return from_examples([{"image": encoded(as_image(pixels)), "path": f"{place}.png"} for place, pixels in enumerate(several)])
+    return fp.from_examples([{"image": encoded(as_image(pixels)), "path": f"{place}.png"} for place, pixels in enumerate(several)])
 
 
-def rows_of(several: Any) -> Dataset[Any]:
+def rows_of(several: Any) -> fp.Dataset[Any]:
     """Rows of images: tensors where all have one shape, else files."""
     alike = len({pixels.shape for pixels in several}) == 1
-    return from_table({"image": np.stack(several)}) if alike else files(several)
+    return fp.from_table({"image": np.stack(several)}) if alike else files(several)
 
 
 @st.composite

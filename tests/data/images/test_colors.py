@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.images.colors import color_jitter
+import mlxfp as fp
 from mlxfp.data.images.pixels import in_mode
-from mlxfp.data.sources.in_memory import from_table
 from tests.data.images.pictures import PIXELS, as_image, as_pixels, drawn, images, pillow, pixels_of
 
 AMOUNTS = st.sampled_from([0.0, 0.3, 1.0, 2.5])
@@ -41,8 +39,8 @@ def jittered(image, amounts, hue, numbers):
 def test_colors_change_as_in_torchvision(pixels, amounts, hue, seed):
     amounts = amounts if any(amounts) or hue else (0.4, 0.0, 0.0)
     brightness, contrast, saturation = amounts
-    stage = color_jitter(seed=seed, brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
-    found = pixels_of(pipe(from_table({"image": np.stack([pixels] * 3)}), stage))
+    stage = fp.images.color_jitter(seed=seed, brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
+    found = pixels_of(fp.pipe(fp.from_table({"image": np.stack([pixels] * 3)}), stage))
     for row, made in enumerate(found):
         expected = as_pixels(jittered(as_image(pixels), amounts, hue, drawn("color_jitter", seed, row, 8)))
         assert np.array_equal(made, expected)

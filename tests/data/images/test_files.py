@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.images import files
-from mlxfp.data.images.decoding import decode
 from mlxfp.data.images.files import read_file
 from mlxfp.data.images.pixels import UnusableImageError
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.data.sources.media_files import read_images
 from mlxfp.support.errors import DataError
 from tests.data.images.pictures import PIXELS, as_image, as_pixels, encoded, pillow, pixels_of, shown, smooth
 
@@ -189,14 +186,14 @@ def too_large(side: int, kind: str) -> bytes:
 @pytest.mark.parametrize("side", [10_000, 20_000])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_an_image_that_declares_too_many_pixels_is_not_unfolded(decoder: str, side: int, kind: str):
-    dataset = pipe(from_examples([{"image": too_large(side, kind), "path": f"cats/1.{kind}"}]), decode())
+    dataset = fp.pipe(fp.from_examples([{"image": too_large(side, kind), "path": f"cats/1.{kind}"}]), fp.images.decode())
     with pytest.raises(DataError, match=rf"source row 0 \(cats/1\.{kind}\) (has {side:,} x|cannot be decoded .*400000000 pixels)"):
         list(dataset)
 
 
 def test_a_file_with_another_suffix_is_what_its_bytes_say(tmp_path: Path):
     (tmp_path / "a.jpg").write_bytes(encoded(as_image(PIXELS[0])))
-    (found,) = pixels_of(pipe(read_images(tmp_path), decode()))
+    (found,) = pixels_of(fp.pipe(fp.read_images(tmp_path), fp.images.decode()))
     assert np.array_equal(found, PIXELS[0])
 
 
@@ -206,9 +203,9 @@ def test_a_damaged_file_is_named(decoder: str):
         rows = [{"image": whole, "path": "cats/1.jpg"}, {"image": damaged, "path": "cats/2.jpg"}]
         message = r"images\.decode: column 'image' of source row 1 \(cats/2\.jpg\) cannot be decoded as an image: .* Skip damaged rows"
         with pytest.raises(DataError, match=message):
-            list(pipe(from_examples(rows), decode()))
+            list(fp.pipe(fp.from_examples(rows), fp.images.decode()))
         with pytest.raises(DataError, match=r"source row 0 \(dogs/1\.jpg\) cannot be decoded"):
-            list(pipe(from_examples([{"image": {"bytes": damaged, "path": "dogs/1.jpg"}}]), decode()))
+            list(fp.pipe(fp.from_examples([{"image": {"bytes": damaged, "path": "dogs/1.jpg"}}]), fp.images.decode()))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore:Image size")  # Pillow warns of what it can ignore

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.images import pixels as pixel_functions
 from mlxfp.data.images.pixels import all_resized, resized
-from mlxfp.data.images.resizing import resize, resize_short_side
 from mlxfp.support.errors import DataError
 from tests.data.images.pictures import as_image, as_pixels, colored, files, images, pillow, pixels_of, rows_of, smooth
 
@@ -24,7 +23,7 @@ def apart(found, expected):
 @given(several=st.lists(images(), min_size=1, max_size=3), size=SIZES)
 def test_another_size_is_reached_as_pillow_reaches_it(several, size):
     bilinear = pillow().Resampling.BILINEAR
-    found = pixels_of(pipe(files(several), resize(size)))
+    found = pixels_of(fp.pipe(files(several), fp.images.resize(size)))
     for pixels, made in zip(colored(several), found, strict=True):
         assert apart(made, as_pixels(as_image(pixels).resize(size[::-1], bilinear))) <= 1
 
@@ -56,14 +55,14 @@ def four_around(pixels, size):
 @settings(deadline=None)
 @given(pixels=images(), size=SIZES)
 def test_without_antialiasing_the_four_pixels_around_count(pixels, size):
-    (found,) = pixels_of(pipe(rows_of([pixels]), resize(size, antialias=False)))
+    (found,) = pixels_of(fp.pipe(rows_of([pixels]), fp.images.resize(size, antialias=False)))
     assert np.abs(found - four_around(pixels, size)).max() <= 1.001  # Pillow rounds down
 
 
 @settings(deadline=None)
 @given(pixels=images(), length=st.integers(1, 15))
 def test_the_short_side_has_the_length_and_proportions_stay(pixels, length):
-    (tensor,), (file,) = (pixels_of(pipe(rows, resize_short_side(length))) for rows in (rows_of([pixels]), files([pixels])))
+    (tensor,), (file,) = (pixels_of(fp.pipe(rows, fp.images.resize_short_side(length))) for rows in (rows_of([pixels]), files([pixels])))
     height, width, _ = pixels.shape
     short, long = sorted((height, width))
     shape = (length, length * long // short) if height == short else (length * long // short, length)
@@ -95,10 +94,10 @@ def test_images_of_one_size_are_resized_together_as_one_by_one(pixels, size, kin
 def test_a_narrow_image_that_would_become_too_large_is_named(rows, monkeypatch):
     monkeypatch.setattr(pillow(), "MAX_IMAGE_PIXELS", 1000)
     narrow = np.zeros((1, 50, 3), np.uint8)
-    assert pixels_of(pipe(rows([narrow]), resize_short_side(4)))[0].shape == (4, 200, 3)
+    assert pixels_of(fp.pipe(rows([narrow]), fp.images.resize_short_side(4)))[0].shape == (4, 200, 3)
     message = r"resize_short_side: column 'image' of source row 0.* has 50 x 1 pixels and would have 250 x 5 pixels, more than PIL"
     with pytest.raises(DataError, match=message):
-        list(pipe(rows([narrow]), resize_short_side(5)))
+        list(fp.pipe(rows([narrow]), fp.images.resize_short_side(5)))
 
 
 def test_the_same_size_changes_nothing():

@@ -10,64 +10,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.checksums import checksum
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import rename_columns
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
 
 
 def numbers(count):
-    return from_table({"x": np.arange(count)})
+    return fp.from_table({"x": np.arange(count)})
 
 
 @given(dataset=pipelines(), steps=st.integers(1, 5))
 def test_how_a_pipeline_runs_changes_no_hash(dataset, steps):
     if list(dataset):
-        assert checksum(dataset, steps=steps) == checksum(dataset, steps=steps) == checksum(prefetch(2)(dataset), steps=steps)
+        assert (
+            fp.inspect.checksum(dataset, steps=steps)
+            == fp.inspect.checksum(dataset, steps=steps)
+            == fp.inspect.checksum(fp.prefetch(2)(dataset), steps=steps)
+        )
 
 
 @given(table=tables(min_rows=1, min_columns=1), data=st.data(), steps=st.integers(1, 9))
 def test_where_chunks_end_changes_no_hash_of_examples(table, data, steps):
     one, other = (from_chunks(data.draw(rechunkings(table))) for _ in range(2))
-    assert checksum(one, steps=steps) == checksum(other, steps=steps) == checksum(from_table(table), steps=steps)
-    assert checksum(pipe(one, batch(2)), steps=steps) == checksum(pipe(other, batch(2)), steps=steps)
+    assert (
+        fp.inspect.checksum(one, steps=steps)
+        == fp.inspect.checksum(other, steps=steps)
+        == fp.inspect.checksum(fp.from_table(table), steps=steps)
+    )
+    assert fp.inspect.checksum(fp.pipe(one, fp.batch(2)), steps=steps) == fp.inspect.checksum(fp.pipe(other, fp.batch(2)), steps=steps)
 
 
 @given(a=st.lists(st.integers(-3, 3), min_size=1, max_size=4), b=st.lists(st.integers(-3, 3), min_size=1, max_size=4))
 def test_other_values_have_another_hash_and_only_the_first_steps_count(a, b):
-    one, other = (from_examples([{"x": x} for x in values]) for values in (a, b))
+    one, other = (fp.from_examples([{"x": x} for x in values]) for values in (a, b))
     for steps in (1, 2, 3, 9):
-        assert (checksum(one, steps=steps) == checksum(other, steps=steps)) == (a[:steps] == b[:steps])
-        assert (checksum(pipe(one, batch(1)), steps=steps) == checksum(pipe(other, batch(1)), steps=steps)) == (a[:steps] == b[:steps])
+        assert (fp.inspect.checksum(one, steps=steps) == fp.inspect.checksum(other, steps=steps)) == (a[:steps] == b[:steps])
+        assert (
+            fp.inspect.checksum(fp.pipe(one, fp.batch(1)), steps=steps) == fp.inspect.checksum(fp.pipe(other, fp.batch(1)), steps=steps)
+        ) == (a[:steps] == b[:steps])
 
 
 def test_order_names_types_groups_and_epochs_count():
     rows = numbers(8)
     different = [
         rows,
-        shuffle(seed=0)(rows),
-        rename_columns({"x": "y"})(rows),
-        map(lambda row: {"x": float(row["x"])})(rows),
-        batch(2)(rows),
-        batch(4)(rows),
-        pipe(rows, batch(2), collate(lambda group: {"x": mx.array(group.column("x").to_numpy())})),
-        pipe(rows, batch(2), collate(lambda group: {"x": mx.array(group.column("x").to_numpy().astype(np.float32))})),
-        pipe(rows, batch(2), collate(lambda group: {"x": mx.array(group.column("x").to_numpy().astype(np.float32)).astype(mx.bfloat16)})),
-        pipe(rows, batch(2), collate(lambda group: {"x": mx.array(group.column("x").to_numpy())[:, None]})),
-        pipe(rows, batch(2), collate(lambda group: {"x": mx.array(group.column("x").to_numpy()), "names": ("a", "b")})),
+        fp.shuffle(seed=0)(rows),
+        fp.rename_columns({"x": "y"})(rows),
+        fp.map(lambda row: {"x": float(row["x"])})(rows),
+        fp.batch(2)(rows),
+        fp.batch(4)(rows),
+        fp.pipe(rows, fp.batch(2), fp.collate(lambda group: {"x": mx.array(group.column("x").to_numpy())})),
+        fp.pipe(rows, fp.batch(2), fp.collate(lambda group: {"x": mx.array(group.column("x").to_numpy().astype(np.float32))})),
+        fp.pipe(
+            rows,
+            fp.batch(2),
+            fp.collate(lambda group: {"x": mx.array(group.column("x").to_numpy().astype(np.float32)).astype(mx.bfloat16)}),
+        ),
+        fp.pipe(rows, fp.batch(2), fp.collate(lambda group: {"x": mx.array(group.column("x").to_numpy())[:, None]})),
+        fp.pipe(rows, fp.batch(2), fp.collate(lambda group: {"x": mx.array(group.column("x").to_numpy()), "names": ("a", "b")})),
     ]
-    assert len({checksum(dataset, steps=8) for dataset in different}) == len(different)
-    shuffled = shuffle(seed=0)(rows)
-    assert checksum(shuffled, steps=8) != checksum(shuffled, steps=8, epoch=1)
-    assert checksum(pipe(rows, batch(3), unbatch()), steps=8) == checksum(rows, steps=8)
+    assert len({fp.inspect.checksum(dataset, steps=8) for dataset in different}) == len(different)
+    shuffled = fp.shuffle(seed=0)(rows)
+    assert fp.inspect.checksum(shuffled, steps=8) != fp.inspect.checksum(shuffled, steps=8, epoch=1)
+    assert fp.inspect.checksum(fp.pipe(rows, fp.batch(3), fp.unbatch()), steps=8) == fp.inspect.checksum(rows, steps=8)
 
 
 GOLDEN = """
@@ -117,11 +123,23 @@ def test_hashes_are_the_same_in_every_process_and_for_good():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: checksum([1], steps=1), ArgumentTypeError, "works on a dataset"),
-        (lambda: checksum(numbers(1), steps=0), ArgumentError, "steps must be at least 1, got steps=0."),
-        (lambda: checksum(from_table({"x": []}), steps=1), DataError, "checksum needs at least one item: no item came out of pipe"),
-        (lambda: checksum(pipe(numbers(3), filter(lambda row: False)), steps=1), DataError, "no item came out of .* in epoch 0."),
-        (lambda: checksum(pipe(numbers(3), filter(lambda row: False), batch(2)), steps=1), DataError, "no item came out of .* in epoch 0."),
+        (lambda: fp.inspect.checksum([1], steps=1), ArgumentTypeError, "works on a dataset"),
+        (lambda: fp.inspect.checksum(numbers(1), steps=0), ArgumentError, "steps must be at least 1, got steps=0."),
+        (
+            lambda: fp.inspect.checksum(fp.from_table({"x": []}), steps=1),
+            DataError,
+            "checksum needs at least one item: no item came out of pipe",
+        ),
+        (
+            lambda: fp.inspect.checksum(fp.pipe(numbers(3), fp.filter(lambda row: False)), steps=1),
+            DataError,
+            "no item came out of .* in epoch 0.",
+        ),
+        (
+            lambda: fp.inspect.checksum(fp.pipe(numbers(3), fp.filter(lambda row: False), fp.batch(2)), steps=1),
+            DataError,
+            "no item came out of .* in epoch 0.",
+        ),
     ],
 )
 def test_messages(make, kind, message):
@@ -130,5 +148,5 @@ def test_messages(make, kind, message):
 
 
 def test_a_hash_holds_real_values():
-    dates = from_examples([{"x": dt.date(2020, 1, 1)}, {"x": None}], schema=pa.schema({"x": pa.date32()}))
-    assert checksum(dates, steps=2) != checksum(dates, steps=1)
+    dates = fp.from_examples([{"x": dt.date(2020, 1, 1)}, {"x": None}], schema=pa.schema({"x": pa.date32()}))
+    assert fp.inspect.checksum(dates, steps=2) != fp.inspect.checksum(dates, steps=1)

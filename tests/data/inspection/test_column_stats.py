@@ -9,14 +9,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.texts import text
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.inspection.column_stats import ColumnStats, column_stats
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.running.error_rows import on_error
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings
@@ -78,8 +72,8 @@ def test_it_measures_what_python_measures_however_rows_are_cut(kind, data):
 
 
 def test_groups_and_several_columns_are_measured():
-    rows = from_table({"x": np.arange(6), "text": list("abcdef")})
-    dataset = pipe(rows, filter(lambda row: row["x"] > 1), batch(3))
+    rows = fp.from_table({"x": np.arange(6), "text": list("abcdef")})
+    dataset = fp.pipe(rows, fp.filter(lambda row: row["x"] > 1), fp.batch(3))
     assert [(each.column, each.of, each.count) for each in column_stats(dataset, ["x", "text"])] == [
         ("x", "values", 4),
         ("text", "lengths", 4),
@@ -87,13 +81,13 @@ def test_groups_and_several_columns_are_measured():
 
 
 def test_rows_that_fail_are_not_measured():
-    dataset = pipe(from_table({"x": np.arange(1, 6)}), map(lambda row: {"y": 1 // (row["x"] - 3)}), on_error("skip"))
+    dataset = fp.pipe(fp.from_table({"x": np.arange(1, 6)}), fp.map(lambda row: {"y": 1 // (row["x"] - 3)}), fp.on_error("skip"))
     (found,) = column_stats(dataset, ["y"])
     assert (found.count, found.missing, found.least, found.greatest) == (4, 0, -1, 1)
 
 
 def test_whole_numbers_do_not_overflow_and_infinities_may_meet():
-    rows = from_table({"big": np.full(3, 2**63 - 1), "huge": np.full(3, 2**64 - 1, np.uint64), "odd": [math.inf, -math.inf, 1.0]})
+    rows = fp.from_table({"big": np.full(3, 2**63 - 1), "huge": np.full(3, 2**64 - 1, np.uint64), "odd": [math.inf, -math.inf, 1.0]})
     big, huge, odd = column_stats(rows, ["big", "huge", "odd"])
     assert (big.mean, huge.mean) == (2.0**63, 2.0**64)
     assert math.isnan(odd.mean)
@@ -108,7 +102,7 @@ def test_a_sum_by_chunks_would_be_caught():
     assert len({column_stats(from_chunks(chunks), ["x"])[0].mean for chunks in cuts}) == 1
 
 
-ROWS = from_table({"x": [1]})
+ROWS = fp.from_table({"x": [1]})
 
 
 @pytest.mark.parametrize(
@@ -123,13 +117,15 @@ ROWS = from_table({"x": [1]})
             "column_stats needs the column 'y', which is missing. Columns: 'x'.",
         ),
         (
-            lambda: column_stats(from_examples([{"x": {"a": 1}}]), ["x"]),
+            lambda: column_stats(fp.from_examples([{"x": {"a": 1}}]), ["x"]),
             SchemaError,
             "column_stats takes numbers, text and lists, got struct<a: int64> in column 'x'. Name other columns.",
         ),
         (lambda: column_stats([1], ["x"]), ArgumentTypeError, "works on a dataset, got list"),
         (
-            lambda: column_stats(pipe(from_examples([{"input_ids": [1]}]), batch(1), collate(text(pad_id=0))), ["input_ids"]),
+            lambda: column_stats(
+                fp.pipe(fp.from_examples([{"input_ids": [1]}]), fp.batch(1), fp.collate(fp.collators.text(pad_id=0))), ["input_ids"]
+            ),
             PipelineError,
             "column_stats",
         ),

@@ -9,18 +9,7 @@ from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.mixture_counts import mixture_proportions
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.mixing import concat, interleave, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.support.errors import CursorMismatchError, PipelineError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings
@@ -59,8 +48,8 @@ def counted(rows, number):
 
 def assert_accounts(dataset, cursor, rows, by):
     """Law: proportions are those of the rows that were given, from the cursor and from its bytes."""
-    for at in (cursor, Cursor.from_bytes(cursor.to_bytes())):
-        found = mixture_proportions(dataset, at)
+    for at in (cursor, fp.Cursor.from_bytes(cursor.to_bytes())):
+        found = fp.inspect.mixture_proportions(dataset, at)
         counts, tokens = counted(rows, len(found))
         assert [each.count for each in found] == counts
         assert [each.tokens for each in found] == (tokens if by == "tokens" else [None] * len(found))
@@ -71,73 +60,73 @@ def assert_accounts(dataset, cursor, rows, by):
 @given(sizes=SIZES, data=st.data(), by=st.sampled_from(["examples", "tokens"]), stop=st.sampled_from(["first", "all", "restart"]))
 def test_proportions_are_those_of_the_rows_that_were_yielded_at_every_cursor(sizes, data, by, stop):
     weights = data.draw(st.lists(st.integers(0, 4), min_size=len(sizes), max_size=len(sizes)).filter(any))
-    mixture = pipe(mix(datasets(sizes, data), weights, by=by, stop=stop), map(same))
+    mixture = fp.pipe(fp.mix(datasets(sizes, data), weights, by=by, stop=stop), fp.map(same))
     rows = []
-    for (row, cursor), _ in zip(iterate(mixture, epoch=1), range(40), strict=False):
+    for (row, cursor), _ in zip(fp.iterate(mixture, epoch=1), range(40), strict=False):
         rows.append(row)
         assert_accounts(mixture, cursor, rows, by)
-        assert [each.wanted for each in mixture_proportions(mixture, cursor)] == [weight / sum(weights) for weight in weights]
+        assert [each.wanted for each in fp.inspect.mixture_proportions(mixture, cursor)] == [weight / sum(weights) for weight in weights]
 
 
 @given(sizes=SIZES, data=st.data(), size=st.integers(1, 5), divisor=st.integers(1, 3), late=st.booleans())
 def test_rows_that_stages_held_back_or_left_out_count_as_soon_as_an_item_needed_them(sizes, data, size, divisor, late):
-    mixture = mix(datasets(sizes, data), [1] * len(sizes), stop="all")
+    mixture = fp.mix(datasets(sizes, data), [1] * len(sizes), stop="all")
     whole = list(mixture)
-    groups = pipe(mixture, filter(Keeps(divisor)), batch(size), *[prefetch(2)] * late)
-    for group, cursor in iterate(groups):
+    groups = fp.pipe(mixture, fp.filter(Keeps(divisor)), fp.batch(size), *[fp.prefetch(2)] * late)
+    for group, cursor in fp.iterate(groups):
         needed = whole.index(group[-1]) + 1 if len(group) == size else len(whole)
         assert_accounts(groups, cursor, whole[:needed], "examples")
 
 
 @given(sizes=SIZES, data=st.data(), place=st.integers(0, 20))
 def test_a_resumed_run_goes_on_counting(sizes, data, place):
-    mixture = pipe(mix(datasets(sizes, data), [1] * len(sizes), stop="all"), batch(2))
-    run = list(iterate(mixture))
+    mixture = fp.pipe(fp.mix(datasets(sizes, data), [1] * len(sizes), stop="all"), fp.batch(2))
+    run = list(fp.iterate(mixture))
     rows = [row for group, _ in run for row in group]
     middle = run[place % len(run)][1]
-    for after, (_, cursor) in enumerate(iterate(mixture, middle), place % len(run) + 1):
+    for after, (_, cursor) in enumerate(fp.iterate(mixture, middle), place % len(run) + 1):
         assert_accounts(mixture, cursor, rows[: 2 * after + 2], "examples")
 
 
 def test_groups_that_are_mixed_are_counted_as_groups():
-    parts = [pipe(part, batch(2)) for part in datasets([9, 5])]
-    groups = pipe(mix(parts, [2, 1], stop="all"), map(same))
+    parts = [fp.pipe(part, fp.batch(2)) for part in datasets([9, 5])]
+    groups = fp.pipe(fp.mix(parts, [2, 1], stop="all"), fp.map(same))
     seen = Counter()
-    for group, cursor in iterate(groups):
+    for group, cursor in fp.iterate(groups):
         seen[group[0]["owner"]] += 1
-        assert [each.count for each in mixture_proportions(groups, cursor)] == [seen[0], seen[1]]
-    rows = pipe(groups, unbatch())
-    *_, (_, cursor) = iterate(rows)
-    assert [each.count for each in mixture_proportions(rows, cursor)] == [5, 3]
+        assert [each.count for each in fp.inspect.mixture_proportions(groups, cursor)] == [seen[0], seen[1]]
+    rows = fp.pipe(groups, fp.unbatch())
+    *_, (_, cursor) = fp.iterate(rows)
+    assert [each.count for each in fp.inspect.mixture_proportions(rows, cursor)] == [5, 3]
 
 
 def test_before_batch_rows_of_a_source_that_holds_the_mixture_count_a_chunk_at_a_time():
-    rows = pipe(mix(datasets([6, 6]), [1, 1], stop="all"), take(8))
-    for number, (_, cursor) in enumerate(iterate(rows), 1):
-        assert sum(each.count for each in mixture_proportions(rows, cursor)) >= number
-    groups = pipe(interleave(datasets([6, 6])), batch(2), repeat(3))
-    found = [[each.count for each in mixture_proportions(groups, cursor)] for _, cursor in iterate(groups)]
+    rows = fp.pipe(fp.mix(datasets([6, 6]), [1, 1], stop="all"), fp.take(8))
+    for number, (_, cursor) in enumerate(fp.iterate(rows), 1):
+        assert sum(each.count for each in fp.inspect.mixture_proportions(rows, cursor)) >= number
+    groups = fp.pipe(fp.interleave(datasets([6, 6])), fp.batch(2), fp.repeat(3))
+    found = [[each.count for each in fp.inspect.mixture_proportions(groups, cursor)] for _, cursor in fp.iterate(groups)]
     assert found == [[n, n] for n in range(1, 7)] * 3  # of the current pass
 
 
 def test_a_source_within_a_joined_one_is_counted_for_the_dataset_it_is_in():
     first, second, third = datasets([3, 4, 5])
-    mixture = mix([concat([first, second]), third], [1, 1], stop="all")
-    *_, (_, cursor) = iterate(mixture)
-    assert [each.count for each in mixture_proportions(mixture, cursor)] == [7, 5]
+    mixture = fp.mix([fp.concat([first, second]), third], [1, 1], stop="all")
+    *_, (_, cursor) = fp.iterate(mixture)
+    assert [each.count for each in fp.inspect.mixture_proportions(mixture, cursor)] == [7, 5]
 
 
 def test_mixtures_in_proportion_to_tokens_come_close_to_what_is_wanted():
     rng = np.random.default_rng(0)
-    parts = [from_examples([{"input_ids": [1] * int(n)} for n in rng.integers(1, most, 2000)]) for most in (60, 6)]
-    rows = mix(parts, [1, 3], by="tokens", stop="first")
-    *_, (_, cursor) = iterate(rows)
-    assert [each.realised for each in mixture_proportions(rows, cursor)] == pytest.approx([0.25, 0.75], abs=0.01)
+    parts = [fp.from_examples([{"input_ids": [1] * int(n)} for n in rng.integers(1, most, 2000)]) for most in (60, 6)]
+    rows = fp.mix(parts, [1, 3], by="tokens", stop="first")
+    *_, (_, cursor) = fp.iterate(rows)
+    assert [each.realised for each in fp.inspect.mixture_proportions(rows, cursor)] == pytest.approx([0.25, 0.75], abs=0.01)
 
 
 def test_an_ended_dataset_that_is_forgotten_would_be_caught():
-    mixture = mix(datasets([1, 5]), [1, 1], stop="all")
-    run = list(iterate(mixture))
+    mixture = fp.mix(datasets([1, 5]), [1, 1], stop="all")
+    run = list(fp.iterate(mixture))
     cursor, rows = run[-1][1], [row for row, _ in run]
     assert_accounts(mixture, cursor, rows, "examples")
     forgotten = evolve(
@@ -150,23 +139,23 @@ def test_an_ended_dataset_that_is_forgotten_would_be_caught():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: from_examples([{"x": 1}]),
-        lambda: pipe(mix(datasets([2, 2]), [1, 1], stop="all"), load()),
-        lambda: pipe(mix(datasets([2, 2]), [1, 1], stop="all"), shuffle(seed=0)),
-        lambda: concat([mix(datasets([2, 2]), [1, 1], stop="all")] * 2),
+        lambda: fp.from_examples([{"x": 1}]),
+        lambda: fp.pipe(fp.mix(datasets([2, 2]), [1, 1], stop="all"), fp.load()),
+        lambda: fp.pipe(fp.mix(datasets([2, 2]), [1, 1], stop="all"), fp.shuffle(seed=0)),
+        lambda: fp.concat([fp.mix(datasets([2, 2]), [1, 1], stop="all")] * 2),
     ],
 )
 def test_a_pipeline_without_a_mixture_to_count_says_so(make):
     dataset = make()
-    _, cursor = next(iterate(dataset))
+    _, cursor = next(fp.iterate(dataset))
     with pytest.raises(
         PipelineError, match=r"mixture_proportions needs a mixture: .* Put mix after load, cache, shuffle and concat, in pipe"
     ):
-        mixture_proportions(dataset, cursor)
+        fp.inspect.mixture_proportions(dataset, cursor)
 
 
 def test_a_cursor_of_another_pipeline_is_refused():
-    one, other = (mix([from_examples([{"x": x}])], [1], stop="all") for x in (1, 2))
-    _, cursor = next(iterate(one))
+    one, other = (fp.mix([fp.from_examples([{"x": x}])], [1], stop="all") for x in (1, 2))
+    _, cursor = next(fp.iterate(one))
     with pytest.raises(CursorMismatchError):
-        mixture_proportions(other, cursor)
+        fp.inspect.mixture_proportions(other, cursor)

@@ -5,29 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.texts import text
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.inspection.previews import preview, show_value
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.windowing import windows
-from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.strategies import pipelines, tables
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 from tests.data.left_running import no_thread_left
 
-SENTENCES = from_examples([{"text": "a cat", "label": 1}, {"text": "a hat, a cat", "label": 0}])
-TOKENIZER = train_tokenizer(SENTENCES, kind="wordpiece", vocab_size=20)
-ROWS = pipe(SENTENCES, tokenize(TOKENIZER))
+SENTENCES = fp.from_examples([{"text": "a cat", "label": 1}, {"text": "a hat, a cat", "label": 0}])
+TOKENIZER = fp.train_tokenizer(SENTENCES, kind="wordpiece", vocab_size=20)
+ROWS = fp.pipe(SENTENCES, fp.tokenize(TOKENIZER))
 
 
 def shown(dataset, **options):
@@ -45,7 +33,7 @@ def test_any_pipeline_can_be_previewed(dataset, count):
 
 @given(table=tables(min_rows=1, min_columns=1))
 def test_columns_of_any_type_take_a_line_each(table):
-    lines = shown(from_table(table), count=1)
+    lines = shown(fp.from_table(table), count=1)
     if "input_ids" not in table.column_names:
         assert sum(line.startswith("    ") for line in lines) >= table.num_columns
 
@@ -80,7 +68,7 @@ def test_groups_show_their_first_rows():
 
 
 def test_batches_show_shapes_masks_padding_and_labels_in_their_places():
-    batches = pipe(ROWS, batch(2), collate(text(pad_id=TOKENIZER.pad_id, label="label")), prefetch(1))
+    batches = fp.pipe(ROWS, batch(2), fp.collate(fp.collators.text(pad_id=TOKENIZER.pad_id, label="label")), fp.prefetch(1))
     assert shown(batches, tokenizer=TOKENIZER) == [
         "batch 0: input_ids int32[2, 8], attention_mask int32[2, 8], labels int32[2]",
         "    row 0",
@@ -119,7 +107,7 @@ def test_labels_stand_beside_the_inputs_that_predict_them():
             "weight": mx.ones((2, 3)),
         }
 
-    lines = shown(pipe(ROWS, batch(2), collate(shifted)), count=1, tokenizer=TOKENIZER)
+    lines = shown(fp.pipe(ROWS, batch(2), fp.collate(shifted)), count=1, tokenizer=TOKENIZER)
     assert lines[2:] == [
         "        weight  float32[3], 1 to 1",
         "        decoded  'a cat'",
@@ -131,18 +119,18 @@ def test_labels_stand_beside_the_inputs_that_predict_them():
 
 
 def test_long_rows_are_cut_and_their_padding_is_counted():
-    rows = from_examples([{"input_ids": [*range(20)], "attention_mask": [1] * 13 + [0] * 7}])
+    rows = fp.from_examples([{"input_ids": [*range(20)], "attention_mask": [1] * 13 + [0] * 7}])
     assert shown(rows)[-1] == "    ... 20 places, 7 of them padding"
-    assert shown(from_examples([{"input_ids": [*range(20)]}]))[-1] == "    ... 20 places"
+    assert shown(fp.from_examples([{"input_ids": [*range(20)]}]))[-1] == "    ... 20 places"
 
 
 def test_ids_beyond_the_vocabulary_are_marked():
-    lines = shown(from_examples([{"input_ids": [2, 99]}]), tokenizer=TOKENIZER)
+    lines = shown(fp.from_examples([{"input_ids": [2, 99]}]), tokenizer=TOKENIZER)
     assert lines[1:] == ["    place  input_ids", "        0      [CLS]", "        1        99?"]
 
 
 def test_images_sounds_bytes_texts_and_scalars_are_told_in_a_line():
-    rows = from_table(
+    rows = fp.from_table(
         {"image": np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3), "sound": [[0.5] * 50, [0.25] * 50], "raw": [b"\x89PNG" * 9] * 2}
     )
     assert shown(rows, count=1)[1:] == [
@@ -166,21 +154,21 @@ def test_batches_of_images_carried_texts_and_scalars():
             "flags": mx.array([True, False]),
         }
 
-    assert shown(pipe(SENTENCES, batch(2), collate(collator)), count=1) == [
+    assert shown(fp.pipe(SENTENCES, batch(2), fp.collate(collator)), count=1) == [
         "batch 0: image bfloat16[2, 4, 4, 3], names text[2], total int32[], flags bool[2]",
         "    row 0",
         "        image  bfloat16[4, 4, 3], 0 to 0",
         "        names  'a'",
         "        flags  True",
     ]
-    assert shown(pipe(SENTENCES, batch(2), collate(lambda group: {"total": mx.array(3)}))) == ["batch 0: total int32[]"]
+    assert shown(fp.pipe(SENTENCES, batch(2), fp.collate(lambda group: {"total": mx.array(3)}))) == ["batch 0: total int32[]"]
 
 
 def test_nothing_is_said_of_nothing_and_only_the_first_items_are_read():
-    assert preview(filter(lambda row: False)(SENTENCES)) == "no items"
-    endless = from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
+    assert preview(fp.filter(lambda row: False)(SENTENCES)) == "no items"
+    endless = fp.from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
     with no_thread_left():
-        assert len(shown(pipe(endless, batch(2), prefetch(2)), count=1)) == 3
+        assert len(shown(fp.pipe(endless, batch(2), fp.prefetch(2)), count=1)) == 3
 
 
 @pytest.mark.parametrize(
@@ -196,20 +184,22 @@ def test_messages(make, kind, message):
 
 
 def test_real_data_of_several_kinds(data_folder):
-    bert = load_tokenizer(data_folder / "tokenizers" / "bert-base-uncased")
-    passengers = pipe(read_csv(data_folder / "titanic" / "train.csv"), template("A {Sex} aged {Age}."), tokenize(bert), batch(4))
-    batches = pipe(passengers, collate(text(pad_id=bert.pad_id, label="Survived")))
+    bert = fp.load_tokenizer(data_folder / "tokenizers" / "bert-base-uncased")
+    passengers = fp.pipe(
+        fp.read_csv(data_folder / "titanic" / "train.csv"), fp.template("A {Sex} aged {Age}."), fp.tokenize(bert), batch(4)
+    )
+    batches = fp.pipe(passengers, fp.collate(fp.collators.text(pad_id=bert.pad_id, label="Survived")))
     assert "decoded  'a male aged 22. 0.'" in preview(batches, tokenizer=bert)
-    plays = pipe(read_text(data_folder / "tinyshakespeare" / "input.txt"), tokenize(bert, special=False), windows(16))
+    plays = fp.pipe(fp.read_text(data_folder / "tinyshakespeare" / "input.txt"), fp.tokenize(bert, special=False), fp.windows(16))
     assert "decoded  'first citizen : before we proceed any further" in preview(plays, tokenizer=bert)
 
     files = sorted((data_folder / "cifar10").rglob("*.jpg"))[:2] + sorted((data_folder / "speech").glob("*.wav"))[:2]
-    raw = map(lambda row: {**row, "bytes": (data_folder / row["path"]).read_bytes()})
-    found = preview(pipe(from_examples([{"path": str(file.relative_to(data_folder))} for file in files]), raw), count=9)
+    raw = fp.map(lambda row: {**row, "bytes": (data_folder / row["path"]).read_bytes()})
+    found = preview(fp.pipe(fp.from_examples([{"path": str(file.relative_to(data_folder))} for file in files]), raw), count=9)
     assert r"bytes: b'\xff\xd8" in found
     assert "bytes: b'RIFF" in found
 
 
 def test_tensors_with_missing_values_are_shown():
     column = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.uint8(), (2,)), pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)))
-    assert shown(from_table({"x": column}))[1::2] == ["    x  uint8[2], 1 to 2", "    x  None"]
+    assert shown(fp.from_table({"x": column}))[1::2] == ["    x  uint8[2], 1 to 2", "    x  None"]

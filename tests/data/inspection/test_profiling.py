@@ -8,32 +8,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.collators.texts import text
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.profiling import PartProfile, Profile, profile
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import drop_columns, rename_columns
-from mlxfp.data.rows.map_filter import filter, map, map_chunks
-from mlxfp.data.rows.mixing import concat, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.selecting import split
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 from tests.data.left_running import no_thread_left
 
 
 def numbers(count):
-    return from_table({"x": np.arange(count)})
+    return fp.from_table({"x": np.arange(count)})
 
 
 def parts(found):
@@ -48,14 +33,14 @@ def test_a_pipeline_under_the_clock_gives_what_it_gives_without(dataset):
 
 
 def test_every_part_is_told_with_what_came_out_of_it():
-    dataset = pipe(
-        concat([pipe(numbers(30), map(dict)), numbers(20)]),
-        filter(lambda row: row["x"] < 10),
-        batch(4),
-        unbatch(),
-        batch(8),
-        collate(lambda group: {"x": mx.array([row["x"] for row in group])}),
-        prefetch(2),
+    dataset = fp.pipe(
+        fp.concat([fp.pipe(numbers(30), fp.map(dict)), numbers(20)]),
+        fp.filter(lambda row: row["x"] < 10),
+        fp.batch(4),
+        fp.unbatch(),
+        fp.batch(8),
+        fp.collate(lambda group: {"x": mx.array([row["x"] for row in group])}),
+        fp.prefetch(2),
     )
     found = profile(dataset)
     assert [(part.part.partition("(")[0], part.count) for part in found.parts] == [
@@ -79,11 +64,11 @@ def slowly(seconds):
         time.sleep(seconds)
         return row
 
-    return map(work, schema=pa.schema({"x": pa.int64()}))
+    return fp.map(work, schema=pa.schema({"x": pa.int64()}))
 
 
 def test_the_time_of_a_part_is_its_own():
-    dataset = pipe(numbers(50), slowly(0.002), shuffle(seed=0), batch(10), repeat(2), slowly(0.001))
+    dataset = fp.pipe(numbers(50), slowly(0.002), fp.shuffle(seed=0), fp.batch(10), fp.repeat(2), slowly(0.001))
     found = profile(dataset)
     first, second = (part for part in found.parts if part.part.startswith("map"))
     assert first.seconds > second.seconds > 0.1
@@ -93,7 +78,7 @@ def test_the_time_of_a_part_is_its_own():
 
 
 def test_what_is_loaded_is_the_time_of_what_makes_it():
-    dataset = pipe(numbers(50), slowly(0.002), load(), shuffle(seed=0), batch(10))
+    dataset = fp.pipe(numbers(50), slowly(0.002), fp.load(), fp.shuffle(seed=0), fp.batch(10))
     found = parts(profile(dataset))
     assert found["map"].seconds > found["load"].seconds + found["shuffle"].seconds
 
@@ -102,18 +87,18 @@ def test_a_prefetch_says_how_full_it_was_and_how_long_it_was_waited_for():
     def chunks(count):
         return from_chunks([pa.record_batch({"x": [x]}) for x in range(count)])
 
-    starved = parts(profile(pipe(chunks(30), slowly(0.005), batch(1), prefetch(3))))["prefetch"]
+    starved = parts(profile(fp.pipe(chunks(30), slowly(0.005), fp.batch(1), fp.prefetch(3))))["prefetch"]
     assert starved.depth == 3
     assert starved.queue < 1.5
     assert starved.waited > 0.1
     assert starved.seconds == 0
-    full = parts(profile(pipe(chunks(30), batch(1), prefetch(3)), consume=lambda item: time.sleep(0.005)))["prefetch"]
+    full = parts(profile(fp.pipe(chunks(30), fp.batch(1), fp.prefetch(3)), consume=lambda item: time.sleep(0.005)))["prefetch"]
     assert full.queue > 1.5
     assert full.waited < starved.waited
 
 
 def test_the_stall_of_the_consumer_leaves_the_first_item_out():
-    dataset = pipe(from_table({"x": np.arange(40)}), slowly(0.005), load(), batch(1))
+    dataset = fp.pipe(fp.from_table({"x": np.arange(40)}), slowly(0.005), fp.load(), fp.batch(1))
     found = profile(dataset, consume=lambda item: time.sleep(0.005))
     assert found.first > 0.15
     assert found.stall < 0.8
@@ -128,24 +113,24 @@ class Sends:
 
 
 def test_what_a_consumer_sends_to_other_ranks_is_shown():
-    found = profile(pipe(numbers(4), batch(2)), consume=Sends())
+    found = profile(fp.pipe(numbers(4), fp.batch(2)), consume=Sends())
     assert found.sent == 3_000_000
     assert "For each, it sends 3,000,000 bytes to other ranks." in str(found)
     assert "other ranks" not in str(profile(numbers(4), consume=lambda item: None))
 
 
 def test_a_run_that_is_longer_than_asked_for_stops_there():
-    endless = from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
+    endless = fp.from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
     with no_thread_left():
-        assert profile(pipe(endless, batch(4), prefetch(2)), items=3).count == 3
-    assert profile(mix([numbers(5), numbers(5)], [1, 1]), items=20).count == 20
+        assert profile(fp.pipe(endless, fp.batch(4), fp.prefetch(2)), items=3).count == 3
+    assert profile(fp.mix([numbers(5), numbers(5)], [1, 1]), items=20).count == 20
 
 
 def test_errors_and_an_empty_run_are_as_they_are():
     with pytest.raises(ZeroDivisionError) as caught:
-        profile(pipe(numbers(9), map(lambda row: {"x": 1 / row["x"]}, schema=pa.schema({"x": pa.float64()}))))
+        profile(fp.pipe(numbers(9), fp.map(lambda row: {"x": 1 / row["x"]}, schema=pa.schema({"x": pa.float64()}))))
     assert any("while running map(function=" in note for note in caught.value.__notes__)
-    nothing = profile(pipe(numbers(3), filter(lambda row: False), batch(2)))
+    nothing = profile(fp.pipe(numbers(3), fp.filter(lambda row: False), fp.batch(2)))
     assert (nothing.count, nothing.first) == (0, 0)
     assert "0 items in" in repr(nothing)
 
@@ -156,7 +141,7 @@ def test_an_error_of_the_consumer_ends_the_threads():
 
     with no_thread_left():
         try:
-            profile(pipe(numbers(9), batch(2), prefetch(2)), consume=consume)
+            profile(fp.pipe(numbers(9), fp.batch(2), fp.prefetch(2)), consume=consume)
         except LookupError as error:
             kept = error  # and with it the frame of the run
             assert not [thread for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
@@ -205,9 +190,9 @@ def test_the_verdict_names_the_slowest_part_and_what_helps(advice, consumed, say
     ("dataset", "part", "advice"),
     [
         (numbers(9), 0, "cache(path) after it"),
-        (pipe(numbers(9), map(dict)), 1, 'prefetch(2, workers=4, kind="processes") at the end'),
-        (pipe(numbers(9), filter(bool)), 1, "Filter before expensive stages"),
-        (pipe(numbers(9), shuffle(seed=0)), 1, "load() or cache(path) before shuffle"),
+        (fp.pipe(numbers(9), fp.map(dict)), 1, 'prefetch(2, workers=4, kind="processes") at the end'),
+        (fp.pipe(numbers(9), fp.filter(bool)), 1, "Filter before expensive stages"),
+        (fp.pipe(numbers(9), fp.shuffle(seed=0)), 1, "load() or cache(path) before shuffle"),
         (numbers(9), -1, "Rows become dicts one by one"),
     ],
 )
@@ -233,20 +218,20 @@ def test_messages(make, kind, message):
 
 
 def test_map_chunks_under_the_clock_keeps_its_schema():
-    assert profile(pipe(numbers(5), map_chunks(lambda chunk: chunk), batch(2)), items=1).count == 1
+    assert profile(fp.pipe(numbers(5), fp.map_chunks(lambda chunk: chunk), fp.batch(2)), items=1).count == 1
 
 
-@pytest.mark.parametrize("view", [shard(0, 2), lambda rows: pipe(rows, split([0.5, 0.5], seed=0))[0]])
+@pytest.mark.parametrize("view", [fp.shard(0, 2), lambda rows: fp.pipe(rows, fp.split([0.5, 0.5], seed=0))[0]])
 def test_a_view_of_a_stream_counts_what_it_gives(view):
-    found = profile(pipe(numbers(40), filter(lambda row: row["x"] < 20), view, map(dict)))
+    found = profile(fp.pipe(numbers(40), fp.filter(lambda row: row["x"] < 20), view, fp.map(dict)))
     kept = parts(found)["map"].count
     assert 0 < kept < 20
     assert [part.count for part in found.parts] == [40, 20, kept, kept, kept]
 
 
 def test_what_runs_rewritten_is_told_as_it_was_written():
-    rows = from_table({"x": range(9), "y": range(9)})
-    found = profile(pipe(rows, rename_columns({"x": "z"}), drop_columns(["y"]), batch(2)))
+    rows = fp.from_table({"x": range(9), "y": range(9)})
+    found = profile(fp.pipe(rows, fp.rename_columns({"x": "z"}), fp.drop_columns(["y"]), fp.batch(2)))
     assert [(part.part, part.count) for part in found.parts] == [
         ("from_table(9 rows)", 9),
         ("rename_columns(names=(('x', 'z'),)), drop_columns(columns=('y',))", 9),
@@ -256,15 +241,15 @@ def test_what_runs_rewritten_is_told_as_it_was_written():
 
 
 def test_stages_that_run_as_one_are_told_apart_where_they_can_be():
-    rows = from_table({"x": range(9), "y": range(9)})
-    tokenizer = train_tokenizer(from_table({"text": ["one two"]}), kind="wordpiece", vocab_size=20)
-    apart = profile(pipe(rows, template("{x}", into="a"), template("{a}"), map(dict), batch(9)))
+    rows = fp.from_table({"x": range(9), "y": range(9)})
+    tokenizer = fp.train_tokenizer(fp.from_table({"text": ["one two"]}), kind="wordpiece", vocab_size=20)
+    apart = profile(fp.pipe(rows, fp.template("{x}", into="a"), fp.template("{a}"), fp.map(dict), fp.batch(9)))
     assert [(part.part, part.count) for part in apart.parts][1:4] == [
         ("template(pattern='{x}', into='a')", 9),
         ("template(pattern='{a}')", 9),
         ("map(function=dict)", 9),
     ]
-    together = profile(pipe(rows, template("{x}"), tokenize(tokenizer), batch(2), collate(text(pad_id=0))))
+    together = profile(fp.pipe(rows, fp.template("{x}"), fp.tokenize(tokenizer), fp.batch(2), fp.collate(text(pad_id=0))))
     assert together.parts[2].advice.startswith("cache(path)")
     assert [(part.part.partition("(")[0], ", collate(" in part.part) for part in together.parts] == [
         ("from_table", False),

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import schema
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
@@ -24,7 +16,6 @@ from mlxfp.testing.laws import (
     assert_value,
 )
 from mlxfp.testing.strategies import tables, token_lists
-from mlxfp.text.templates.templates import template
 
 RATES = st.sampled_from([0, 0.1, 0.5, 0.9, 1])
 KEEPS = st.lists(st.integers(0, 99), max_size=5)
@@ -37,7 +28,7 @@ def texts(rows):
 
 @given(rows=token_lists(), rate=RATES, seed=st.integers(0, 9), keep=KEEPS)
 def test_what_is_left_of_a_row_stands_in_order_and_kept_ids_stay(rows, rate, seed, keep):
-    found = list(pipe(from_table(texts(rows)), drop_tokens(rate, seed=seed, keep=keep, aligned=["places"])))
+    found = list(fp.pipe(fp.from_table(texts(rows)), fp.drop_tokens(rate, seed=seed, keep=keep, aligned=["places"])))
     for row, left in zip(rows, found, strict=True):
         assert left["input_ids"] == [row[place] for place in left["places"]]
         assert left["places"] == sorted(set(left["places"]))
@@ -49,7 +40,7 @@ def test_what_is_left_of_a_row_stands_in_order_and_kept_ids_stay(rows, rate, see
 
 @given(rows=token_lists(), rate=RATES, seed=st.integers(0, 9), keep=KEEPS, new=st.lists(st.integers(100, 200), min_size=1))
 def test_replaced_tokens_are_among_the_replacements_and_the_others_as_they_were(rows, rate, seed, keep, new):
-    found = list(pipe(from_table(texts(rows)), replace_tokens(rate, new, seed=seed, keep=keep)))
+    found = list(fp.pipe(fp.from_table(texts(rows)), fp.replace_tokens(rate, new, seed=seed, keep=keep)))
     for row, left in zip(rows, found, strict=True):
         assert len(left["input_ids"]) == len(row)
         for old, noisy in zip(row, left["input_ids"], strict=True):
@@ -61,27 +52,27 @@ def test_replaced_tokens_are_among_the_replacements_and_the_others_as_they_were(
 def test_columns_that_nobody_needs_need_not_be_read_for_noise():
     table = pa.table({"input_ids": [[1, 2, 3]] * 9, "places": [[0, 1, 2]] * 9, "name": ["x"] * 9, "age": range(9)})
     for kept in (["name"], ["input_ids"], ["age", "places"]):
-        noisy = pipe(
-            from_table(table),
-            drop_fields(0.5, ["age", "name"], seed=0),
-            drop_tokens(0.3, seed=1, aligned=["places"]),
-            replace_tokens(0.3, [9], seed=2),
-            select_columns(kept),
+        noisy = fp.pipe(
+            fp.from_table(table),
+            fp.drop_fields(0.5, ["age", "name"], seed=0),
+            fp.drop_tokens(0.3, seed=1, aligned=["places"]),
+            fp.replace_tokens(0.3, [9], seed=2),
+            fp.select_columns(kept),
         )
         assert_plans_agree(noisy, epoch=1)
     assert noisy.plan.source.schema().names == table.column_names
-    slim = pipe(from_table(table), drop_fields(0.5, ["age"], seed=0), select_columns(["age"]))
+    slim = fp.pipe(fp.from_table(table), fp.drop_fields(0.5, ["age"], seed=0), fp.select_columns(["age"]))
     assert slim.plan.source.schema().names == ["age"]
     assert_plans_agree(slim)
 
 
 def test_noise_is_that_of_the_row_in_any_order_and_shard():
-    rows = from_table(texts([[x] * 20 for x in range(30)]))
-    noise = replace_tokens(0.3, range(1000, 2000), seed=4)
+    rows = fp.from_table(texts([[x] * 20 for x in range(30)]))
+    noise = fp.replace_tokens(0.3, range(1000, 2000), seed=4)
     plain = {(*row["places"], place): row["input_ids"] for place, row in enumerate(noise(rows))}
     expected = [plain[(*range(20), place)] for place in range(30)]
-    assert [row["input_ids"] for row in pipe(rows, noise, shard(1, 2))] == expected[1::2]
-    assert sorted(row["input_ids"] for row in pipe(rows, shuffle(seed=1), noise)) == sorted(expected)
+    assert [row["input_ids"] for row in fp.pipe(rows, noise, fp.shard(1, 2))] == expected[1::2]
+    assert sorted(row["input_ids"] for row in fp.pipe(rows, fp.shuffle(seed=1), noise)) == sorted(expected)
 
 
 def assert_drops_fields(before, after, columns, rate):
@@ -99,10 +90,10 @@ def test_dropping_fields_obeys_its_law(table, data, rate, seed, epoch):
     names = [name for name in table.column_names if not isinstance(table.schema.field(name).type, pa.FixedShapeTensorType)]
     assume(names)
     columns = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-    stage = drop_fields(rate, columns, seed=seed)
-    dataset = stage(from_table(table))
-    found = [row for row, _ in iterate(dataset, epoch=epoch)]
-    assert_drops_fields(list(from_table(table)), found, columns, rate)
+    stage = fp.drop_fields(rate, columns, seed=seed)
+    dataset = stage(fp.from_table(table))
+    found = [row for row, _ in fp.iterate(dataset, epoch=epoch)]
+    assert_drops_fields(list(fp.from_table(table)), found, columns, rate)
 
 
 def test_the_law_of_dropping_fields_catches_an_emptied_text_and_another_column():
@@ -114,9 +105,9 @@ def test_the_law_of_dropping_fields_catches_an_emptied_text_and_another_column()
 
 
 def test_fields_are_dropped_independently_of_each_other_and_anew_each_epoch():
-    rows = from_table(pa.table({"a": [1] * 40_000, "b": ["x"] * 40_000}))
+    rows = fp.from_table(pa.table({"a": [1] * 40_000, "b": ["x"] * 40_000}))
     found = [
-        np.array([row[name] is None for row, _ in iterate(drop_fields(0.3, ["a", "b"], seed=seed)(rows), epoch=epoch)])
+        np.array([row[name] is None for row, _ in fp.iterate(fp.drop_fields(0.3, ["a", "b"], seed=seed)(rows), epoch=epoch)])
         for name, seed, epoch in (("a", 0, 0), ("b", 0, 0), ("a", 0, 1), ("a", 1, 0))
     ]
     for missing in found:
@@ -127,26 +118,26 @@ def test_fields_are_dropped_independently_of_each_other_and_anew_each_epoch():
 
 
 def test_a_template_says_that_a_dropped_field_is_missing():
-    rows = from_examples([{"age": 22, "sex": "f"}] * 6)
-    told = {row["text"] for row in pipe(rows, drop_fields(0.5, ["age"], seed=1), template("Aged {age}, {sex}."))}
+    rows = fp.from_examples([{"age": 22, "sex": "f"}] * 6)
+    told = {row["text"] for row in fp.pipe(rows, fp.drop_fields(0.5, ["age"], seed=1), fp.template("Aged {age}, {sex}."))}
     assert told == {"Aged 22, f.", "Aged unknown, f."}
 
 
 def test_the_same_fields_are_dropped_in_any_order_of_rows_and_stages():
-    rows = from_examples([{"a": place, "b": place} for place in range(40)])
-    plain = [(place, row["b"]) for place, row in enumerate(drop_fields(0.5, ["a", "b"], seed=3)(rows))]
-    other = pipe(rows, replace_names, shuffle(seed=5), drop_fields(0.5, ["b"], seed=3))
+    rows = fp.from_examples([{"a": place, "b": place} for place in range(40)])
+    plain = [(place, row["b"]) for place, row in enumerate(fp.drop_fields(0.5, ["a", "b"], seed=3)(rows))]
+    other = fp.pipe(rows, replace_names, fp.shuffle(seed=5), fp.drop_fields(0.5, ["b"], seed=3))
     assert sorted((row["place"], row["b"] is None) for row in other) == [(place, value is None) for place, value in plain]
 
 
 def replace_names(dataset):
-    return pipe(dataset, map(lambda row: {"place": row["a"], "b": row["b"]}))
+    return fp.pipe(dataset, fp.map(lambda row: {"place": row["a"], "b": row["b"]}))
 
 
 def test_rates_are_right_places_independent_and_epochs_and_seeds_apart():
-    rows = from_table(texts([[7] * 1000] * 100))
+    rows = fp.from_table(texts([[7] * 1000] * 100))
     epochs = [
-        np.array([row["input_ids"] for row, _ in iterate(replace_tokens(0.2, [0], seed=seed)(rows), epoch=epoch)]) == 0
+        np.array([row["input_ids"] for row, _ in fp.iterate(fp.replace_tokens(0.2, [0], seed=seed)(rows), epoch=epoch)]) == 0
         for seed, epoch in ((1, 0), (1, 1), (2, 0))
     ]
     for chosen in epochs:
@@ -159,21 +150,21 @@ def test_rates_are_right_places_independent_and_epochs_and_seeds_apart():
 
 
 def test_replacements_are_equally_likely_and_independent_of_which_tokens_are_chosen():
-    rows = from_table(texts([[7] * 1000] * 20))
-    found = np.array([row["input_ids"] for row in replace_tokens(0.5, range(10, 15), seed=1)(rows)]).ravel()
+    rows = fp.from_table(texts([[7] * 1000] * 20))
+    found = np.array([row["input_ids"] for row in fp.replace_tokens(0.5, range(10, 15), seed=1)(rows)]).ravel()
     counts = np.bincount(found[found != 7], minlength=15)[10:]
     assert counts / counts.sum() == pytest.approx(np.full(5, 0.2), abs=0.02)
 
 
 def test_dropping_and_replacing_with_one_seed_choose_different_tokens():
-    rows = from_table(texts([list(range(1000))]))
-    kept = next(iter(drop_tokens(0.5, seed=1)(rows)))["input_ids"]
-    same = [number for place, number in enumerate(next(iter(replace_tokens(0.5, [5000], seed=1)(rows)))["input_ids"]) if number == place]
+    rows = fp.from_table(texts([list(range(1000))]))
+    kept = next(iter(fp.drop_tokens(0.5, seed=1)(rows)))["input_ids"]
+    same = [number for place, number in enumerate(next(iter(fp.replace_tokens(0.5, [5000], seed=1)(rows)))["input_ids"]) if number == place]
     assert 400 < len(set(kept) ^ set(same)) < 600
 
 
 def test_noise_by_the_place_in_the_chunk_would_be_caught():
-    class ByPlace(type(drop_tokens(0.5, seed=1))):
+    class ByPlace(type(fp.drop_tokens(0.5, seed=1))):
         def apply(self, chunk):
             return super().apply(
                 chunk.set_column(chunk.schema.get_field_index("__key__"), "__key__", pa.array(np.arange(chunk.num_rows, dtype=np.uint64)))
@@ -186,68 +177,74 @@ def test_noise_by_the_place_in_the_chunk_would_be_caught():
 
 def test_they_are_values_that_print_as_they_were_written():
     for stage in (
-        drop_tokens(0.5, seed=1, keep=[2, 1], aligned=["labels"]),
-        replace_tokens(0.1, range(30_000), seed=2),
-        replace_tokens(1, [3], seed=0),
-        drop_fields(0.5, ["age", "sex"], seed=7),
+        fp.drop_tokens(0.5, seed=1, keep=[2, 1], aligned=["labels"]),
+        fp.replace_tokens(0.1, range(30_000), seed=2),
+        fp.replace_tokens(1, [3], seed=0),
+        fp.drop_fields(0.5, ["age", "sex"], seed=7),
     ):
         assert_value(stage)
-        assert_prints(stage, {"drop_fields": drop_fields, "drop_tokens": drop_tokens, "replace_tokens": replace_tokens})
+        assert_prints(stage, {"drop_fields": fp.drop_fields, "drop_tokens": fp.drop_tokens, "replace_tokens": fp.replace_tokens})
         assert stage.traits.longest_row(7) == 7
-    assert_told_apart(drop_tokens(0.5, seed=1), drop_tokens(0.5, seed=2))
-    assert schema(drop_tokens(0.5, seed=1)(from_examples([{"input_ids": [1]}]))) == pa.schema({"input_ids": pa.list_(pa.int32())})
+    assert_told_apart(fp.drop_tokens(0.5, seed=1), fp.drop_tokens(0.5, seed=2))
+    assert fp.schema(fp.drop_tokens(0.5, seed=1)(fp.from_examples([{"input_ids": [1]}]))) == pa.schema({"input_ids": pa.list_(pa.int32())})
 
 
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: drop_fields(0.5, "age", seed=0), ArgumentTypeError, r"columns must be a list of strings.* Write \['age'\]."),
-        (lambda: drop_fields(0.5, [], seed=0), ArgumentError, "columns must name at least one column, got none."),
-        (lambda: drop_fields(0.5, ["a", "a"], seed=0), ArgumentError, "columns repeats 'a'"),
+        (lambda: fp.drop_fields(0.5, "age", seed=0), ArgumentTypeError, r"columns must be a list of strings.* Write \['age'\]."),
+        (lambda: fp.drop_fields(0.5, [], seed=0), ArgumentError, "columns must name at least one column, got none."),
+        (lambda: fp.drop_fields(0.5, ["a", "a"], seed=0), ArgumentError, "columns repeats 'a'"),
         (
-            lambda: schema(drop_fields(0.5, ["y"], seed=0)(from_examples([{"x": 1}]))),
+            lambda: fp.schema(fp.drop_fields(0.5, ["y"], seed=0)(fp.from_examples([{"x": 1}]))),
             SchemaError,
             "drop_fields needs the column 'y', which is missing. Columns: 'x'.",
         ),
         (
-            lambda: schema(drop_fields(0.5, ["x"], seed=0)(from_examples([{"x": np.zeros((2, 2))}]))),
+            lambda: fp.schema(fp.drop_fields(0.5, ["x"], seed=0)(fp.from_examples([{"x": np.zeros((2, 2))}]))),
             SchemaError,
             r"drop_fields: column 'x' of type .*tensor.* cannot hold nulls. Choose other columns, or use map\(seed=\).",
         ),
-        (lambda: drop_tokens(1.5, seed=0), ArgumentError, "rate must be from 0 to 1, got 1.5."),
-        (lambda: drop_tokens("1", seed=0), ArgumentTypeError, "rate must be int or float, got str: '1'."),
-        (lambda: drop_tokens(0.5, seed=None), ArgumentTypeError, "seed must be an int, got seed=None."),
-        (lambda: drop_tokens(0.5, seed=0, column=3), ArgumentTypeError, "column must be a string, got column=3."),
-        (lambda: drop_tokens(0.5, seed=0, aligned="labels"), ArgumentTypeError, r"aligned must be a list of strings.* Write \['labels'\]."),
-        (lambda: drop_tokens(0.5, seed=0, aligned=["input_ids"]), ArgumentError, "column and aligned repeats 'input_ids'"),
-        (lambda: drop_tokens(0.5, seed=0, keep=[1.5]), ArgumentTypeError, r"keep\[0\] must be an int, got keep\[0\]=1.5."),
-        (lambda: drop_tokens(0.5, seed=0, keep=[5, -1]), ArgumentError, "keep must be ids from 0 to 2147483647, got -1 to 5."),
-        (lambda: replace_tokens(0.5, [], seed=0), ArgumentError, "replacements must name at least one id, got none."),
-        (lambda: replace_tokens(0.5, range(2**31 + 1), seed=0), ArgumentError, "replacements must be ids from 0 to 2147483647"),
+        (lambda: fp.drop_tokens(1.5, seed=0), ArgumentError, "rate must be from 0 to 1, got 1.5."),
+        (lambda: fp.drop_tokens("1", seed=0), ArgumentTypeError, "rate must be int or float, got str: '1'."),
+        (lambda: fp.drop_tokens(0.5, seed=None), ArgumentTypeError, "seed must be an int, got seed=None."),
+        (lambda: fp.drop_tokens(0.5, seed=0, column=3), ArgumentTypeError, "column must be a string, got column=3."),
         (
-            lambda: schema(replace_tokens(0.5, [0], seed=0)(from_table({"x": [1]}))),
+            lambda: fp.drop_tokens(0.5, seed=0, aligned="labels"),
+            ArgumentTypeError,
+            r"aligned must be a list of strings.* Write \['labels'\].",
+        ),
+        (lambda: fp.drop_tokens(0.5, seed=0, aligned=["input_ids"]), ArgumentError, "column and aligned repeats 'input_ids'"),
+        (lambda: fp.drop_tokens(0.5, seed=0, keep=[1.5]), ArgumentTypeError, r"keep\[0\] must be an int, got keep\[0\]=1.5."),
+        (lambda: fp.drop_tokens(0.5, seed=0, keep=[5, -1]), ArgumentError, "keep must be ids from 0 to 2147483647, got -1 to 5."),
+        (lambda: fp.replace_tokens(0.5, [], seed=0), ArgumentError, "replacements must name at least one id, got none."),
+        (lambda: fp.replace_tokens(0.5, range(2**31 + 1), seed=0), ArgumentError, "replacements must be ids from 0 to 2147483647"),
+        (
+            lambda: fp.schema(fp.replace_tokens(0.5, [0], seed=0)(fp.from_table({"x": [1]}))),
             SchemaError,
             "replace_tokens needs the column 'input_ids'",
         ),
         (
-            lambda: schema(drop_tokens(0.5, seed=0, column="x")(from_table({"x": [1]}))),
+            lambda: fp.schema(fp.drop_tokens(0.5, seed=0, column="x")(fp.from_table({"x": [1]}))),
             SchemaError,
             "drop_tokens needs lists of integers in column 'x'",
         ),
         (
-            lambda: schema(drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": 1}]))),
+            lambda: fp.schema(fp.drop_tokens(0.5, seed=0, aligned=["y"])(fp.from_examples([{"input_ids": [1], "y": 1}]))),
             SchemaError,
             "drop_tokens needs lists in column 'y', which is aligned with tokens, got int64. Choose other columns.",
         ),
         (
             lambda: list(
-                drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": [1]}, {"input_ids": [1], "y": [1, 2]}]))
+                fp.drop_tokens(0.5, seed=0, aligned=["y"])(
+                    fp.from_examples([{"input_ids": [1], "y": [1]}, {"input_ids": [1], "y": [1, 2]}])
+                )
             ),
             DataError,
             "drop_tokens: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'y'. Both columns",
         ),
         (
-            lambda: list(drop_tokens(0.5, seed=0)(from_examples([{"input_ids": [1]}, {"input_ids": None}]))),
+            lambda: list(fp.drop_tokens(0.5, seed=0)(fp.from_examples([{"input_ids": [1]}, {"input_ids": None}]))),
             DataError,
             "of source row 1 is null",
         ),

@@ -7,17 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.core.chunks import source_rows
-from mlxfp.core.describing import length as length_of
 from mlxfp.core.execution import run as chunks_of
 from mlxfp.core.execution import start
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import bucketing
-from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
 from mlxfp.data.lengths.index_plans import IndexPlan
-from mlxfp.data.rows.map_filter import skip
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
@@ -28,7 +23,7 @@ Groups = list[list[int]]  # which rows each group has
 
 def groups_of(chunks: Chunks, stage: Any) -> Groups:
     """Run rows through a stage and say which rows each group has."""
-    return [source_rows(group).tolist() for group, _ in chunks_of(stage(from_chunks(chunks)), start(0, None))]
+    return [fp.parts.source_rows(group).tolist() for group, _ in chunks_of(stage(from_chunks(chunks)), start(0, None))]
 
 
 def budgets() -> st.SearchStrategy[dict[str, Any]]:
@@ -45,7 +40,7 @@ def padded_size(lengths: list[int], pad_multiple: int) -> int:
 
 def assert_fills_the_budget(chunks: Chunks, asked: dict[str, Any]) -> None:
     """Law: groups hold the rows in order, stay within the budget, and end only where the next row would not fit."""
-    lengths, groups = [len(row) for row in rows_of(chunks)], groups_of(chunks, batch_by_tokens(**asked))
+    lengths, groups = [len(row) for row in rows_of(chunks)], groups_of(chunks, fp.batch_by_tokens(**asked))
     assert [row for group in groups for row in group] == list(range(len(lengths)))
 
     def fits(rows: list[int]) -> bool:
@@ -63,8 +58,8 @@ def test_groups_take_as_many_rows_as_the_budget_has_room_for(cut: tuple[Chunks, 
 
 @given(chunkings(), budgets())
 def test_groups_by_tokens_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
-    assert_obeys(batch_by_tokens(**asked), *cut)
-    laws.assert_lazy(batch_by_tokens(**asked), cut[0], ahead=1)
+    assert_obeys(fp.batch_by_tokens(**asked), *cut)
+    laws.assert_lazy(fp.batch_by_tokens(**asked), cut[0], ahead=1)
 
 
 @st.composite
@@ -96,7 +91,7 @@ def expected(lengths: list[int], asked: dict[str, Any]) -> Groups:
 
 
 def assert_buckets_as_a_loop(chunks: Chunks, asked: dict[str, Any]) -> None:
-    found = groups_of(chunks, bucket_by_length(**asked))
+    found = groups_of(chunks, fp.bucket_by_length(**asked))
     assert found == expected([len(row) for row in rows_of(chunks)], asked)
 
 
@@ -107,12 +102,12 @@ def test_groups_are_those_that_a_loop_fills(cut: tuple[Chunks, Chunks], asked: d
 
 @given(chunkings(), buckets())
 def test_buckets_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
-    assert_obeys(bucket_by_length(**asked), *cut)
+    assert_obeys(fp.bucket_by_length(**asked), *cut)
 
 
 def assert_one_shape_a_bucket(chunks: Chunks, asked: dict[str, Any]) -> None:
     """Law: every group but the last has the number of rows of the bucket that its longest row belongs to; no row is lost but at the end."""
-    lengths, groups = [len(row) for row in rows_of(chunks)], groups_of(chunks, bucket_by_length(**asked))
+    lengths, groups = [len(row) for row in rows_of(chunks)], groups_of(chunks, fp.bucket_by_length(**asked))
     sizes = {bound: asked.get("size") or asked["tokens"] // bound for bound in asked["lengths"]}
     full = [len(group) == sizes[min(each for each in sizes if each >= max(lengths[row] for row in group))] for group in groups]
     assert all(full if asked["drop_last"] else full[:-1])
@@ -163,7 +158,7 @@ STEP = bucketing._BucketByLength.step
 
 
 def test_the_law_catches_groups_in_an_order_that_chunks_decide(monkeypatch: pytest.MonkeyPatch):
-    table, stage = numbered([9, 9, 1, 1, 9, 9]), bucket_by_length([4, 9], size=2)
+    table, stage = numbered([9, 9, 1, 1, 9, 9]), fp.bucket_by_length([4, 9], size=2)
     laws.assert_chunks_do_not_matter(stage, table.to_batches(), table.to_batches(max_chunksize=1))
     monkeypatch.setattr(bucketing._BucketByLength, "step", _in_order_of_buckets)
     with pytest.raises(AssertionError):
@@ -179,52 +174,52 @@ def test_the_law_catches_more_than_one_short_group(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_size_of_a_group_adapts_to_its_longest_row():
-    assert [len(group) for group in run(batch_by_tokens(12), [3, 3, 4, 6, 6, 12])] == [3, 2, 1]
-    assert [len(group) for group in run(batch_by_tokens(12, pad_multiple=4), [3, 3, 4, 6, 6, 12])] == [3, 1, 1, 1]
-    assert [len(group) for group in run(batch_by_tokens(12, max_size=2), [3, 3, 4, 6])] == [2, 2]
+    assert [len(group) for group in run(fp.batch_by_tokens(12), [3, 3, 4, 6, 6, 12])] == [3, 2, 1]
+    assert [len(group) for group in run(fp.batch_by_tokens(12, pad_multiple=4), [3, 3, 4, 6, 6, 12])] == [3, 1, 1, 1]
+    assert [len(group) for group in run(fp.batch_by_tokens(12, max_size=2), [3, 3, 4, 6])] == [2, 2]
 
 
 def test_a_bucket_comes_out_when_it_is_full_and_the_rest_at_the_end():
     chunks = tuple(numbered([2, 9, 3, 1, 8, 2, 9, 1]).to_batches())
-    assert groups_of(chunks, bucket_by_length([4, 9], size=3)) == [[0, 2, 3], [1, 4, 6], [5, 7]]
-    assert groups_of(chunks, bucket_by_length([4, 9], tokens=9)) == [[1], [0, 2], [4], [3, 5], [6], [7]]
+    assert groups_of(chunks, fp.bucket_by_length([4, 9], size=3)) == [[0, 2, 3], [1, 4, 6], [5, 7]]
+    assert groups_of(chunks, fp.bucket_by_length([4, 9], tokens=9)) == [[1], [0, 2], [4], [3, 5], [6], [7]]
 
 
 def test_rows_that_are_left_fill_up_the_groups_of_longer_ones():
     chunks = tuple(numbered([2, 9, 3, 1]).to_batches())
-    assert groups_of(chunks, bucket_by_length([4, 9], size=4)) == [[1, 2, 0, 3]]
-    assert groups_of(chunks, bucket_by_length([4, 9], size=3, drop_last=True)) == [[0, 2, 3]]
+    assert groups_of(chunks, fp.bucket_by_length([4, 9], size=4)) == [[1, 2, 0, 3]]
+    assert groups_of(chunks, fp.bucket_by_length([4, 9], size=3, drop_last=True)) == [[0, 2, 3]]
 
 
 @given(st.integers(0, 20), st.integers(1, 5), st.booleans())
 def test_the_number_of_groups_is_known_where_all_have_one_size(count: int, size: int, drop_last: bool):
-    dataset = pipe(from_table(numbered([1, 5] * count)), bucket_by_length([2, 7], size=size, drop_last=drop_last))
-    assert length_of(dataset) == len(list(dataset))
-    assert length_of(pipe(from_chunks(numbered([1, 5]).to_batches()), bucket_by_length([2, 7], tokens=9))) is None
+    dataset = fp.pipe(fp.from_table(numbered([1, 5] * count)), fp.bucket_by_length([2, 7], size=size, drop_last=drop_last))
+    assert fp.length(dataset) == len(list(dataset))
+    assert fp.length(fp.pipe(from_chunks(numbered([1, 5]).to_batches()), fp.bucket_by_length([2, 7], tokens=9))) is None
 
 
 def test_fewer_rows_are_held_than_the_buckets_have_room_for():
-    stage: Any = bucket_by_length([2, 7, 20], tokens=20)
+    stage: Any = fp.bucket_by_length([2, 7, 20], tokens=20)
     assert stage.sizes == (10, 2, 1)
     assert "holds fewer than 13 rows" in stage.traits.notes()
     state = stage.start(0)
-    for chunk, _ in chunks_of(from_table(numbered([1, 2, 5, 20] * 30)), start(0, None)):
+    for chunk, _ in chunks_of(fp.from_table(numbered([1, 2, 5, 20] * 30)), start(0, None)):
         state, _ = stage.step(state, chunk)
         assert state.num_rows < 13
 
 
 def test_groups_keep_all_columns_and_the_table_may_go_on_behind_them():
-    (group,) = run(bucket_by_length([4], size=2), [1, 3])
+    (group,) = run(fp.bucket_by_length([4], size=2), [1, 3])
     assert list(group) == [{"input_ids": [0], "mask": [True]}, {"input_ids": [1, 2, 3], "mask": [False, False, True]}]
-    rows = pipe(from_table(numbered([1, 3, 4, 2])), bucket_by_length([4], size=2), skip(1))
+    rows = fp.pipe(fp.from_table(numbered([1, 3, 4, 2])), fp.bucket_by_length([4], size=2), fp.skip(1))
     assert [len(row["input_ids"]) for group in rows for row in group] == [4, 2]
 
 
 def test_stages_print_as_they_are_called():
-    assert repr(batch_by_tokens(8)) == "batch_by_tokens(tokens=8)"
-    laws.assert_prints(batch_by_tokens(8, pad_multiple=2, max_size=3, column="ids"), {"batch_by_tokens": batch_by_tokens})  # type: ignore[arg-type]  # a stage at run time
-    assert repr(bucket_by_length([2, 4], size=3)) == "bucket_by_length(lengths=(2, 4), size=3)"
-    laws.assert_prints(bucket_by_length([2, 4], tokens=9, drop_last=True), {"bucket_by_length": bucket_by_length})  # type: ignore[arg-type]  # a stage at run time
+    assert repr(fp.batch_by_tokens(8)) == "batch_by_tokens(tokens=8)"
+    laws.assert_prints(fp.batch_by_tokens(8, pad_multiple=2, max_size=3, column="ids"), {"batch_by_tokens": fp.batch_by_tokens})  # type: ignore[arg-type]  # a stage at run time
+    assert repr(fp.bucket_by_length([2, 4], size=3)) == "bucket_by_length(lengths=(2, 4), size=3)"
+    laws.assert_prints(fp.bucket_by_length([2, 4], tokens=9, drop_last=True), {"bucket_by_length": fp.bucket_by_length})  # type: ignore[arg-type]  # a stage at run time
 
 
 def test_a_row_that_does_not_fit_is_named():
@@ -233,40 +228,40 @@ def test_a_row_that_does_not_fit_is_named():
         r"Truncate with tokenize\(max_length=\.\.\.\), or increase tokens"
     )
     with pytest.raises(DataError, match=message):
-        run(batch_by_tokens(10, pad_multiple=4), [1, 8, 9])
+        run(fp.batch_by_tokens(10, pad_multiple=4), [1, 8, 9])
     message = (
         r"bucket_by_length: source row 1 has 9 tokens, more than the last of the lengths, 8\. "
         r"Truncate with tokenize\(max_length=8\), or add a larger length"
     )
     with pytest.raises(DataError, match=message):
-        run(bucket_by_length([4, 8], size=2), [1, 9])
+        run(fp.bucket_by_length([4, 8], size=2), [1, 9])
 
 
 def test_columns_are_checked_before_any_row():
-    rows = from_examples([{"text": "a"}])
-    for stage, name in ((batch_by_tokens(9), "batch_by_tokens"), (bucket_by_length([9], size=1), "bucket_by_length")):
+    rows = fp.from_examples([{"text": "a"}])
+    for stage, name in ((fp.batch_by_tokens(9), "batch_by_tokens"), (fp.bucket_by_length([9], size=1), "bucket_by_length")):
         with pytest.raises(SchemaError, match=f"{name} needs the column 'input_ids', which is missing"):
             _ = stage(rows).resolved
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="tokens must be at least 1"):
-        batch_by_tokens(0)
+        fp.batch_by_tokens(0)
     with pytest.raises(ArgumentError, match="tokens=4 is too small for an example padded to pad_multiple=8"):
-        batch_by_tokens(4, pad_multiple=8)
+        fp.batch_by_tokens(4, pad_multiple=8)
     with pytest.raises(ArgumentError, match="max_size must be at least 1"):
-        batch_by_tokens(4, max_size=0)
+        fp.batch_by_tokens(4, max_size=0)
     with pytest.raises(ArgumentError, match="bucket_by_length takes either size or tokens, got size=None and tokens=None"):
-        bucket_by_length([4])
+        fp.bucket_by_length([4])
     with pytest.raises(ArgumentError, match="bucket_by_length takes either size or tokens, got size=2 and tokens=8"):
-        bucket_by_length([4], size=2, tokens=8)
+        fp.bucket_by_length([4], size=2, tokens=8)
     with pytest.raises(ArgumentError, match=r"tokens=3 is too small for an example of 4 tokens, the last of lengths"):
-        bucket_by_length([2, 4], tokens=3)
+        fp.bucket_by_length([2, 4], tokens=3)
     with pytest.raises(ArgumentError, match=r"lengths must contain at least one length to pad to, got \[\]"):
-        bucket_by_length([], size=1)
+        fp.bucket_by_length([], size=1)
     with pytest.raises(ArgumentError, match=r"lengths must be in strictly ascending order, got \[4, 4\]"):
-        bucket_by_length([4, 4], size=1)
+        fp.bucket_by_length([4, 4], size=1)
     with pytest.raises(ArgumentError, match=r"lengths\[0\] must be at least 1"):
-        bucket_by_length([0, 4], size=1)
+        fp.bucket_by_length([0, 4], size=1)
     with pytest.raises(ArgumentTypeError, match=r"lengths\[1\] must be an int"):
-        bucket_by_length([1, 4.5], size=1)  # type: ignore[list-item]  # the mistake under test
+        fp.bucket_by_length([1, 4.5], size=1)  # type: ignore[list-item]  # the mistake under test

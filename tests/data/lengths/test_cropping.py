@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import schema
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.cropping import crop_waveforms
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.testing.laws import (
     assert_prints,
@@ -42,8 +38,8 @@ def sounds(sizes, kind="floats"):
     kind=st.sampled_from(sorted(COLUMNS)),
 )
 def test_a_part_is_a_run_of_samples(sizes, length, seed, epoch, kind):
-    whole = from_table(sounds(sizes, kind))
-    cut = [row["waveform"] for row, _ in iterate(pipe(whole, crop_waveforms(length, seed=seed)), epoch=epoch)]
+    whole = fp.from_table(sounds(sizes, kind))
+    cut = [row["waveform"] for row, _ in fp.iterate(fp.pipe(whole, fp.audio.crop_waveforms(length, seed=seed)), epoch=epoch)]
     for row, part in zip(whole, cut, strict=True):
         before = list(row["waveform"])
         assert len(part) == min(len(before), length)
@@ -53,36 +49,41 @@ def test_a_part_is_a_run_of_samples(sizes, length, seed, epoch, kind):
 
 
 def test_every_place_is_as_likely_in_each_epoch_and_the_middle_never_moves():
-    rows = from_table(sounds([12] * 1000))
+    rows = fp.from_table(sounds([12] * 1000))
 
     def places(stage, epoch):
-        return [int(row["waveform"][0]) % 100 for row, _ in iterate(pipe(rows, stage), epoch=epoch)]
+        return [int(row["waveform"][0]) % 100 for row, _ in fp.iterate(fp.pipe(rows, stage), epoch=epoch)]
 
-    first, second = (places(crop_waveforms(10, seed=0), epoch) for epoch in (0, 1))
+    first, second = (places(fp.audio.crop_waveforms(10, seed=0), epoch) for epoch in (0, 1))
     assert first != second
     assert all(280 < first.count(place) < 390 for place in range(3))  # 333 each, give or take four standard deviations
-    assert {*places(crop_waveforms(10), 0), *places(crop_waveforms(10), 1)} == {1}
+    assert {*places(fp.audio.crop_waveforms(10), 0), *places(fp.audio.crop_waveforms(10), 1)} == {1}
 
 
 def test_crops_are_values_with_a_name():
-    assert_value(crop_waveforms(16000, seed=3))
-    assert_prints(crop_waveforms(16000, seed=3), {"crop_waveforms": crop_waveforms})
-    assert_told_apart(pipe(from_table(sounds([3])), crop_waveforms(2, seed=0)), pipe(from_table(sounds([3])), crop_waveforms(2)))
+    assert_value(fp.audio.crop_waveforms(16000, seed=3))
+    assert_prints(fp.audio.crop_waveforms(16000, seed=3), {"crop_waveforms": fp.audio.crop_waveforms})
+    assert_told_apart(
+        fp.pipe(fp.from_table(sounds([3])), fp.audio.crop_waveforms(2, seed=0)),
+        fp.pipe(fp.from_table(sounds([3])), fp.audio.crop_waveforms(2)),
+    )
 
 
 def test_the_column_becomes_lists_of_its_numbers():
     for kind, values in (("floats", pa.float32()), ("16 bits", pa.int16()), ("tensors", pa.float32())):
-        assert schema(pipe(from_table(sounds([12, 12], kind)), crop_waveforms(5))) == pa.schema({"waveform": pa.list_(values)})
+        assert fp.schema(fp.pipe(fp.from_table(sounds([12, 12], kind)), fp.audio.crop_waveforms(5))) == pa.schema(
+            {"waveform": pa.list_(values)}
+        )
 
 
 def test_what_is_no_waveform_is_refused_when_the_pipeline_is_built_or_by_row():
     with pytest.raises(SchemaError, match=r"crop_waveforms needs lists or tensors \[T\] of numbers in column 'waveform', got string"):
-        schema(pipe(from_examples([{"waveform": "a.wav"}]), crop_waveforms(5)))
+        fp.schema(fp.pipe(fp.from_examples([{"waveform": "a.wav"}]), fp.audio.crop_waveforms(5)))
     with pytest.raises(SchemaError, match="'sound'"):
-        schema(pipe(from_table(sounds([3])), crop_waveforms(5, column="sound")))
+        fp.schema(fp.pipe(fp.from_table(sounds([3])), fp.audio.crop_waveforms(5, column="sound")))
     with pytest.raises(DataError, match=r"crop_waveforms: column 'waveform' of source row 1 is null"):
-        list(pipe(from_examples([{"waveform": [1.0]}, {"waveform": None}]), crop_waveforms(5)))
+        list(fp.pipe(fp.from_examples([{"waveform": [1.0]}, {"waveform": None}]), fp.audio.crop_waveforms(5)))
     with pytest.raises(ArgumentError, match="length must be at least 1, got length=0"):
-        crop_waveforms(0)
+        fp.audio.crop_waveforms(0)
     with pytest.raises(ArgumentTypeError, match="seed must be an int"):
-        crop_waveforms(3, seed=0.5)
+        fp.audio.crop_waveforms(3, seed=0.5)

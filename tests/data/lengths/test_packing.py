@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.execution import run as chunks_of
 from mlxfp.core.execution import start
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import packing
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
@@ -76,13 +74,13 @@ def pieces_of(row: Any) -> list[Document]:
 
 
 def assert_packs_as_a_loop(chunks: Chunks, asked: dict[str, Any]) -> None:
-    found = [pieces_of(row) for row in pipe(from_chunks(chunks), pack(**asked))]
+    found = [pieces_of(row) for row in fp.pipe(from_chunks(chunks), fp.pack(**asked))]
     assert found == expected([row for row in rows_of(chunks) if row], asked)
 
 
 def assert_packed(chunks: Chunks, asked: dict[str, Any]) -> None:
     """Law: every token comes out once; documents are whole unless too long; segments count from 1, positions from 0."""
-    rows = list(pipe(from_chunks(chunks), pack(**asked, aligned=["mask"])))
+    rows = list(fp.pipe(from_chunks(chunks), fp.pack(**asked, aligned=["mask"])))
     length, documents = asked["length"], [row for row in rows_of(chunks) if row]
     pieces = [piece for row in rows for piece in pieces_of(row)]
     assert sorted(token for piece in pieces for token in piece) == sorted(token for row in documents for token in row)
@@ -112,20 +110,20 @@ def test_every_token_comes_out_once_with_its_segment_and_position(cut: tuple[Chu
 
 @given(chunkings(longest=15), settings())
 def test_packing_obeys_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
-    assert_obeys(pack(**asked, aligned=["mask"]), *cut)
+    assert_obeys(fp.pack(**asked, aligned=["mask"]), *cut)
 
 
 @given(chunkings(longest=15), settings())
 def test_a_packed_row_names_its_first_document_and_has_a_key_of_its_own(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     owner = {token: place for place, row in enumerate(rows_of(cut[0])) for token in row}
-    table = collect(pack(**asked)(from_chunks(cut[0])), epoch=2)
+    table = collect(fp.pack(**asked)(from_chunks(cut[0])), epoch=2)
     assert table["__row__"].to_pylist() == [owner[tokens[0]] for tokens in table["input_ids"].to_pylist()]
     assert len(set(table["__key__"].to_pylist())) == table.num_rows
 
 
 @given(row_lengths(longest=8, max_rows=30).filter(len), st.sampled_from(["best_fit", "first_fit"]), st.integers(1, 5))
 def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, open_rows: int):
-    stage: Any = pack(8, method=method, open_rows=open_rows)
+    stage: Any = fp.pack(8, method=method, open_rows=open_rows)
     state = stage.start(0)
     for chunk, _ in chunks_of(from_chunks(numbered(lengths).to_batches(max_chunksize=3)), start(0, None)):
         state, _ = stage.step(state, chunk)
@@ -135,7 +133,7 @@ def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, o
 @given(row_lengths(longest=16, max_rows=40), st.integers(16, 20))
 def test_with_enough_open_rows_fewer_than_two_are_less_than_half_full(lengths: list[int], length: int):
     for method in ("best_fit", "first_fit"):
-        rows = run(pack(length, method=method, open_rows=1000), lengths)
+        rows = run(fp.pack(length, method=method, open_rows=1000), lengths)
         assert sum(2 * len(row["input_ids"]) < length for row in rows) <= 1
 
 
@@ -189,7 +187,7 @@ def test_the_law_catches_rows_that_are_put_together_wrongly(monkeypatch: pytest.
 
 def test_the_law_catches_rows_that_depend_on_chunks(monkeypatch: pytest.MonkeyPatch):
     table = numbered([4, 3, 2, 5, 1, 3])
-    laws.assert_chunks_do_not_matter(pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
+    laws.assert_chunks_do_not_matter(fp.pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
 
     def longest_first(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
         order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
@@ -198,92 +196,92 @@ def test_the_law_catches_rows_that_depend_on_chunks(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(packing, "_best_fit", longest_first)  # packs better, but a chunk decides what is longest
     with pytest.raises(AssertionError):
-        laws.assert_chunks_do_not_matter(pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
+        laws.assert_chunks_do_not_matter(fp.pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
 
 
 def test_documents_share_rows_and_are_numbered_in_them():
-    assert run(pack(4), [3, 3, 1]) == [
+    assert run(fp.pack(4), [3, 3, 1]) == [
         {"input_ids": [0, 1, 2, 6], "segment_ids": [1, 1, 1, 2], "positions": [0, 1, 2, 0]},
         {"input_ids": [3, 4, 5], "segment_ids": [1, 1, 1], "positions": [0, 1, 2]},
     ]
 
 
 def test_a_document_goes_where_it_leaves_the_least_room():
-    assert [pieces_of(row) for row in run(pack(8), [3, 6, 2])] == [[[3, 4, 5, 6, 7, 8], [9, 10]], [[0, 1, 2]]]
-    assert [pieces_of(row) for row in run(pack(8, method="first_fit"), [3, 6, 2])] == [[[0, 1, 2], [9, 10]], [[3, 4, 5, 6, 7, 8]]]
+    assert [pieces_of(row) for row in run(fp.pack(8), [3, 6, 2])] == [[[3, 4, 5, 6, 7, 8], [9, 10]], [[0, 1, 2]]]
+    assert [pieces_of(row) for row in run(fp.pack(8, method="first_fit"), [3, 6, 2])] == [[[0, 1, 2], [9, 10]], [[3, 4, 5, 6, 7, 8]]]
 
 
 def test_best_fit_closes_the_fullest_row_and_first_fit_the_oldest():
     lengths = [3, 6, 7]
-    assert next(pieces_of(row) for row in run(pack(8, open_rows=2), lengths)) == [[9, 10, 11, 12, 13, 14, 15]]
-    assert next(pieces_of(row) for row in run(pack(8, method="first_fit", open_rows=2), lengths)) == [[0, 1, 2]]
+    assert next(pieces_of(row) for row in run(fp.pack(8, open_rows=2), lengths)) == [[9, 10, 11, 12, 13, 14, 15]]
+    assert next(pieces_of(row) for row in run(fp.pack(8, method="first_fit", open_rows=2), lengths)) == [[0, 1, 2]]
 
 
 def test_a_document_that_is_too_long_is_cut_into_documents_of_their_own():
-    rows = run(pack(4), [9])
+    rows = run(fp.pack(4), [9])
     assert [row["input_ids"] for row in rows] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
     assert [row["positions"] for row in rows] == [[0, 1, 2, 3], [0, 1, 2, 3], [0]]
 
 
 def test_split_fills_every_row_and_cuts_the_document_that_crosses_its_end():
-    rows = run(pack(4, method="split"), [3, 3, 0, 4])
+    rows = run(fp.pack(4, method="split"), [3, 3, 0, 4])
     assert [pieces_of(row) for row in rows] == [[[0, 1, 2], [3]], [[4, 5], [6, 7]], [[8, 9]]]
     assert [row["positions"] for row in rows] == [[0, 1, 2, 0], [0, 1, 0, 1], [0, 1]]
 
 
 def test_aligned_columns_go_with_their_tokens_and_others_are_left_out():
-    rows = from_table(numbered([3, 3, 1]).append_column("label", pa.array([1, 2, 3])))
-    assert [list(row) for row in pipe(rows, pack(4, aligned=["mask"]))] == [["input_ids", "mask", "segment_ids", "positions"]] * 2
-    assert [row["mask"] for row in pipe(rows, pack(4, aligned=["mask"]))] == [[True, False, False, True], [True, False, False]]
+    rows = fp.from_table(numbered([3, 3, 1]).append_column("label", pa.array([1, 2, 3])))
+    assert [list(row) for row in fp.pipe(rows, fp.pack(4, aligned=["mask"]))] == [["input_ids", "mask", "segment_ids", "positions"]] * 2
+    assert [row["mask"] for row in fp.pipe(rows, fp.pack(4, aligned=["mask"]))] == [[True, False, False, True], [True, False, False]]
 
 
 def test_real_documents_fill_rows_better_than_nearly_all(data_folder: Any):
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()
-    rows = run(pack(512), [len(line.split()) for line in lines])
+    rows = run(fp.pack(512), [len(line.split()) for line in lines])
     assert sum(len(row["input_ids"]) for row in rows) / (512 * len(rows)) > 0.99
 
 
 def test_stages_print_as_they_are_called():
-    assert repr(pack(8)) == "pack(length=8)"
-    assert pack(8, open_rows=packing.OPEN_ROWS) == pack(8)
-    stage: Any = pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
+    assert repr(fp.pack(8)) == "pack(length=8)"
+    assert fp.pack(8, open_rows=packing.OPEN_ROWS) == fp.pack(8)
+    stage: Any = fp.pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
     assert repr(stage) == "pack(length=8, method='first_fit', open_rows=3, column='ids', aligned=('mask',))"
-    laws.assert_prints(stage, {"pack": pack})
+    laws.assert_prints(stage, {"pack": fp.pack})
     assert "holds at most 3 open rows of 8 tokens" in stage.traits.notes()
-    split: Any = pack(8, method="split")
+    split: Any = fp.pack(8, method="split")
     assert "holds at most 1 open rows of 8 tokens" in split.traits.notes()
 
 
 def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="length must be at least 1"):
-        pack(0)
+        fp.pack(0)
     with pytest.raises(UnknownNameError, match=r"No method is named 'best'\. Did you mean 'best_fit'\?"):
-        pack(4, method="best")  # type: ignore[arg-type]  # the mistake under test
+        fp.pack(4, method="best")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="open_rows must be at least 1"):
-        pack(4, open_rows=0)
+        fp.pack(4, open_rows=0)
     with pytest.raises(
         ArgumentError, match=r'method="split" has one open row, got open_rows=4\. Remove open_rows, or choose another method'
     ):
-        pack(4, method="split", open_rows=4)
+        fp.pack(4, method="split", open_rows=4)
     with pytest.raises(ArgumentTypeError, match=r"aligned must be a list of strings, got the string 'mask'\. Write \['mask'\]"):
-        pack(4, aligned="mask")
+        fp.pack(4, aligned="mask")
     with pytest.raises(ArgumentError, match="column and aligned repeats 'positions'; each name may appear once"):
-        pack(4, aligned=["positions"])
+        fp.pack(4, aligned=["positions"])
 
 
 def test_columns_are_checked_before_any_row():
-    rows = from_examples([{"input_ids": [1], "label": 1}])
+    rows = fp.from_examples([{"input_ids": [1], "label": 1}])
     with pytest.raises(SchemaError, match="pack needs the column 'mask', which is missing"):
-        _ = pipe(rows, pack(4, aligned=["mask"])).resolved
+        _ = fp.pipe(rows, fp.pack(4, aligned=["mask"])).resolved
     with pytest.raises(SchemaError, match="pack needs lists in column 'label', which is aligned with tokens, got int64"):
-        _ = pipe(rows, pack(4, aligned=["label"])).resolved
+        _ = fp.pipe(rows, fp.pack(4, aligned=["label"])).resolved
     with pytest.raises(SchemaError, match="pack needs lists of integers in column 'label', got int64"):
-        _ = pipe(rows, pack(4, column="label")).resolved
+        _ = fp.pipe(rows, fp.pack(4, column="label")).resolved
 
 
 def test_lists_that_are_not_aligned_are_named_with_their_row():
-    rows = from_examples([{"input_ids": [1, 2], "mask": [1, 0]}, {"input_ids": [3], "mask": [1, 1]}])
+    rows = fp.from_examples([{"input_ids": [1, 2], "mask": [1, 0]}, {"input_ids": [3], "mask": [1, 1]}])
     with pytest.raises(
         DataError, match=r"pack: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'mask'"
     ):
-        list(pipe(rows, pack(4, aligned=["mask"])))
+        list(fp.pipe(rows, fp.pack(4, aligned=["mask"])))

@@ -11,27 +11,12 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.collating import collate
-from mlxfp.collators.texts import text
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.pipelines import compose, pipe
-from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths import shape_planning as shaping
 from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.shape_planning import ShapePlan, batch_shapes, group_sizes, shape_plan
-from mlxfp.data.lengths.windowing import windows
-from mlxfp.data.rows.columns import drop_columns, select_columns
-from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 from tests.data.token_rows import numbered, row_lengths
 
 # ---- plans
@@ -121,45 +106,53 @@ def found(dataset: Any) -> set[tuple[int, int]]:
 
 
 groupings = st.one_of(
-    st.builds(batch_by_tokens, st.integers(16, 40), pad_multiple=st.sampled_from([1, 4]), max_size=st.none() | st.integers(1, 3)),
-    st.builds(bucket_by_length, st.just([3, 7, 13]), size=st.integers(1, 3), drop_last=st.booleans()),
-    st.builds(bucket_by_length, st.just([3, 7, 13]), tokens=st.integers(13, 30), drop_last=st.booleans()),
+    st.builds(fp.batch_by_tokens, st.integers(16, 40), pad_multiple=st.sampled_from([1, 4]), max_size=st.none() | st.integers(1, 3)),
+    st.builds(fp.bucket_by_length, st.just([3, 7, 13]), size=st.integers(1, 3), drop_last=st.booleans()),
+    st.builds(fp.bucket_by_length, st.just([3, 7, 13]), tokens=st.integers(13, 30), drop_last=st.booleans()),
 )
 collators = st.one_of(
-    st.builds(causal, pad_id=st.just(0), length=st.just(15)),
-    st.builds(causal, pad_id=st.just(0), lengths=st.sampled_from([(2, 6, 12), (4, 15), (13,)])),
-    st.builds(causal, pad_id=st.just(0), pad_multiple=st.sampled_from([1, 4, 8])),
+    st.builds(fp.collators.causal, pad_id=st.just(0), length=st.just(15)),
+    st.builds(fp.collators.causal, pad_id=st.just(0), lengths=st.sampled_from([(2, 6, 12), (4, 15), (13,)])),
+    st.builds(fp.collators.causal, pad_id=st.just(0), pad_multiple=st.sampled_from([1, 4, 8])),
 )
-alone = drop_columns(["segment_ids", "positions"])  # collators without packed=True refuse these columns
+alone = fp.drop_columns(["segment_ids", "positions"])  # collators without packed=True refuse these columns
 before = st.sampled_from(
-    [compose(), repeat(2), windows(9), windows(5, stride=2), compose(pack(12), alone), compose(pack(6, method="split"), alone), take(3)]
+    [
+        fp.compose(),
+        fp.repeat(2),
+        fp.windows(9),
+        fp.windows(5, stride=2),
+        fp.compose(fp.pack(12), alone),
+        fp.compose(fp.pack(6, method="split"), alone),
+        fp.take(3),
+    ]
 )
 
 
 @given(row_lengths(), before, groupings, collators)
 def test_every_shape_that_comes_out_was_stated(lengths: list[int], first: Any, grouping: Any, collator: Any):
-    dataset = pipe(from_table(numbered(lengths)), first, grouping, collate(collator))
+    dataset = fp.pipe(fp.from_table(numbered(lengths)), first, grouping, fp.collate(collator))
     assert found(dataset) <= set(batch_shapes(dataset))
 
 
 def test_the_law_catches_groups_that_keep_a_shape_to_themselves(monkeypatch: pytest.MonkeyPatch):
-    dataset = pipe(from_table(numbered([3, 3, 3])), bucket_by_length([3], size=2), collate(causal(pad_id=0)))
+    dataset = fp.pipe(fp.from_table(numbered([3, 3, 3])), fp.bucket_by_length([3], size=2), fp.collate(fp.collators.causal(pad_id=0)))
     assert found(dataset) <= set(batch_shapes(dataset))
     monkeypatch.setattr("mlxfp.data.lengths.bucketing.group_sizes", lambda size, count, *, drop_last: (size,))
     assert not found(dataset) <= set(batch_shapes(dataset))
 
 
 def test_full_buckets_alone_have_one_shape_each():
-    group = bucket_by_length([5, 9, 17], tokens=40, drop_last=True)
-    dataset = pipe(from_table(numbered([4, 9, 17, 3] * 20)), group, collate(causal(pad_id=0, lengths=[4, 8, 16])))
+    group = fp.bucket_by_length([5, 9, 17], tokens=40, drop_last=True)
+    dataset = fp.pipe(fp.from_table(numbered([4, 9, 17, 3] * 20)), group, fp.collate(fp.collators.causal(pad_id=0, lengths=[4, 8, 16])))
     assert batch_shapes(dataset) == ((2, 16), (4, 8), (8, 4)) == tuple(sorted(found(dataset)))
 
 
 def test_lengths_that_do_not_fit_the_buckets_show_as_more_shapes():
-    table, group = from_table(numbered([4] * 9)), bucket_by_length([4, 8], size=3, drop_last=True)
-    assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[3, 7])))) == ((3, 3), (3, 7))
-    assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[4, 8])))) == ((3, 4), (3, 8))
-    assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[2, 6, 9])))) == ((3, 2), (3, 6), (3, 9))
+    table, group = fp.from_table(numbered([4] * 9)), fp.bucket_by_length([4, 8], size=3, drop_last=True)
+    assert batch_shapes(fp.pipe(table, group, fp.collate(fp.collators.causal(pad_id=0, lengths=[3, 7])))) == ((3, 3), (3, 7))
+    assert batch_shapes(fp.pipe(table, group, fp.collate(fp.collators.causal(pad_id=0, lengths=[4, 8])))) == ((3, 4), (3, 8))
+    assert batch_shapes(fp.pipe(table, group, fp.collate(fp.collators.causal(pad_id=0, lengths=[2, 6, 9])))) == ((3, 2), (3, 6), (3, 9))
 
 
 def test_the_last_group_is_known_where_the_number_of_rows_is():
@@ -168,40 +161,58 @@ def test_the_last_group_is_known_where_the_number_of_rows_is():
     assert group_sizes(4, 0, drop_last=False) == ()
     assert group_sizes(4, None, drop_last=True) == (4,)
     assert group_sizes(4, None, drop_last=False) == (4, 1, 2, 3)
-    stages = bucket_by_length([9], size=4), collate(causal(pad_id=0, length=8))
-    assert batch_shapes(pipe(from_table(numbered([5] * 6)), *stages)) == ((2, 8), (4, 8))
-    assert batch_shapes(pipe(from_table(numbered([5] * 6)), windows(9), *stages)) == ((1, 8), (2, 8), (3, 8), (4, 8))
+    stages = fp.bucket_by_length([9], size=4), fp.collate(fp.collators.causal(pad_id=0, length=8))
+    assert batch_shapes(fp.pipe(fp.from_table(numbered([5] * 6)), *stages)) == ((2, 8), (4, 8))
+    assert batch_shapes(fp.pipe(fp.from_table(numbered([5] * 6)), fp.windows(9), *stages)) == ((1, 8), (2, 8), (3, 8), (4, 8))
 
 
 def test_rows_of_windows_and_packs_have_a_length():
-    group, collator = bucket_by_length([100], size=2, drop_last=True), collate(causal(pad_id=0, pad_multiple=4))
-    assert batch_shapes(pipe(from_table(numbered([9])), windows(9), group, collator)) == ((2, 4), (2, 8))
-    assert batch_shapes(pipe(from_table(numbered([9])), pack(5), group, collator)) == ((2, 4),)
+    group, collator = fp.bucket_by_length([100], size=2, drop_last=True), fp.collate(fp.collators.causal(pad_id=0, pad_multiple=4))
+    assert batch_shapes(fp.pipe(fp.from_table(numbered([9])), fp.windows(9), group, collator)) == ((2, 4), (2, 8))
+    assert batch_shapes(fp.pipe(fp.from_table(numbered([9])), fp.pack(5), group, collator)) == ((2, 4),)
 
 
 def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows():
-    rows = from_examples([{"text": "a cat " * count} for count in (1, 2, 5, 3, 2, 9)])
-    ids = tokenize(train_tokenizer(rows, kind="wordpiece", vocab_size=20), max_length=8)
-    dataset = pipe(rows, ids, shuffle(seed=0, buffer=2), select_columns(["input_ids"]), batch(4), collate(text(pad_id=0, pad_multiple=4)))
+    rows = fp.from_examples([{"text": "a cat " * count} for count in (1, 2, 5, 3, 2, 9)])
+    ids = fp.tokenize(fp.train_tokenizer(rows, kind="wordpiece", vocab_size=20), max_length=8)
+    dataset = fp.pipe(
+        rows,
+        ids,
+        fp.shuffle(seed=0, buffer=2),
+        fp.select_columns(["input_ids"]),
+        batch(4),
+        fp.collate(fp.collators.text(pad_id=0, pad_multiple=4)),
+    )
     assert found(dataset) <= set(batch_shapes(dataset)) == {(4, 4), (4, 8), (2, 4), (2, 8)}
-    kept = pipe(rows, ids, filter(lambda row: True), batch(4, drop_last=True), unbatch(), batch(3), collate(text(pad_id=0, lengths=[6, 9])))
+    kept = fp.pipe(
+        rows,
+        ids,
+        fp.filter(lambda row: True),
+        batch(4, drop_last=True),
+        unbatch(),
+        batch(3),
+        fp.collate(fp.collators.text(pad_id=0, lengths=[6, 9])),
+    )
     assert batch_shapes(kept) == ((1, 6), (1, 9), (2, 6), (2, 9), (3, 6), (3, 9))
 
 
 def test_joined_datasets_have_the_shapes_of_each():
-    table = from_table(numbered([2, 2, 9]))
-    group = bucket_by_length([16], size=2, drop_last=True)
-    short, long = (pipe(table, windows(length), group) for length in (5, 9))
-    collator = collate(causal(pad_id=0, pad_multiple=4))
-    assert batch_shapes(pipe(concat([short, long]), collator)) == ((2, 4), (2, 8))
-    assert batch_shapes(concat([pipe(short, collator), pipe(long, collate(causal(pad_id=0, length=12)))])) == ((2, 4), (2, 12))
-    rows = pipe(concat([pipe(table, windows(5)), pipe(table, windows(9))]), group, collator)
+    table = fp.from_table(numbered([2, 2, 9]))
+    group = fp.bucket_by_length([16], size=2, drop_last=True)
+    short, long = (fp.pipe(table, fp.windows(length), group) for length in (5, 9))
+    collator = fp.collate(fp.collators.causal(pad_id=0, pad_multiple=4))
+    assert batch_shapes(fp.pipe(fp.concat([short, long]), collator)) == ((2, 4), (2, 8))
+    assert batch_shapes(fp.concat([fp.pipe(short, collator), fp.pipe(long, fp.collate(fp.collators.causal(pad_id=0, length=12)))])) == (
+        (2, 4),
+        (2, 12),
+    )
+    rows = fp.pipe(fp.concat([fp.pipe(table, fp.windows(5)), fp.pipe(table, fp.windows(9))]), group, collator)
     assert batch_shapes(rows) == ((2, 4), (2, 8))
-    assert batch_shapes(pipe(concat([pipe(table, windows(5)), table]), group, collator)) == ((2, 4), (2, 8), (2, 12), (2, 16))
+    assert batch_shapes(fp.pipe(fp.concat([fp.pipe(table, fp.windows(5)), table]), group, collator)) == ((2, 4), (2, 8), (2, 12), (2, 16))
 
 
 @frozen(repr=False)
-class _Pairs(Stage):
+class _Pairs(fp.Stage):
     """A stage of a user's, which makes groups of two."""
 
     emits = "groups"
@@ -211,7 +222,7 @@ class _Pairs(Stage):
 
 
 @frozen(repr=False)
-class _SameBatches(Stage):
+class _SameBatches(fp.Stage):
     """A stage of a user's, which passes batches on."""
 
     accepts = frozenset({"batches"})
@@ -222,34 +233,34 @@ class _SameBatches(Stage):
 
 @frozen(repr=False)
 class _Told(_Pairs):
-    traits = Traits(groups=lambda count: (shaping.Groups((1, 2)),))
+    traits = fp.parts.Traits(groups=lambda count: (shaping.Groups((1, 2)),))
 
 
 def test_parts_that_do_not_declare_shapes_are_run():
-    table, group = from_table(numbered([2, 3, 4])), bucket_by_length([8], size=2)
+    table, group = fp.from_table(numbered([2, 3, 4])), fp.bucket_by_length([8], size=2)
     ours: Any = _Pairs()
-    assert batch_shapes(pipe(table, ours, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
-    assert batch_shapes(pipe(table, ours, collate(lambda rows: {"input_ids": mx.zeros((len(rows), 5))}))) == ((1, 5), (2, 5))
-    padded = pipe(table, group, collate(causal(pad_id=0, length=4)))
+    assert batch_shapes(fp.pipe(table, ours, fp.collate(fp.collators.causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
+    assert batch_shapes(fp.pipe(table, ours, fp.collate(lambda rows: {"input_ids": mx.zeros((len(rows), 5))}))) == ((1, 5), (2, 5))
+    padded = fp.pipe(table, group, fp.collate(fp.collators.causal(pad_id=0, length=4)))
     assert batch_shapes(_SameBatches()(padded)) == batch_shapes(padded) == ((1, 4), (2, 4))
     with pytest.raises(
         PipelineError, match=r"batch_shapes needs an array input_ids \[B, L\] in every batch, got none from .*<lambda>\. Rename"
     ):
-        batch_shapes(pipe(table, group, collate(lambda examples: {})))
+        batch_shapes(fp.pipe(table, group, fp.collate(lambda examples: {})))
     with pytest.raises(PipelineError, match=r"batch_shapes needs finite data, .*Put take\(count\) before batch_shapes"):
-        batch_shapes(pipe(table, repeat(None), ours, collate(causal(pad_id=0, length=4))))
+        batch_shapes(fp.pipe(table, fp.repeat(None), ours, fp.collate(fp.collators.causal(pad_id=0, length=4))))
 
 
 def test_batch_shapes_is_for_batches():
-    table, group = from_table(numbered([2, 3])), bucket_by_length([4], size=2)
+    table, group = fp.from_table(numbered([2, 3])), fp.bucket_by_length([4], size=2)
     with pytest.raises(
         PipelineError, match=r"batch_shapes takes batches, got groups from bucket_by_length\(.*Add collate\(\.\.\.\) at the end"
     ):
-        batch_shapes(pipe(table, group))
+        batch_shapes(fp.pipe(table, group))
     with pytest.raises(ArgumentTypeError, match="shapes works on a dataset, got int"):
         batch_shapes(3)  # type: ignore[arg-type]  # the mistake under test
     told: Any = _Told()
-    assert batch_shapes(pipe(table, told, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
+    assert batch_shapes(fp.pipe(table, told, fp.collate(fp.collators.causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
 
 
 def test_shapes_without_end_say_what_to_do():
@@ -259,26 +270,26 @@ def test_shapes_without_end_say_what_to_do():
         r"the longest row\. Use length= or lengths= of the collator, or tokenize\(max_length=\)"
     )
     with pytest.raises(PipelineError, match=message):
-        batch_shapes(pipe(from_table(numbered([2])), told, collate(causal(pad_id=0, pad_multiple=8))))
+        batch_shapes(fp.pipe(fp.from_table(numbered([2])), told, fp.collate(fp.collators.causal(pad_id=0, pad_multiple=8))))
 
 
 def test_the_rows_of_a_function_of_a_user_are_measured():
     told: Any = _Told()
-    longer = map(lambda row: {"input_ids": row["input_ids"] * 2})
-    collator = collate(causal(pad_id=0, pad_multiple=4))
-    assert batch_shapes(pipe(from_table(numbered([2])), windows(5), told, collator)) == ((1, 4), (2, 4))
-    for stages in ((windows(5), longer, told), (windows(5), told, longer)):
-        assert batch_shapes(pipe(from_table(numbered([2])), *stages, collator)) == ((1, 4), (2, 4))
-        assert batch_shapes(pipe(from_table(numbered([5])), *stages, collator)) == ((1, 4), (1, 8), (1, 12), (2, 4), (2, 8), (2, 12))
+    longer = fp.map(lambda row: {"input_ids": row["input_ids"] * 2})
+    collator = fp.collate(fp.collators.causal(pad_id=0, pad_multiple=4))
+    assert batch_shapes(fp.pipe(fp.from_table(numbered([2])), fp.windows(5), told, collator)) == ((1, 4), (2, 4))
+    for stages in ((fp.windows(5), longer, told), (fp.windows(5), told, longer)):
+        assert batch_shapes(fp.pipe(fp.from_table(numbered([2])), *stages, collator)) == ((1, 4), (2, 4))
+        assert batch_shapes(fp.pipe(fp.from_table(numbered([5])), *stages, collator)) == ((1, 4), (1, 8), (1, 12), (2, 4), (2, 8), (2, 12))
 
 
 def test_lengths_of_another_column_say_nothing():
-    table = from_table(numbered([2]).append_column("other", numbered([2])["input_ids"]))
-    collator = collate(causal(pad_id=0))
-    for stage in (batch_by_tokens(9, column="other"), bucket_by_length([9], size=2, column="other")):
+    table = fp.from_table(numbered([2]).append_column("other", numbered([2])["input_ids"]))
+    collator = fp.collate(fp.collators.causal(pad_id=0))
+    for stage in (fp.batch_by_tokens(9, column="other"), fp.bucket_by_length([9], size=2, column="other")):
         with pytest.raises(PipelineError, match="infinitely many shapes"):
-            batch_shapes(pipe(table, stage, collator))
+            batch_shapes(fp.pipe(table, stage, collator))
     told: Any = _Told()
-    for rows in (windows(5, column="other"), pack(5, column="other")):
+    for rows in (fp.windows(5, column="other"), fp.pack(5, column="other")):
         with pytest.raises(PipelineError, match="infinitely many shapes"):
-            batch_shapes(pipe(table, rows, told, collator))
+            batch_shapes(fp.pipe(table, rows, told, collator))

@@ -10,20 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.texts import text
+import mlxfp as fp
 from mlxfp.core.arrow.conditions import OPERATORS, Condition
-from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.shape_planning import batch_shapes
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import MlxfpError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings, tables
-from mlxfp.text.padding import pad
 
 COLUMNS = pa.schema([("n", pa.int32()), ("x", pa.float64()), ("t", pa.string())])
 VALUES = {
@@ -52,9 +43,9 @@ def conditions(draw):
 @given(data=st.data(), some=st.lists(conditions(), min_size=1, max_size=3))
 def test_the_rows_that_meet_all_conditions_are_kept(data, some):
     table = data.draw(tables(COLUMNS))
-    kept = filter(lambda row: all(row[name] is not None and MEETS[how](row[name], value) for name, how, value in some))
-    laws.assert_same_items(pipe(from_table(table), filter_by(some)), pipe(from_table(table), kept))
-    laws.assert_chunks_do_not_matter(filter_by(some), data.draw(rechunkings(table)), data.draw(rechunkings(table)))
+    kept = fp.filter(lambda row: all(row[name] is not None and MEETS[how](row[name], value) for name, how, value in some))
+    laws.assert_same_items(fp.pipe(fp.from_table(table), fp.filter_by(some)), fp.pipe(fp.from_table(table), kept))
+    laws.assert_chunks_do_not_matter(fp.filter_by(some), data.draw(rechunkings(table)), data.draw(rechunkings(table)))
 
 
 @given(values=st.lists(st.floats(allow_nan=False) | st.integers(-3, 3).map(float), min_size=1), some=conditions())
@@ -70,19 +61,19 @@ def test_what_the_ends_exclude_no_value_meets(values, some):
 
 
 def test_a_missing_value_meets_nothing_and_nan_only_what_differs():
-    rows = from_table({"x": pa.array([None, math.nan, 1.0])})
-    kept = {how: len(list(pipe(rows, filter_by([("x", how, 1.0)])))) for how in OPERATORS if how != "in"}
+    rows = fp.from_table({"x": pa.array([None, math.nan, 1.0])})
+    kept = {how: len(list(fp.pipe(rows, fp.filter_by([("x", how, 1.0)])))) for how in OPERATORS if how != "in"}
     assert kept == {"==": 1, "!=": 1, "<": 0, "<=": 1, ">": 0, ">=": 1}
 
 
 def test_it_is_a_stage_like_others():
-    rows = from_table({"x": [1, 2, 3], "t": ["a", "b", "c"]})
-    stage, other = filter_by([("x", ">", 1)]), filter_by([("x", ">=", 1)])
+    rows = fp.from_table({"x": [1, 2, 3], "t": ["a", "b", "c"]})
+    stage, other = fp.filter_by([("x", ">", 1)]), fp.filter_by([("x", ">=", 1)])
     laws.assert_value(stage(rows))
     laws.assert_told_apart(stage, other)
-    laws.assert_prints(stage, {"filter_by": filter_by})
+    laws.assert_prints(stage, {"filter_by": fp.filter_by})
     laws.assert_refused(stage(rows), other(rows))
-    laws.assert_resumable(pipe(rows, stage, batch(1)))
+    laws.assert_resumable(fp.pipe(rows, stage, fp.batch(1)))
 
 
 @pytest.mark.parametrize(
@@ -101,32 +92,34 @@ def test_it_is_a_stage_like_others():
     ids=["int64", "int8", "uint64", "dictionary", "binary", "bool", "date", "timestamp", "float64"],
 )
 def test_values_of_many_types_are_compared(column, value):
-    rows = from_table({"x": column})
+    rows = fp.from_table({"x": column})
     for how in ("==", "in"):
-        kept = list(pipe(rows, filter_by([("x", how, [value] if how == "in" else value)])))
+        kept = list(fp.pipe(rows, fp.filter_by([("x", how, [value] if how == "in" else value)])))
         assert kept == [{"x": value}]
 
 
 def test_rows_stay_as_long_as_they_are():
-    rows = pipe(from_table({"input_ids": [[1, 2], [3]], "x": [1, 2]}), pad(8, pad_id=0), filter_by([("x", ">", 1)]), batch(2))
-    assert max(length for _, length in batch_shapes(pipe(rows, collate(text(pad_id=0))))) == 8
+    rows = fp.pipe(
+        fp.from_table({"input_ids": [[1, 2], [3]], "x": [1, 2]}), fp.pad(8, pad_id=0), fp.filter_by([("x", ">", 1)]), fp.batch(2)
+    )
+    assert max(length for _, length in fp.inspect.batch_shapes(fp.pipe(rows, fp.collate(fp.collators.text(pad_id=0))))) == 8
 
 
 def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
-    rows = from_table({"x": [1], "ids": [[1, 2]]})
+    rows = fp.from_table({"x": [1], "ids": [[1, 2]]})
     with pytest.raises(
         SchemaError, match=r"filter_by cannot compare the column 'x' of int64 with 'a': .*\. Use a value of the column's type"
     ):
-        schema(pipe(rows, filter_by([("x", "==", "a")])))
+        fp.schema(fp.pipe(rows, fp.filter_by([("x", "==", "a")])))
     with pytest.raises(SchemaError, match="filter_by cannot compare the column 'ids' of list<item: int64> with 1: "):
-        schema(pipe(rows, filter_by([("ids", ">", 1)])))
+        fp.schema(fp.pipe(rows, fp.filter_by([("ids", ">", 1)])))
     with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
-        schema(pipe(rows, filter_by([("x", "in", ["a"])])))
+        fp.schema(fp.pipe(rows, fp.filter_by([("x", "in", ["a"])])))
     for value in (0.5, 2**70, dt.date(2020, 1, 1)):
         with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
-            schema(pipe(rows, filter_by([("x", "==", value)])))
+            fp.schema(fp.pipe(rows, fp.filter_by([("x", "==", value)])))
     with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is missing"):
-        schema(pipe(rows, filter_by([("y", "==", 1)])))
+        fp.schema(fp.pipe(rows, fp.filter_by([("y", "==", 1)])))
 
 
 @pytest.mark.parametrize(
@@ -147,5 +140,5 @@ def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
 )
 def test_messages(wrong, message):
     with pytest.raises(MlxfpError) as caught:
-        filter_by(wrong)
+        fp.filter_by(wrong)
     assert message in str(caught.value)

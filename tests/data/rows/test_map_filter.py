@@ -10,17 +10,8 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.stages import RowWise
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.randomness import fold_in, generator
 from mlxfp.testing.laws import (
@@ -33,7 +24,7 @@ from mlxfp.testing.strategies import rechunkings
 
 
 def numbers(count):
-    return from_table({"x": np.arange(count)})
+    return fp.from_table({"x": np.arange(count)})
 
 
 def noisy(row, random):
@@ -48,31 +39,37 @@ def fails_at_seven(row):
 @given(data=st.data(), seed=st.integers(-5, 2**70), epoch=st.integers(0, 3))
 def test_noise_depends_on_the_row_the_epoch_and_the_seed_alone(data, seed, epoch):
     table = pa.table({"x": range(10)})
-    transform = map(noisy, seed=seed)
+    transform = fp.map(noisy, seed=seed)
     assert_chunks_do_not_matter(transform, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=epoch)
     expected = [generator(fold_in(fold_in(fold_in(0, epoch), x), "map", seed)).random() for x in range(10)]
-    found = [row for row, _ in iterate(transform(numbers(10)), epoch=epoch)]
+    found = [row for row, _ in fp.iterate(transform(numbers(10)), epoch=epoch)]
     assert [row["noise"] for row in found] == expected
 
 
 def test_noise_is_the_same_through_shuffles_shards_filters_and_groups():
-    plain = {row["x"]: row["noise"] for row in pipe(numbers(100), map(noisy, seed=3))}
-    for parts in ([shuffle(seed=1)], [shuffle(seed=1, buffer=7)], [shard(1, 3)], [filter(lambda row: row["x"] > 5)], [prefetch(2)]):
-        for row in pipe(numbers(100), *parts, map(noisy, seed=3)):
+    plain = {row["x"]: row["noise"] for row in fp.pipe(numbers(100), fp.map(noisy, seed=3))}
+    for parts in (
+        [fp.shuffle(seed=1)],
+        [fp.shuffle(seed=1, buffer=7)],
+        [fp.shard(1, 3)],
+        [fp.filter(lambda row: row["x"] > 5)],
+        [fp.prefetch(2)],
+    ):
+        for row in fp.pipe(numbers(100), *parts, fp.map(noisy, seed=3)):
             assert row["noise"] == plain[row["x"]]
-    groups = pipe(numbers(100), shuffle(seed=2), batch(7), map(noisy, seed=3))
+    groups = fp.pipe(numbers(100), fp.shuffle(seed=2), fp.batch(7), fp.map(noisy, seed=3))
     assert all(row["noise"] == plain[row["x"]] for group in groups for row in group)
 
 
 def test_noise_is_another_one_each_epoch_and_for_each_seed():
-    passes = [row["noise"] for row in pipe(numbers(50), map(noisy, seed=3), repeat(3))]
-    others = [row["noise"] for row in pipe(numbers(50), map(noisy, seed=4))]
+    passes = [row["noise"] for row in fp.pipe(numbers(50), fp.map(noisy, seed=3), fp.repeat(3))]
+    others = [row["noise"] for row in fp.pipe(numbers(50), fp.map(noisy, seed=4))]
     assert len({*passes, *others}) == 200
 
 
 def test_noise_that_depends_on_chunks_would_be_caught():
     @frozen(repr=False)
-    class ByChunk(RowWise):
+    class ByChunk(fp.RowWise):
         def apply(self, chunk: RecordBatch) -> RecordBatch:
             return chunk.set_column(0, "x", pa.array(generator(0).random(chunk.num_rows)))
 
@@ -85,15 +82,15 @@ def test_noise_that_depends_on_chunks_would_be_caught():
 
 
 def test_seeds_are_part_of_how_it_prints():
-    assert repr(map(noisy, seed=1)) == "map(function=noisy, seed=1)"
-    assert repr(map(dict)) == "map(function=dict)"
-    assert_value(map(noisy, seed=1))
-    assert_told_apart(map(noisy, seed=1), map(noisy, seed=2))
-    assert_told_apart(map(noisy, seed=1), map(noisy))
+    assert repr(fp.map(noisy, seed=1)) == "map(function=noisy, seed=1)"
+    assert repr(fp.map(dict)) == "map(function=dict)"
+    assert_value(fp.map(noisy, seed=1))
+    assert_told_apart(fp.map(noisy, seed=1), fp.map(noisy, seed=2))
+    assert_told_apart(fp.map(noisy, seed=1), fp.map(noisy))
 
 
 def test_noise_resumes_exactly():
-    assert_resumable(pipe(numbers(12), shuffle(seed=1), map(noisy, seed=5), batch(5)), epoch=1)
+    assert_resumable(fp.pipe(numbers(12), fp.shuffle(seed=1), fp.map(noisy, seed=5), fp.batch(5)), epoch=1)
 
 
 def test_an_error_names_row_and_stage_with_a_seed():
@@ -101,7 +98,7 @@ def test_an_error_names_row_and_stage_with_a_seed():
         raise KeyError("missing")
 
     with pytest.raises(KeyError) as caught:
-        list(pipe(numbers(3), map(fails, seed=1, schema=pa.schema({"x": pa.int64()}))))
+        list(fp.pipe(numbers(3), fp.map(fails, seed=1, schema=pa.schema({"x": pa.int64()}))))
     assert caught.value.__notes__[0] == "on source row 0: {'x': 0}"
 
 
@@ -114,14 +111,14 @@ def test_an_error_names_row_and_stage_with_a_seed():
 )
 def test_messages(options, kind, message):
     with pytest.raises(kind, match=message):
-        map(noisy, **options)
+        fp.map(noisy, **options)
 
 
 def plus(row, by, *, name):
     return {name: row["x"] + by}
 
 
-@pytest.mark.parametrize("make", [map, filter, flat_map, map_chunks])
+@pytest.mark.parametrize("make", [fp.map, fp.filter, fp.flat_map, fp.map_chunks])
 def test_a_function_with_arguments_filled_in_is_a_value(make):
     stage = make(partial(plus, by=1, name="x"))
     assert_value(stage)
@@ -131,6 +128,6 @@ def test_a_function_with_arguments_filled_in_is_a_value(make):
 
 
 def test_what_is_declared_prints_as_it_was_written():
-    assert repr(map(dict, schema=pa.schema({"x": pa.int64()}))) == "map(function=dict, schema=x: int64)"
-    assert repr(flat_map(list, schema=pa.schema({"x": pa.int64()}))) == "flat_map(function=list, schema=x: int64)"
-    assert repr(map_chunks(len, schema=pa.schema({"x": pa.int64()}))) == "map_chunks(function=len, schema=x: int64)"
+    assert repr(fp.map(dict, schema=pa.schema({"x": pa.int64()}))) == "map(function=dict, schema=x: int64)"
+    assert repr(fp.flat_map(list, schema=pa.schema({"x": pa.int64()}))) == "flat_map(function=list, schema=x: int64)"
+    assert repr(fp.map_chunks(len, schema=pa.schema({"x": pa.int64()}))) == "map_chunks(function=len, schema=x: int64)"

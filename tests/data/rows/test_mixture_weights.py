@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import explain
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.mixture_counts import mixture_proportions
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.mixing import mix
+import mlxfp as fp
 from mlxfp.data.rows.mixture_weights import weights_for
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
-from mlxfp.inspect import fingerprint
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import laws
 
@@ -26,7 +17,7 @@ WARM_UP = {0: [1, 0, 0], 7: [2, 1, 0], 20: [0, 1, 3]}
 
 
 def parts(count: int = 3, rows: int = 40):
-    return [from_table({"owner": [owner] * rows, "row": range(rows)}) for owner in range(count)]
+    return [fp.from_table({"owner": [owner] * rows, "row": range(rows)}) for owner in range(count)]
 
 
 @st.composite
@@ -50,14 +41,14 @@ def test_at_every_moment_each_dataset_has_given_its_share_of_the_phases_before(w
     """Law: no share differs from the sum of the shares of all phases by more than one example per dataset."""
     count = len(weights[0])
     given_so_far = np.zeros(count)
-    for total, row in enumerate(islice(mix(parts(count), weights), 100), 1):
+    for total, row in enumerate(islice(fp.mix(parts(count), weights), 100), 1):
         given_so_far[row["owner"]] += 1
         assert np.abs(given_so_far - target(weights, total)).max() <= count
 
 
 @given(st.integers(1, 3).flatmap(phases), st.sampled_from(["first", "all"]))
 def test_a_mixture_with_changing_weights_resumes_exactly(weights, stop):
-    laws.assert_resumable(mix(parts(len(weights[0]), rows=9), weights, stop=stop))
+    laws.assert_resumable(fp.mix(parts(len(weights[0]), rows=9), weights, stop=stop))
 
 
 @given(st.integers(1, 4).flatmap(phases), st.integers(1, 90))
@@ -66,47 +57,49 @@ def test_the_wanted_share_is_the_mean_over_the_phases(weights, total):
 
 
 def test_a_single_phase_equals_constant_weights():
-    plain, phased = mix(parts(), [3, 1, 2]), mix(parts(), {0: [3, 1, 2]})
+    plain, phased = fp.mix(parts(), [3, 1, 2]), fp.mix(parts(), {0: [3, 1, 2]})
     assert plain == phased
-    assert fingerprint(plain) == fingerprint(phased)
+    assert fp.inspect.fingerprint(plain) == fp.inspect.fingerprint(phased)
 
 
 def test_weights_that_change_are_part_of_the_value_and_of_the_fingerprint():
-    mixture = mix(parts(), WARM_UP)
-    later = mix(parts(), {0: [1, 0, 0], 8: [2, 1, 0], 20: [0, 1, 3]})
+    mixture = fp.mix(parts(), WARM_UP)
+    later = fp.mix(parts(), {0: [1, 0, 0], 8: [2, 1, 0], 20: [0, 1, 3]})
     assert pickle.loads(pickle.dumps(mixture)) == mixture != later
-    assert fingerprint(mixture) != fingerprint(later)
-    laws.assert_refused(pipe(mix(parts(rows=4), WARM_UP, stop="all"), batch(2)), pipe(mix(parts(rows=4), [1, 1, 1], stop="all"), batch(2)))
-    assert "weights={0: (1.0, 0.0, 0.0), 7: (2.0, 1.0, 0.0), 20: (0.0, 1.0, 3.0)}" in explain(mixture)
+    assert fp.inspect.fingerprint(mixture) != fp.inspect.fingerprint(later)
+    laws.assert_refused(
+        fp.pipe(fp.mix(parts(rows=4), WARM_UP, stop="all"), fp.batch(2)), fp.pipe(fp.mix(parts(rows=4), [1, 1, 1], stop="all"), fp.batch(2))
+    )
+    assert "weights={0: (1.0, 0.0, 0.0), 7: (2.0, 1.0, 0.0), 20: (0.0, 1.0, 3.0)}" in fp.explain(mixture)
 
 
 def test_the_size_of_chunks_does_not_change_the_order():
-    slow = [from_iterable(lambda owner=owner: ({"owner": owner, "row": row} for row in range(40))) for owner in range(3)]
-    assert list(mix(slow, WARM_UP, stop="all")) == list(mix(parts(), WARM_UP, stop="all"))
+    slow = [fp.from_iterable(lambda owner=owner: ({"owner": owner, "row": row} for row in range(40))) for owner in range(3)]
+    assert list(fp.mix(slow, WARM_UP, stop="all")) == list(fp.mix(parts(), WARM_UP, stop="all"))
 
 
 def test_a_mixture_with_changing_weights_continues_on_another_number_of_ranks():
     def of_rank(index: int, count: int):
-        return pipe(mix(parts(), WARM_UP, stop="all"), shuffle(seed=0, buffer=5), shard(index, count), batch(4 // count))
+        return fp.pipe(fp.mix(parts(), WARM_UP, stop="all"), fp.shuffle(seed=0, buffer=5), fp.shard(index, count), fp.batch(4 // count))
 
     laws.assert_elastic(of_rank, stops=[1, 3, 5], ranks=[1, 2, 4])
 
 
 def test_keys_count_tokens_in_a_mixture_by_tokens():
-    long, short = (from_table({"input_ids": [[owner] * size] * 400}) for owner, size in ((0, 10), (1, 2)))
-    mixture = mix([long, short], {0: [1, 0], 200: [0, 1], 300: [1, 1]}, by="tokens")
+    long, short = (fp.from_table({"input_ids": [[owner] * size] * 400}) for owner, size in ((0, 10), (1, 2)))
+    mixture = fp.mix([long, short], {0: [1, 0], 200: [0, 1], 300: [1, 1]}, by="tokens")
     sizes = [(row["input_ids"][0], len(row["input_ids"])) for row in islice(mixture, 94)]
     assert [owner for owner, _ in sizes[:70]] == [0] * 20 + [1] * 50
     later = [sum(size for owner, size in sizes[70:] if owner == wanted) for wanted in (0, 1)]
     assert abs(later[0] - later[1]) <= 10
-    run = list(islice(iterate(mixture), 70))
-    assert [share.wanted for share in mixture_proportions(mixture, run[-1][1])] == pytest.approx([2 / 3, 1 / 3])
+    run = list(islice(fp.iterate(mixture), 70))
+    assert [share.wanted for share in fp.inspect.mixture_proportions(mixture, run[-1][1])] == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_a_dataset_whose_remaining_weights_are_0_ends_no_mixture():
-    a, b = (from_examples([{"x": letter}] * 6) for letter in "ab")
-    assert "".join(row["x"] for row in mix([a, b], {0: [1, 0], 2: [0, 1]}, stop="all")) == "aabbbbbb"
-    assert "".join(row["x"] for row in mix([a, b], {0: [1, 0], 6: [0, 1]}, stop="first")) == "aaaaaabbbbbb"
+    a, b = (fp.from_examples([{"x": letter}] * 6) for letter in "ab")
+    assert "".join(row["x"] for row in fp.mix([a, b], {0: [1, 0], 2: [0, 1]}, stop="all")) == "aabbbbbb"
+    assert "".join(row["x"] for row in fp.mix([a, b], {0: [1, 0], 6: [0, 1]}, stop="first")) == "aaaaaabbbbbb"
 
 
 @pytest.mark.parametrize(
@@ -123,4 +116,4 @@ def test_a_dataset_whose_remaining_weights_are_0_ends_no_mixture():
 )
 def test_mistakes_in_changing_weights_are_named(weights, error, message):
     with pytest.raises(error, match=message):
-        mix(parts(2), weights)
+        fp.mix(parts(2), weights)

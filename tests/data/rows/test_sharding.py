@@ -4,21 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import length
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.sharding import World, shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
 
 def rows(count: int, *, streamed: bool):
-    made = from_examples([{"x": i} for i in range(count)]) if count else from_examples([])
-    kept = pipe(made, filter(lambda row: True)) if streamed else made
-    return pipe(kept, shuffle(seed=3))
+    made = fp.from_examples([{"x": i} for i in range(count)]) if count else fp.from_examples([])
+    kept = fp.pipe(made, fp.filter(lambda row: True)) if streamed else made
+    return fp.pipe(kept, fp.shuffle(seed=3))
 
 
 def numbers(dataset) -> list[int]:
@@ -29,46 +22,46 @@ def numbers(dataset) -> list[int]:
 def test_uneven_shards_are_every_nth_row(count: int, ranks: int, streamed: bool):
     whole = rows(count, streamed=streamed)
     for rank in range(ranks):
-        mine = pipe(whole, shard(rank, ranks))
+        mine = fp.pipe(whole, fp.shard(rank, ranks))
         assert numbers(mine) == numbers(whole)[rank::ranks]
-        assert length(mine) in (None, len(numbers(mine)))
+        assert fp.length(mine) in (None, len(numbers(mine)))
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.booleans())
 def test_dropping_leaves_out_the_last_incomplete_round(count: int, ranks: int, streamed: bool):
     whole = rows(count, streamed=streamed)
     for rank in range(ranks):
-        mine = pipe(whole, shard(rank, ranks, ends="drop"))
+        mine = fp.pipe(whole, fp.shard(rank, ranks, ends="drop"))
         assert numbers(mine) == numbers(whole)[: count // ranks * ranks][rank::ranks]
-        assert length(mine) in (None, count // ranks)
+        assert fp.length(mine) in (None, count // ranks)
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.booleans())
 def test_padding_gives_every_rank_as_many_rows_and_the_added_ones_no_weight(count: int, ranks: int, streamed: bool):
     whole = rows(count, streamed=streamed)
     for rank in range(ranks):
-        mine = list(pipe(whole, shard(rank, ranks, ends="pad")))
+        mine = list(fp.pipe(whole, fp.shard(rank, ranks, ends="pad")))
         assert [row["x"] for row in mine if row["weight"]] == numbers(whole)[rank::ranks]
         assert len(mine) == -(-count // ranks)
         assert all(row["weight"] in (0.0, 1.0) for row in mine)
 
 
 def test_functions_after_a_padded_shard_see_the_weights():
-    weighted = pipe(rows(5, streamed=False), shard(1, 2, ends="pad"), map(lambda row: {"double": 2 * row["weight"]}))
+    weighted = fp.pipe(rows(5, streamed=False), fp.shard(1, 2, ends="pad"), fp.map(lambda row: {"double": 2 * row["weight"]}))
     assert [row["double"] for row in weighted] == [2.0, 2.0, 0.0]
 
 
 @given(st.integers(1, 3), st.sampled_from([1, 2, 3, 4, 6]))
 def test_the_global_batches_are_the_same_sets_for_any_number_of_ranks(per_rank: int, ranks: int):
     whole, size = rows(48, streamed=False), 12
-    expected = [set(numbers(group)) for group in pipe(whole, batch(size))]
-    shards = [pipe(whole, shard(rank, ranks), batch(size // ranks)) for rank in range(ranks)]
+    expected = [set(numbers(group)) for group in fp.pipe(whole, fp.batch(size))]
+    shards = [fp.pipe(whole, fp.shard(rank, ranks), fp.batch(size // ranks)) for rank in range(ranks)]
     together = [{number for group in groups for number in numbers(group)} for groups in zip(*shards, strict=True)]
     assert together == expected
 
 
 def test_ranks_that_share_a_model_read_the_same_rows_and_others_disjoint_ones():
-    worlds = [World(rank, 8, tensor=2, pipeline=2) for rank in range(8)]
+    worlds = [fp.distributed.World(rank, 8, tensor=2, pipeline=2) for rank in range(8)]
     assert [world.copy for world in worlds] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert {world.copies for world in worlds} == {2}
 
@@ -76,10 +69,10 @@ def test_ranks_that_share_a_model_read_the_same_rows_and_others_disjoint_ones():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: shard(2, 2), "index must be from 0 to 1, got index=2 of count=2"),
-        (lambda: shard(0, 0), "count must be at least 1"),
-        (lambda: World(4, 4), "rank must be from 0 to 3, got rank=4"),
-        (lambda: World(0, 6, tensor=4), "cannot be divided into copies of tensor=4 x pipeline=1"),
+        (lambda: fp.shard(2, 2), "index must be from 0 to 1, got index=2 of count=2"),
+        (lambda: fp.shard(0, 0), "count must be at least 1"),
+        (lambda: fp.distributed.World(4, 4), "rank must be from 0 to 3, got rank=4"),
+        (lambda: fp.distributed.World(0, 6, tensor=4), "cannot be divided into copies of tensor=4 x pipeline=1"),
     ],
 )
 def test_impossible_shards_are_refused(make, message):
@@ -96,7 +89,7 @@ def test_impossible_shards_are_refused(make, message):
     ],
 )
 def test_a_cursor_without_batches_is_refused_by_another_shard_with_both_numbers(index, count, message):
-    _, cursor = next(iterate(pipe(from_examples([{"x": i} for i in range(8)]), shard(0, 2))))
-    other = pipe(from_examples([{"x": i} for i in range(8)]), shard(index, count))
+    _, cursor = next(fp.iterate(fp.pipe(fp.from_examples([{"x": i} for i in range(8)]), fp.shard(0, 2))))
+    other = fp.pipe(fp.from_examples([{"x": i} for i in range(8)]), fp.shard(index, count))
     with pytest.raises(CursorMismatchError, match=message):
-        iterate(other, cursor)
+        fp.iterate(other, cursor)

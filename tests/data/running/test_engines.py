@@ -8,22 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import mlxfp as fp
 from mlxfp import runners
-from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.running.segments import Job, Segment
 from mlxfp.core.sources import ChunkTask
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.engines import SparkPool, all_done
-from mlxfp.data.running.lifting import lift
-from mlxfp.data.running.runners import Runner
-from mlxfp.data.running.writing import write
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.support.errors import MissingExtraError, WorkerError
 from mlxfp.testing.laws import assert_written_alike
-from mlxfp.text.templates.templates import template
 
 pytestmark = [  # of pyspark, about the versions of other packages
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -39,7 +30,7 @@ def fails_at_190(row: Any) -> Any:
     return {"x": 1 // (row["x"] - 190)}
 
 
-ROWS = from_examples([{"x": i, "text": None if i % 9 == 4 else f"row {i}"} for i in range(200)])
+ROWS = fp.from_examples([{"x": i, "text": None if i % 9 == 4 else f"row {i}"} for i in range(200)])
 
 
 class Sent:
@@ -80,7 +71,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(params=["as bytes", "sail", "ray"])
-def runner(request: pytest.FixtureRequest) -> Runner:
+def runner(request: pytest.FixtureRequest) -> fp.runners.Runner:
     if request.param == "as bytes":
         return runners.spark(Sent(), workers=1)
     if request.param == "sail":
@@ -89,19 +80,19 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return runners.ray(2)
 
 
-def test_a_cluster_writes_the_same_bytes(runner: Runner, tmp_path: Path):
+def test_a_cluster_writes_the_same_bytes(runner: fp.runners.Runner, tmp_path: Path):
     lines = tmp_path / "lines.jsonl"
     lines.write_text("".join(f'{{"x": {i}, "text": "{"word " * (i % 9)}"}}\n' for i in range(200)))
     for dataset in (
-        pipe(ROWS, map(squared), filter(lambda row: row["x"] % 3 > 0)),
-        pipe(read_jsonl(lines), map(squared), shuffle(seed=0, buffer=20)),
+        fp.pipe(ROWS, fp.map(squared), fp.filter(lambda row: row["x"] % 3 > 0)),
+        fp.pipe(fp.read_jsonl(lines), fp.map(squared), fp.shuffle(seed=0, buffer=20)),
     ):
         assert_written_alike(dataset, runner, rows_per_file=40)
 
 
-def test_an_error_is_that_of_the_function(runner: Runner, tmp_path: Path):
+def test_an_error_is_that_of_the_function(runner: fp.runners.Runner, tmp_path: Path):
     with pytest.raises(ZeroDivisionError) as raised:
-        write(pipe(ROWS, map(fails_at_190)), tmp_path, rows_per_file=40, on=runner)
+        fp.write(fp.pipe(ROWS, fp.map(fails_at_190)), tmp_path, rows_per_file=40, on=runner)
     assert any("on source row 190" in note for note in raised.value.__notes__)
 
 
@@ -115,7 +106,7 @@ def test_rows_of_a_slice_are_sent_without_the_others():
             return super().createDataFrame(rows, schema)
 
     pool = SparkPool(Measuring(), 1)
-    dataset = pipe(ROWS, map(lambda row: {"x": row["x"] + 1}))
+    dataset = fp.pipe(ROWS, fp.map(lambda row: {"x": row["x"] + 1}))
     job = Job(ChunkTask(chunk.slice(7, 3)), 0, 7, Segment(dataset.plan.segment, dataset.hooks))
     (made,) = pool.submit(job, lambda: False).result().chunks
     pool.close()
@@ -141,7 +132,7 @@ def test_a_worker_of_ray_that_ends_is_named(cluster: Any, tmp_path: Path):
 
     ends.__fingerprint__ = "ends"  # type: ignore[attr-defined]
     with pytest.raises(WorkerError, match="Ray workers end repeatedly"):
-        write(pipe(ROWS, map(ends)), tmp_path, rows_per_file=40, on=runners.ray(2))
+        fp.write(fp.pipe(ROWS, fp.map(ends)), tmp_path, rows_per_file=40, on=runners.ray(2))
 
 
 def shortened(row: Any) -> Any:
@@ -149,11 +140,11 @@ def shortened(row: Any) -> Any:
 
 
 TABLE = pa.table({"id": np.arange(100), "text": [f"row {i} of all" for i in range(100)], "fare": np.arange(100) % 10 / 2})
-LIFTED = lift(
-    compose(
-        filter_by([("fare", ">", 1.0)]),
-        map(shortened, schema=pa.schema({"id": pa.int64(), "text": pa.string()})),
-        template("Of {id}: {text}"),
+LIFTED = fp.lift(
+    fp.compose(
+        fp.filter_by([("fare", ">", 1.0)]),
+        fp.map(shortened, schema=pa.schema({"id": pa.int64(), "text": pa.string()})),
+        fp.template("Of {id}: {text}"),
     )
 )
 SHAPE = LIFTED.schema(TABLE.schema)

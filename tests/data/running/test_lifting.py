@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.core.chunks import HIDDEN, row_keys
-from mlxfp.core.identity import fingerprint
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.strategies import sources, stages
 
@@ -360,10 +359,10 @@ def test_a_lifted_recipe_is_a_value():
     table = pa.table({"id": range(9), "text": ["to be or not"] * 9, "number": range(9)})
     before = pickle.dumps(lifted)
     made = lifted(table)
-    assert (lifted, hash(lifted), fingerprint(lifted)) == (again, hash(again), fingerprint(again))
+    assert (lifted, hash(lifted), fp.inspect.fingerprint(lifted)) == (again, hash(again), fp.inspect.fingerprint(again))
     assert pickle.dumps(lifted) == before  # what it has planned is not part of it: other engines name results by the bytes of a function
     assert lifted != fp.lift(RECIPES["tokens that are dropped"])
-    assert fingerprint(lifted) != fingerprint(fp.lift(RECIPES["nothing"], key="id"))
+    assert fp.inspect.fingerprint(lifted) != fp.inspect.fingerprint(fp.lift(RECIPES["nothing"], key="id"))
     assert pickle.loads(before)(table).equals(made)
     assert repr(fp.lift(fp.template("{x}"), key="id")) == "lift(template(pattern='{x}'), key='id')"
 

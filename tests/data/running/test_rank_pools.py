@@ -5,11 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.sharding import World, shard
+import mlxfp as fp
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner
-from mlxfp.data.running.writing import write
 from mlxfp.support.errors import ArgumentError, DataError, RankError
 from tests.properties.ranks.rank_programs import ROWS, WRITTEN
 
@@ -18,7 +16,7 @@ class Thread:
     """One of several ranks that are threads."""
 
     def __init__(self, rank, size, barrier, table):
-        self.world, self._barrier, self._table = World(rank, size), barrier, table
+        self.world, self._barrier, self._table = fp.distributed.World(rank, size), barrier, table
 
     def gather(self, numbers):
         self._table[self.world.rank] = list(numbers)
@@ -67,7 +65,7 @@ def test_ranks_that_would_write_different_data_are_refused():
 
 
 def written_by(peer, dataset, folder):
-    return write(dataset, folder, rows_per_file=30, on=Runner(RANKS, 0, lambda: RankPool(peer)))
+    return fp.write(dataset, folder, rows_per_file=30, on=Runner(RANKS, 0, lambda: RankPool(peer)))
 
 
 def files_in(folder):
@@ -76,7 +74,7 @@ def files_in(folder):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_ranks_write_the_bytes_that_one_process_writes_and_a_second_call_finds_all_done(name, tmp_path):
-    alone = write(WRITTEN[name], tmp_path / "alone", rows_per_file=30)
+    alone = fp.write(WRITTEN[name], tmp_path / "alone", rows_per_file=30)
     for _ in range(2):
         assert in_threads(lambda peer: written_by(peer, WRITTEN[name], tmp_path / "ranks")) == [alone, alone]
         assert files_in(tmp_path / "ranks") == files_in(tmp_path / "alone")
@@ -90,5 +88,5 @@ def test_a_rank_that_does_not_see_the_folder_of_rank_0_says_so(tmp_path):
 
 
 def test_rows_of_a_shard_are_refused(tmp_path):
-    for error in in_threads(lambda peer: written_by(peer, pipe(ROWS, shard(peer.world.rank, 2)), tmp_path)):
+    for error in in_threads(lambda peer: written_by(peer, fp.pipe(ROWS, fp.shard(peer.world.rank, 2)), tmp_path)):
         assert isinstance(error, ArgumentError)

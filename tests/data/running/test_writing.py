@@ -17,38 +17,20 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp import runners
-from mlxfp.collators.collating import collate
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.stages import Stage
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
 from mlxfp.data.manifests import Manifest, read_manifest
-from mlxfp.data.rows.map_filter import filter, flat_map, map, take
-from mlxfp.data.rows.mixing import concat, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import load
-from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.part_files import write_arrow
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.running.writing import write
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.in_memory import from_examples, from_iterable
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError, PipelineError, UnknownNameError
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_resumable, assert_written_alike
 from mlxfp.testing.probing import from_chunks
 
-ROWS = from_examples(
+ROWS = fp.from_examples(
     [{"x": i, "text": None if i % 9 == 4 else f"row {i}" * (i % 5), "input_ids": list(range(i % 7)), "kept": i % 3 > 0} for i in range(500)]
 )
-READERS = {"arrow": read_arrow, "parquet": read_parquet, "jsonl": read_jsonl}
+READERS = {"arrow": fp.read_arrow, "parquet": fp.read_parquet, "jsonl": fp.read_jsonl}
 
 
 def squared(row: Any) -> Any:
@@ -70,7 +52,7 @@ def fails_at_77(row: Any) -> Any:
 
 
 @frozen(repr=False)
-class Gaps(Stage):
+class Gaps(fp.Stage):
     """Adds the difference to the row before: it keeps a state that is empty at the start."""
 
     def step(self, state: Any, chunk: Any) -> Any:
@@ -83,23 +65,27 @@ class Gaps(Stage):
 
 
 def stream() -> Any:
-    return from_iterable(lambda: ({"x": i, "kept": i % 3 > 0} for i in range(500)), schema=pa.schema({"x": pa.int64(), "kept": pa.bool_()}))
+    return fp.from_iterable(
+        lambda: ({"x": i, "kept": i % 3 > 0} for i in range(500)), schema=pa.schema({"x": pa.int64(), "kept": pa.bool_()})
+    )
 
 
-PIPELINES: dict[str, Dataset[Any]] = {
-    "rows by number": pipe(ROWS, map(squared), map(drawn, seed=0)),
-    "fewer rows": pipe(ROWS, filter(is_kept)),
-    "more rows": pipe(ROWS, flat_map(lambda row: [row] * (row["x"] % 3))),
-    "shuffled": pipe(ROWS, map(squared), shuffle(seed=1), filter(is_kept)),
-    "a stream": pipe(stream(), map(squared), filter(is_kept)),
-    "joined": pipe(concat([pipe(ROWS, map(squared)), pipe(ROWS, map(squared), filter(is_kept))]), map(drawn, seed=1)),
-    "mixed": mix([pipe(ROWS, map(squared)), pipe(ROWS, map(squared))], [0.3, 0.7], stop="all"),
-    "a buffer": pipe(ROWS, map(squared), shuffle(seed=1, buffer=50)),
-    "packed": pipe(ROWS, map(squared), pack(16)),
-    "groups": pipe(ROWS, map(squared), batch(32)),
-    "epochs": pipe(ROWS, map(squared), repeat(2)),
-    "a state that is empty at first": pipe(ROWS, Gaps()),
-    "nothing": pipe(ROWS, filter(lambda row: False)),
+PIPELINES: dict[str, fp.Dataset[Any]] = {
+    "rows by number": fp.pipe(ROWS, fp.map(squared), fp.map(drawn, seed=0)),
+    "fewer rows": fp.pipe(ROWS, fp.filter(is_kept)),
+    "more rows": fp.pipe(ROWS, fp.flat_map(lambda row: [row] * (row["x"] % 3))),
+    "shuffled": fp.pipe(ROWS, fp.map(squared), fp.shuffle(seed=1), fp.filter(is_kept)),
+    "a stream": fp.pipe(stream(), fp.map(squared), fp.filter(is_kept)),
+    "joined": fp.pipe(
+        fp.concat([fp.pipe(ROWS, fp.map(squared)), fp.pipe(ROWS, fp.map(squared), fp.filter(is_kept))]), fp.map(drawn, seed=1)
+    ),
+    "mixed": fp.mix([fp.pipe(ROWS, fp.map(squared)), fp.pipe(ROWS, fp.map(squared))], [0.3, 0.7], stop="all"),
+    "a buffer": fp.pipe(ROWS, fp.map(squared), fp.shuffle(seed=1, buffer=50)),
+    "packed": fp.pipe(ROWS, fp.map(squared), fp.pack(16)),
+    "groups": fp.pipe(ROWS, fp.map(squared), fp.batch(32)),
+    "epochs": fp.pipe(ROWS, fp.map(squared), fp.repeat(2)),
+    "a state that is empty at first": fp.pipe(ROWS, Gaps()),
+    "nothing": fp.pipe(ROWS, fp.filter(lambda row: False)),
 }
 
 
@@ -107,17 +93,17 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def rows_of(dataset: Dataset[Any]) -> list[Any]:
+def rows_of(dataset: fp.Dataset[Any]) -> list[Any]:
     return [dict(row) for item in dataset for row in (item if dataset.level == "groups" else [item])]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_what_is_written_is_what_comes_out_on_any_runner(name: str, tmp_path: Path):
     dataset = PIPELINES[name]
-    manifest = write(dataset, tmp_path / "alone", rows_per_file=70)
-    assert write(dataset, tmp_path / "threads", rows_per_file=70, on=runners.threads(2)) == manifest
+    manifest = fp.write(dataset, tmp_path / "alone", rows_per_file=70)
+    assert fp.write(dataset, tmp_path / "threads", rows_per_file=70, on=runners.threads(2)) == manifest
     assert content(tmp_path / "alone") == content(tmp_path / "threads")
-    read = read_arrow(tmp_path / "alone")
+    read = fp.read_arrow(tmp_path / "alone")
     assert same(list(read), rows_of(dataset))
     assert schema(read) == schema(dataset)
     assert manifest.rows == len(list(read))
@@ -126,22 +112,22 @@ def test_what_is_written_is_what_comes_out_on_any_runner(name: str, tmp_path: Pa
 def test_other_processes_write_the_same_bytes(tmp_path: Path):
     some = ["a stream", "a buffer"]
     for name in some:
-        write(PIPELINES[name], tmp_path / name / "alone", rows_per_file=70)
-        write(PIPELINES[name], tmp_path / name / "processes", rows_per_file=70, on=runners.processes(2))
+        fp.write(PIPELINES[name], tmp_path / name / "alone", rows_per_file=70)
+        fp.write(PIPELINES[name], tmp_path / name / "processes", rows_per_file=70, on=runners.processes(2))
         assert content(tmp_path / name / "alone") == content(tmp_path / name / "processes")
 
 
 @pytest.mark.parametrize("format", READERS)
 def test_every_format_is_read_back_in_order_with_what_the_manifest_says(format: Any, tmp_path: Path):
     dataset = PIPELINES["rows by number"]
-    manifest = write(dataset, tmp_path, format=format, rows_per_file=128)
+    manifest = fp.write(dataset, tmp_path, format=format, rows_per_file=128)
     read = READERS[format](tmp_path)
     assert same(list(read), list(dataset))
     assert [each.rows for each in manifest.files] == [128, 128, 128, 116]
     assert manifest == read_manifest(tmp_path)
     assert manifest.damaged() == ()
     assert repr(manifest) == f"Manifest(500 rows in 4 files, format={format!r}, folder={str(tmp_path)!r})"
-    assert_resumable(pipe(read, take(20)))
+    assert_resumable(fp.pipe(read, fp.take(20)))
 
 
 @given(st.lists(st.integers(0, 500), max_size=9), st.integers(0, 2**32))
@@ -170,9 +156,9 @@ def test_a_call_that_was_interrupted_after_any_file_goes_on(name: str):
 
 def test_what_is_not_finished_is_not_read(tmp_path: Path):
     with pytest.raises(ZeroDivisionError):
-        write(pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 400)})), tmp_path, rows_per_file=50)
+        fp.write(fp.pipe(ROWS, fp.map(lambda row: {"x": 1 // (row["x"] - 400)})), tmp_path, rows_per_file=50)
     with pytest.raises(DataError, match=r"An earlier write was interrupted: there is no manifest.json.*Call write again"):
-        list(read_arrow(tmp_path))
+        list(fp.read_arrow(tmp_path))
 
 
 def test_large_rows_are_written_in_chunks_that_do_not_depend_on_how_they_came(tmp_path: Path):
@@ -196,19 +182,19 @@ def test_what_is_written_in_order_goes_on_at_the_file_that_is_missing(tmp_path: 
 
     counted.__fingerprint__ = "1"  # type: ignore[attr-defined]
     chunks = [pa.record_batch({"x": range(first, first + 10)}) for first in range(0, 500, 10)]
-    dataset = pipe(from_chunks(chunks), map(counted), shuffle(seed=1, buffer=20))
+    dataset = fp.pipe(from_chunks(chunks), fp.map(counted), fp.shuffle(seed=1, buffer=20))
     with pytest.raises(KeyboardInterrupt):
-        write(dataset, tmp_path / "parts", rows_per_file=40)
+        fp.write(dataset, tmp_path / "parts", rows_per_file=40)
     before = len(calls)
-    write(dataset, tmp_path / "parts", rows_per_file=40)
+    fp.write(dataset, tmp_path / "parts", rows_per_file=40)
     assert len(calls) - before < 400  # not all 500 again, and the first rows for the schema
-    write(dataset, tmp_path / "whole", rows_per_file=40)
+    fp.write(dataset, tmp_path / "whole", rows_per_file=40)
     assert content(tmp_path / "whole") == content(tmp_path / "parts")
 
 
 @pytest.mark.parametrize("name", ["rows by number", "a stream", "a buffer"])
 def test_damaged_files_are_made_again(name: str, tmp_path: Path):
-    manifest = write(PIPELINES[name], tmp_path, rows_per_file=100)
+    manifest = fp.write(PIPELINES[name], tmp_path, rows_per_file=100)
     before = content(tmp_path)
     first, second, *_ = (tmp_path / each.name for each in manifest.files)
     first.unlink()
@@ -217,8 +203,8 @@ def test_damaged_files_are_made_again(name: str, tmp_path: Path):
     second.write_bytes(data)
     assert manifest.damaged() == (first.name, second.name)
     with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, but the file is missing.*Call write again"):
-        list(read_arrow(tmp_path))
-    assert write(PIPELINES[name], tmp_path, rows_per_file=100) == manifest
+        list(fp.read_arrow(tmp_path))
+    assert fp.write(PIPELINES[name], tmp_path, rows_per_file=100) == manifest
     assert content(tmp_path) == before
 
 
@@ -233,15 +219,15 @@ def test_files_that_were_damaged_before_a_call_goes_on_are_made_again(workers: A
         return row
 
     stopping.__fingerprint__ = "1"  # type: ignore[attr-defined]
-    dataset = pipe(from_examples([{"x": i} for i in range(500)]), map(stopping))
+    dataset = fp.pipe(fp.from_examples([{"x": i} for i in range(500)]), fp.map(stopping))
     with pytest.raises(KeyboardInterrupt):
-        write(dataset, tmp_path / "parts", rows_per_file=40)
+        fp.write(dataset, tmp_path / "parts", rows_per_file=40)
     first, second, third, *_ = sorted((tmp_path / "parts").glob("part-*"))
     first.unlink()
     third.write_bytes(second.read_bytes())
-    manifest = write(dataset, tmp_path / "parts", rows_per_file=40, on=workers)
+    manifest = fp.write(dataset, tmp_path / "parts", rows_per_file=40, on=workers)
     assert manifest.damaged() == ()
-    write(dataset, tmp_path / "whole", rows_per_file=40)
+    fp.write(dataset, tmp_path / "whole", rows_per_file=40)
     assert content(tmp_path / "whole") == content(tmp_path / "parts")
 
 
@@ -281,10 +267,10 @@ def test_a_process_that_is_killed_again_and_again_writes_the_same_bytes(workers:
 
 def test_the_lock_of_a_process_that_was_killed_when_all_was_written_is_removed(tmp_path: Path):
     for _ in range(2):
-        manifest = write(ROWS, tmp_path / "out")
+        manifest = fp.write(ROWS, tmp_path / "out")
         assert ".lock" not in content(tmp_path / "out")
         (tmp_path / "out" / ".lock").touch()
-    assert write(ROWS, tmp_path / "out") == manifest
+    assert fp.write(ROWS, tmp_path / "out") == manifest
     assert ".lock" not in content(tmp_path / "out")
 
 
@@ -320,7 +306,7 @@ def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_be
     assert count == 2 * (3 + 3 + 2)
     contents = []
     for place in range(count + 1):
-        write(from_examples([{"x": i} for i in range(100)]), tmp_path / str(place), rows_per_file=40)
+        fp.write(fp.from_examples([{"x": i} for i in range(100)]), tmp_path / str(place), rows_per_file=40)
         contents.append(content(tmp_path / str(place)))
         contents[-1].pop(".lock", None)  # of a process that was killed: it holds nothing
     assert all(each == contents[-1] for each in contents)
@@ -329,36 +315,36 @@ def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_be
 def test_files_of_something_else_are_never_overwritten(tmp_path: Path):
     (tmp_path / "part-00000.arrow").write_text("mine")
     with pytest.raises(ArgumentError, match=r"write needs a new or empty folder, got .* with other files: part-00000.arrow"):
-        write(ROWS, tmp_path)
-    write(ROWS, tmp_path / "data")
-    for other in (pipe(ROWS, map(squared)), pipe(ROWS, filter(is_kept))):
+        fp.write(ROWS, tmp_path)
+    fp.write(ROWS, tmp_path / "data")
+    for other in (fp.pipe(ROWS, fp.map(squared)), fp.pipe(ROWS, fp.filter(is_kept))):
         with pytest.raises(ArgumentError, match=r"has data of another pipeline.*got pipe\(from_examples\(500 rows\)\)"):
-            write(other, tmp_path / "data")
+            fp.write(other, tmp_path / "data")
     with pytest.raises(ArgumentError, match="other arguments"):
-        write(ROWS, tmp_path / "data", rows_per_file=3)
+        fp.write(ROWS, tmp_path / "data", rows_per_file=3)
 
 
 def test_files_that_have_changed_are_noticed(tmp_path: Path):
     file = tmp_path / "a.csv"
     file.write_text("x\n1\n")
-    write(read_csv(file), tmp_path / "data")
+    fp.write(fp.read_csv(file), tmp_path / "data")
     file.write_text("x\n1\n2\n")
     with pytest.raises(ArgumentError, match="of changed source files"):
-        write(read_csv(file), tmp_path / "data")
+        fp.write(fp.read_csv(file), tmp_path / "data")
 
 
 @pytest.mark.parametrize("on", [None, runners.threads(2), runners.processes(2)], ids=repr)
 def test_an_error_is_that_of_the_function_and_nothing_is_lost(on: Any, tmp_path: Path):
     with pytest.raises(ValueError, match="no square of 77") as raised:
-        write(pipe(ROWS, map(fails_at_77)), tmp_path, rows_per_file=50, on=on)
+        fp.write(fp.pipe(ROWS, fp.map(fails_at_77)), tmp_path, rows_per_file=50, on=on)
     assert any("on source row 77" in note for note in raised.value.__notes__)
-    manifest = write(pipe(ROWS, map(fails_at_77), on_error("skip")), tmp_path / "skipped", rows_per_file=50, on=on)
+    manifest = fp.write(fp.pipe(ROWS, fp.map(fails_at_77), fp.on_error("skip")), tmp_path / "skipped", rows_per_file=50, on=on)
     assert (manifest.rows, manifest.skipped) == (
         499,
         (("from_examples(500 rows)", 77, "map(function=fails_at_77)", "ValueError: no square of 77"),),
     )
     assert "1 rows left out" in repr(manifest)
-    assert [row["x"] for row in read_arrow(tmp_path / "skipped")] == [x for x in range(500) if x != 77]
+    assert [row["x"] for row in fp.read_arrow(tmp_path / "skipped")] == [x for x in range(500) if x != 77]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path):
@@ -366,57 +352,57 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "an unmounted disk")
     for folder in ("file", "link", "link/data", "file/data"):
         with pytest.raises(OSError, match=r"File exists|Not a directory"):
-            write(ROWS, tmp_path / folder)
+            fp.write(ROWS, tmp_path / folder)
 
 
-SKIPPING = pipe(ROWS, map(fails_at_77), on_error("skip"))
+SKIPPING = fp.pipe(ROWS, fp.map(fails_at_77), fp.on_error("skip"))
 
 
-@pytest.mark.parametrize("after", [prefetch(2), take(400), shuffle(seed=0, buffer=9)], ids=repr)
+@pytest.mark.parametrize("after", [fp.prefetch(2), fp.take(400), fp.shuffle(seed=0, buffer=9)], ids=repr)
 def test_rows_left_out_in_a_dataset_that_the_source_holds_are_listed(after: Any, tmp_path: Path):
-    manifest = write(pipe(SKIPPING, after), tmp_path, rows_per_file=50, on=runners.threads(2))
+    manifest = fp.write(fp.pipe(SKIPPING, after), tmp_path, rows_per_file=50, on=runners.threads(2))
     assert [row for _, row, _, _ in manifest.skipped] == [77]
 
 
 def test_no_row_of_a_dataset_that_the_source_holds(tmp_path: Path):
-    none = pipe(SKIPPING, filter(lambda row: False), repeat(2))
-    assert (write(none, tmp_path).rows, schema(read_arrow(tmp_path))) == (0, schema(ROWS))
+    none = fp.pipe(SKIPPING, fp.filter(lambda row: False), fp.repeat(2))
+    assert (fp.write(none, tmp_path).rows, schema(fp.read_arrow(tmp_path))) == (0, schema(ROWS))
 
 
 @pytest.mark.parametrize(
     "dataset",
     [
-        pipe(SKIPPING, load()),
-        pipe(SKIPPING, shuffle(seed=0), batch(3)),
-        concat([SKIPPING, ROWS]),
-        mix([SKIPPING, ROWS], [1, 1], stop="all"),
+        fp.pipe(SKIPPING, fp.load()),
+        fp.pipe(SKIPPING, fp.shuffle(seed=0), fp.batch(3)),
+        fp.concat([SKIPPING, ROWS]),
+        fp.mix([SKIPPING, ROWS], [1, 1], stop="all"),
     ],
     ids=["load", "shuffle", "concat", "mix"],
 )
 def test_rows_left_out_that_nothing_lists_are_refused_before_anything_is_written(dataset: Any, tmp_path: Path):
     with pytest.raises(PipelineError, match=r"write lists the rows skipped by on_error.* Put on_error after these stages"):
-        write(dataset, tmp_path / "data")
+        fp.write(dataset, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 
 def test_values_that_json_does_not_have_are_named(tmp_path: Path):
     for value, well in ((float("nan"), 1.0), (b"bytes", None)):
         with pytest.raises(ArgumentError, match=r"JSON has no value for .* in 'y'.*in row 1 of the file.*Write the data with format="):
-            write(from_examples([{"x": 1, "y": well}, {"x": 1, "y": value}]), tmp_path / str(type(value)), format="jsonl")
-    tensors = from_examples([{"x": np.ones((2, 2), np.float32)}])
-    write(tensors, tmp_path / "tensors", format="jsonl")
-    assert list(read_jsonl(tmp_path / "tensors")) == [{"x": [[1.0, 1.0], [1.0, 1.0]]}]
+            fp.write(fp.from_examples([{"x": 1, "y": well}, {"x": 1, "y": value}]), tmp_path / str(type(value)), format="jsonl")
+    tensors = fp.from_examples([{"x": np.ones((2, 2), np.float32)}])
+    fp.write(tensors, tmp_path / "tensors", format="jsonl")
+    assert list(fp.read_jsonl(tmp_path / "tensors")) == [{"x": [[1.0, 1.0], [1.0, 1.0]]}]
 
 
 def test_mistakes_in_the_call_are_named(tmp_path: Path):
     with pytest.raises(UnknownNameError, match="format"):
-        write(ROWS, tmp_path, format="csv")
+        fp.write(ROWS, tmp_path, format="csv")
     with pytest.raises(ArgumentTypeError, match="on must be Runner"):
-        write(ROWS, tmp_path, on=2)
+        fp.write(ROWS, tmp_path, on=2)
     with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate after read_arrow"):
-        write(pipe(ROWS, batch(2), collate(lambda group: {})), tmp_path)
+        fp.write(fp.pipe(ROWS, fp.batch(2), fp.collate(lambda group: {})), tmp_path)
     with pytest.raises(PipelineError, match="write needs finite data"):
-        write(pipe(ROWS, repeat(None)), tmp_path)
+        fp.write(fp.pipe(ROWS, fp.repeat(None)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -426,11 +412,11 @@ def test_mistakes_in_the_call_are_named(tmp_path: Path):
 def test_a_manifest_that_cannot_be_read_is_named(text: str, tmp_path: Path):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(DataError, match=r"manifest.*manifest\.json"):
-        list(read_arrow(tmp_path))
+        list(fp.read_arrow(tmp_path))
 
 
 def test_a_manifest_is_json_for_other_programs(tmp_path: Path):
-    write(from_chunks([pa.record_batch({"x": [1, 2]})]), tmp_path)
+    fp.write(from_chunks([pa.record_batch({"x": [1, 2]})]), tmp_path)
     said = json.loads((tmp_path / "manifest.json").read_text())
     assert (said["rows"], said["schema"], [each["name"] for each in said["files"]]) == (2, {"x": "int64"}, ["part-00000.arrow"])
     assert isinstance(read_manifest(tmp_path), Manifest)
@@ -438,7 +424,7 @@ def test_a_manifest_is_json_for_other_programs(tmp_path: Path):
 
 
 def test_a_manifest_of_many_files_shows_some_in_a_notebook(tmp_path: Path):
-    manifest = write(ROWS, tmp_path, rows_per_file=7)
+    manifest = fp.write(ROWS, tmp_path, rows_per_file=7)
     assert "more files" in manifest._repr_html_()
     with pytest.raises(MissingFileError, match=r"No file in the folder .* ends in \.parquet"):
-        list(read_parquet(tmp_path))
+        list(fp.read_parquet(tmp_path))

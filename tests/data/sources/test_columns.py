@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.sources.arrow_files import read_arrow
+import mlxfp as fp
 from mlxfp.data.sources.columns import joined_type
-from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.support.errors import DataError, SchemaError, UnknownNameError
 from mlxfp.testing.laws import assert_reads, assert_resumable, assert_told_apart, assert_value
 
@@ -139,64 +135,64 @@ PAIRS = [
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_scan_reads_parquet_files_of_several_types(tmp_path: Path, one: pa.Array, other: pa.Array, both: pa.DataType, swapped: bool):
     parts = [other, one] if swapped else [one, other]
-    dataset = read_parquet(columns_in(tmp_path, *parts), schema="scan")
-    assert schema(dataset).field("n").type == both
+    dataset = fp.read_parquet(columns_in(tmp_path, *parts), schema="scan")
+    assert fp.schema(dataset).field("n").type == both
     assert [row["n"] for row in dataset] == [part.cast(both)[0].as_py() for part in parts]
     assert_reads(dataset.source)
     assert_resumable(dataset)
     assert_value(dataset)
-    assert_told_apart(dataset, read_parquet(tmp_path))
-    assert list(read_parquet(tmp_path, schema={"n": both})) == list(dataset)
+    assert_told_apart(dataset, fp.read_parquet(tmp_path))
+    assert list(fp.read_parquet(tmp_path, schema={"n": both})) == list(dataset)
 
 
 def test_the_types_of_the_first_file_hold_those_of_later_ones(tmp_path: Path):
-    assert [row["n"] for row in read_parquet(columns_in(tmp_path, pa.array([2**40]), pa.array([2], pa.int32())))] == [2**40, 2]
+    assert [row["n"] for row in fp.read_parquet(columns_in(tmp_path, pa.array([2**40]), pa.array([2], pa.int32())))] == [2**40, 2]
     with pytest.raises(
         SchemaError,
         match=r"column 'n' is int64 in .*1\.parquet and int32 in .*0\.parquet\. Give schema=\{'n': pa\.int64\(\)\}, or schema=\"scan\"",
     ):
-        list(read_parquet(columns_in(tmp_path, pa.array([2], pa.int32()), pa.array([2**40]))))
+        list(fp.read_parquet(columns_in(tmp_path, pa.array([2], pa.int32()), pa.array([2**40]))))
 
 
 @pytest.mark.parametrize("scan", [None, "scan"])
 def test_types_that_cannot_be_joined_are_named_with_both_files(tmp_path: Path, scan: Any):
-    dataset = read_parquet(columns_in(tmp_path, pa.array([1]), pa.array(["x"])), schema=scan)
+    dataset = fp.read_parquet(columns_in(tmp_path, pa.array([1]), pa.array(["x"])), schema=scan)
     with pytest.raises(SchemaError, match=r"'n' is string in .*1\.parquet and int64 in .*0\.parquet\. Declare a type .* pa\.string\(\)\}"):
         list(dataset)
-    assert [row["n"] for row in read_parquet(tmp_path, schema={"n": pa.string()})] == ["1", "x"]
+    assert [row["n"] for row in fp.read_parquet(tmp_path, schema={"n": pa.string()})] == ["1", "x"]
 
 
 def test_a_value_that_a_joined_type_cannot_hold_is_an_error(tmp_path: Path):
     with pytest.raises(
         DataError, match=r"does not fit the column 'n' of double: Integer value 9007199254740993 not in range.*, in .*1\.parquet"
     ):
-        list(read_parquet(columns_in(tmp_path, pa.array([1.5]), pa.array([2**53 + 1])), schema="scan"))
+        list(fp.read_parquet(columns_in(tmp_path, pa.array([1.5]), pa.array([2**53 + 1])), schema="scan"))
     with pytest.raises(SchemaError, match=r"Column 'n' of double cannot be read as list<item: int64>: .*, in .*0\.parquet"):
-        list(read_parquet(tmp_path, schema={"n": pa.list_(pa.int64())}))
+        list(fp.read_parquet(tmp_path, schema={"n": pa.list_(pa.int64())}))
 
 
 def test_columns_that_some_files_lack_are_null_where_they_are_scanned_or_declared(tmp_path: Path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"b": ["x"], "a": [2]}), tmp_path / "1.parquet")
     expected = [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
-    assert list(read_parquet(tmp_path, schema="scan")) == expected
-    assert list(read_parquet(tmp_path, schema={"b": pa.string()})) == expected
-    assert list(read_parquet(tmp_path, columns=["b"], schema="scan")) == [{"b": None}, {"b": "x"}]
-    assert list(pipe(read_parquet(tmp_path, schema="scan"), filter_by([("b", "==", "x")]))) == expected[1:]
+    assert list(fp.read_parquet(tmp_path, schema="scan")) == expected
+    assert list(fp.read_parquet(tmp_path, schema={"b": pa.string()})) == expected
+    assert list(fp.read_parquet(tmp_path, columns=["b"], schema="scan")) == [{"b": None}, {"b": "x"}]
+    assert list(fp.pipe(fp.read_parquet(tmp_path, schema="scan"), fp.filter_by([("b", "==", "x")]))) == expected[1:]
     with pytest.raises(SchemaError, match="lacks nothing and adds 'b'"):
-        list(read_parquet(tmp_path))
+        list(fp.read_parquet(tmp_path))
     with pytest.raises(UnknownNameError, match=r"No column of .*0\.parquet is named 'bb'"):
-        schema(read_parquet(tmp_path, schema={"bb": pa.string()}))
+        fp.schema(fp.read_parquet(tmp_path, schema={"bb": pa.string()}))
 
 
 def test_conditions_are_not_compared_with_statistics_of_another_type(tmp_path: Path):
     columns_in(tmp_path, pa.array([Decimal("1.5")], pa.decimal128(7, 5)), pa.array([Decimal("2.5")], pa.decimal128(7, 5)))
-    assert [row["n"] for row in pipe(read_parquet(tmp_path, schema={"n": pa.float64()}), filter_by([("n", ">", 2.0)]))] == [2.5]
+    assert [row["n"] for row in fp.pipe(fp.read_parquet(tmp_path, schema={"n": pa.float64()}), fp.filter_by([("n", ">", 2.0)]))] == [2.5]
 
 
 def test_arrow_files_take_the_types_of_the_first(tmp_path: Path):
     for number, kind in enumerate((pa.int64(), pa.int32())):
         with pa.ipc.new_file(tmp_path / f"{number}.arrow", pa.schema({"n": kind})) as writer:
             writer.write(pa.record_batch({"n": pa.array([number], kind)}))
-    assert list(read_arrow(tmp_path)) == [{"n": 0}, {"n": 1}]
-    assert read_arrow(tmp_path)[1] == {"n": 1}
+    assert list(fp.read_arrow(tmp_path)) == [{"n": 0}, {"n": 1}]
+    assert fp.read_arrow(tmp_path)[1] == {"n": 1}

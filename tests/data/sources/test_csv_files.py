@@ -14,10 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.execution import iterate
-from mlxfp.data.sources.csv_files import read_csv
+import mlxfp as fp
 from mlxfp.support.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -50,7 +47,7 @@ def fields_end(text: str, quote: str | None) -> bool:
 def assert_reads_as_python(path: Path, text: str, size: int, quote: str | None) -> None:
     """Law: in blocks of any size, a file gives the rows that Python's csv module reads; if some have the wrong width, an error."""
     write(path, "a,b\n" + text)
-    dataset = blocked(read_csv(path, quote=quote, schema={"a": pa.string(), "b": pa.string()}, null_values=()), size)
+    dataset = blocked(fp.read_csv(path, quote=quote, schema={"a": pa.string(), "b": pa.string()}, null_values=()), size)
     rows = python_rows(text, quote)
     if fields_end(text, quote) and all(len(row) == 2 for row in rows):
         assert list(dataset) == [{"a": a, "b": b} for a, b in rows]
@@ -101,7 +98,7 @@ def test_what_was_written_is_read(
     names, rows, newline = table
     text = written(names, rows, newline, end=None if ended else "")
     path = write(tmp_path_factory.mktemp("tables") / "a.csv", "\ufeff" * mark + newline + text)
-    dataset = blocked(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=["NA"]), size)
+    dataset = blocked(fp.read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=["NA"]), size)
     assert list(dataset) == [dict(zip(names, [None if field == "NA" else field for field in row], strict=True)) for row in rows]
     assert_reads(dataset.source)
 
@@ -116,7 +113,7 @@ def test_several_files_are_read_as_one_whatever_the_order_of_their_columns(
         order = names if number == 0 else random.sample(names, len(names))
         part = [[row[names.index(name)] for name in order] for row in rows[number::3]]
         write(folder / f"{number}.csv{random.choice(sorted(PACKINGS))}", written(order, part, newline))
-    dataset = blocked(read_csv(folder, schema=dict.fromkeys(names, pa.string()), null_values=()), size)
+    dataset = blocked(fp.read_csv(folder, schema=dict.fromkeys(names, pa.string()), null_values=()), size)
     assert list(dataset) == [dict(zip(names, row, strict=True)) for number in range(3) for row in rows[number::3]]
     assert_reads(dataset.source)
     assert_resumable(dataset)
@@ -134,7 +131,7 @@ def test_a_record_of_the_wrong_width_is_named_by_its_line(
     with pytest.raises(
         DataError, match=rf"A record has 9 fields, but there are {len(names)} columns: got .*, in line {line} of .*a\.csv\. "
     ):
-        list(blocked(read_csv(path, schema=dict.fromkeys(names, pa.string())), size))
+        list(blocked(fp.read_csv(path, schema=dict.fromkeys(names, pa.string())), size))
 
 
 @given(st.lists(st.sampled_from(["1,a\n", '2,"x\ny"\n', "\n", ",\n"]), max_size=12), SIZES)
@@ -142,7 +139,7 @@ def test_a_value_that_does_not_fit_is_named_by_its_line_and_column(tmp_path_fact
     before = "a,b\n" + "".join(records)
     path = write(tmp_path_factory.mktemp("misfit") / "a.csv", f"{before}1.5,z\n7,w\n")
     with pytest.raises(DataError) as raised:
-        list(blocked(read_csv(path, schema={"a": pa.int64()}), size))
+        list(blocked(fp.read_csv(path, schema={"a": pa.int64()}), size))
     assert str(raised.value) == (
         f"A value does not fit the column 'a' of int64: got '1.5', in line {before.count(chr(10)) + 1} of {path}. "
         "Declare another type with schema={'a': pa.float64()}, or correct the value."
@@ -152,13 +149,13 @@ def test_a_value_that_does_not_fit_is_named_by_its_line_and_column(tmp_path_fact
 def test_types_found_in_the_first_block_hold_for_the_later_ones(tmp_path: Path):
     path = write(tmp_path / "a.csv", "n,t\n" + "12345,some text\n" * 100_000 + "x,y\n")
     assert path.stat().st_size > 1 << 20
-    rows = iter(read_csv(path))
+    rows = iter(fp.read_csv(path))
     assert next(rows) == {"n": 12345, "t": "some text"}
     with pytest.raises(
         DataError, match=r"does not fit the column 'n' of int64: got 'x', in line 100002 of .*schema=\{'n': pa\.string\(\)\}"
     ):
         list(rows)
-    assert list(read_csv(path, schema={"n": pa.string()}))[-1] == {"n": "x", "t": "y"}
+    assert list(fp.read_csv(path, schema={"n": pa.string()}))[-1] == {"n": "x", "t": "y"}
 
 
 @pytest.mark.parametrize(
@@ -177,22 +174,22 @@ def test_types_found_in_the_first_block_hold_for_the_later_ones(tmp_path: Path):
     ],
 )
 def test_types_are_inferred(tmp_path: Path, values: str, kind: pa.DataType, found: list[Any]):
-    dataset = read_csv(write(tmp_path / "a.csv", "x,y\n" + "".join(f"{value},1\n" for value in values.split())))
-    assert schema(dataset).field("x").type == kind
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "x,y\n" + "".join(f"{value},1\n" for value in values.split())))
+    assert fp.schema(dataset).field("x").type == kind
     assert [row["x"] for row in dataset] == found
 
 
 def test_types_can_be_declared(tmp_path: Path):
     path = write(tmp_path / "a.csv", "id,on,when,flag\n007,2024-01-31,2024-01-31 10:00:00,1\n")
     kinds = {"id": pa.string(), "on": pa.date32(), "when": pa.timestamp("s"), "flag": pa.bool_()}
-    [row] = read_csv(path, schema=kinds)
+    [row] = fp.read_csv(path, schema=kinds)
     assert (row["id"], row["on"].isoformat(), row["when"].isoformat(), row["flag"]) == ("007", "2024-01-31", "2024-01-31T10:00:00", True)
 
 
 def test_null_values_are_null_quoted_or_not(tmp_path: Path):
     path = write(tmp_path / "a.csv", 'x,y\n"NA","",\n'.replace('"",', '""') + "-,?\n")
-    assert list(read_csv(path)) == [{"x": None, "y": None}, {"x": "-", "y": "?"}]
-    assert list(read_csv(path, null_values=["-", "?"])) == [{"x": "NA", "y": ""}, {"x": None, "y": None}]
+    assert list(fp.read_csv(path)) == [{"x": None, "y": None}, {"x": "-", "y": "?"}]
+    assert list(fp.read_csv(path, null_values=["-", "?"])) == [{"x": "NA", "y": ""}, {"x": None, "y": None}]
 
 
 @pytest.mark.filterwarnings("ignore:There is no row to read")
@@ -209,8 +206,8 @@ def test_null_values_are_null_quoted_or_not(tmp_path: Path):
     ],
 )
 def test_headers(tmp_path: Path, text: str, names: list[str], rows: list[tuple[Any, ...]]):
-    dataset = read_csv(write(tmp_path / "a.csv", text))
-    assert schema(dataset).names == names
+    dataset = fp.read_csv(write(tmp_path / "a.csv", text))
+    assert fp.schema(dataset).names == names
     assert [tuple(row.values()) for row in dataset] == rows
 
 
@@ -219,30 +216,30 @@ def test_a_file_with_a_header_and_no_row_is_told(tmp_path: Path):
     with pytest.warns(
         RuntimeWarning, match=r"There is no row to read: got a file without records, starting with .*a\.csv\. .* Check the path"
     ):
-        assert list(read_csv(empty)) == []
-    assert list(read_csv(empty, schema={"a": pa.int64(), "b": pa.int64()})) == []
-    assert list(read_csv([empty, full])) == [{"a": 1, "b": 2}]
+        assert list(fp.read_csv(empty)) == []
+    assert list(fp.read_csv(empty, schema={"a": pa.int64(), "b": pa.int64()})) == []
+    assert list(fp.read_csv([empty, full])) == [{"a": 1, "b": 2}]
 
 
 def test_a_header_may_be_longer_than_a_block(tmp_path: Path):
     names = [f"a column with the number {n}" for n in range(9_000)]
     path = write(tmp_path / "a.csv", "\n" * 70_000 + ",".join(names) + "\n" + ",".join(["1"] * 9_000) + "\n1\n")
     with pytest.raises(DataError, match=r"A record has 1 fields, but there are 9000 columns: got '1\\n', in line 70003 of"):
-        list(read_csv(path))
+        list(fp.read_csv(path))
 
 
 @pytest.mark.filterwarnings("ignore:There is no row to read")
 def test_columns_name_the_fields_of_files_without_a_header(tmp_path: Path):
     for name, text in (("a.tsv", 'a "nice\t1\n'), ("b.tsv", ""), ("c.tsv", 'film"\t0\n')):
         write(tmp_path / name, text)
-    dataset = read_csv(tmp_path, delimiter="\t", quote=None, columns=["text", "label"])
+    dataset = fp.read_csv(tmp_path, delimiter="\t", quote=None, columns=["text", "label"])
     assert list(dataset) == [{"text": 'a "nice', "label": 1}, {"text": 'film"', "label": 0}]
-    assert schema(read_csv(tmp_path / "b.tsv", columns=["x"])) == pa.schema({"x": pa.string()})
+    assert fp.schema(fp.read_csv(tmp_path / "b.tsv", columns=["x"])) == pa.schema({"x": pa.string()})
 
 
 def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x,y\n"), write(tmp_path / "b.csv", "y,x\n1,t\n")]
-    assert list(read_csv(paths)) == [{"y": 1, "x": "t"}]
+    assert list(fp.read_csv(paths)) == [{"y": 1, "x": "t"}]
 
 
 @pytest.mark.filterwarnings("ignore:There is no row to read")
@@ -269,7 +266,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, error: type[MlxfpError] | None, message: str):
-    dataset = read_csv(write(tmp_path / "a.csv", text))
+    dataset = fp.read_csv(write(tmp_path / "a.csv", text))
     if error is None:
         list(dataset)
         return
@@ -281,32 +278,32 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, error: type[M
 def test_an_empty_file_among_others_is_named_too(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x\n1\n"), write(tmp_path / "b.csv", "")]
     with pytest.raises(DataError, match=r"A file has no header: got 0 bytes without a record, in .*b\.csv"):
-        list(read_csv(paths))
+        list(fp.read_csv(paths))
 
 
 def test_files_with_different_columns_are_both_named(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x,y\n1,2\n"), write(tmp_path / "b.csv", "x,z\n1,2\n")]
     with pytest.raises(SchemaError, match=r"Two files have different columns: .*b\.csv lacks 'y' and adds 'z', compared with .*a\.csv\."):
-        list(read_csv(paths))
+        list(fp.read_csv(paths))
 
 
 def test_declared_columns_must_be_there(tmp_path: Path):
     path = write(tmp_path / "a.csv", "Age,Sex\n1,m\n")
     with pytest.raises(UnknownNameError, match=r"No column of .*a\.csv is named 'Agee'\. Did you mean 'Age'\? Known: Age, Sex\."):
-        schema(read_csv(path, schema={"Agee": pa.float64()}))
+        fp.schema(fp.read_csv(path, schema={"Agee": pa.float64()}))
     with pytest.raises(
         SchemaError, match=r"A declared type cannot be read: CSV conversion to list<item: int64> is not supported, in read_csv"
     ):
-        schema(read_csv(path, schema={"Age": pa.list_(pa.int64())}))
+        fp.schema(fp.read_csv(path, schema={"Age": pa.list_(pa.int64())}))
 
 
 def test_a_missing_file_is_named_when_it_is_read_and_not_before(tmp_path: Path):
-    dataset = read_csv(tmp_path / "none.csv")
+    dataset = fp.read_csv(tmp_path / "none.csv")
     with pytest.raises(MissingFileError, match=r"There is no file or folder '.*none\.csv'"):
         next(iter(dataset))
     with pytest.raises(MissingFileError):
-        schema(dataset)
-    assert "schema not known (There is no file or folder" in explain(dataset)
+        fp.schema(dataset)
+    assert "schema not known (There is no file or folder" in fp.explain(dataset)
 
 
 @pytest.mark.parametrize(
@@ -330,54 +327,54 @@ def test_a_missing_file_is_named_when_it_is_read_and_not_before(tmp_path: Path):
 )
 def test_arguments_are_checked_when_the_dataset_is_built(arguments: dict[str, Any], error: type[MlxfpError], message: str):
     with pytest.raises(error, match=message):
-        read_csv("a.csv", **arguments)
+        fp.read_csv("a.csv", **arguments)
 
 
 def test_building_reads_nothing_and_a_dataset_is_a_value(tmp_path: Path):
-    dataset = read_csv(tmp_path / "none.csv", schema={"Age": pa.float64(), "on": pa.timestamp("s")}, delimiter=";")
+    dataset = fp.read_csv(tmp_path / "none.csv", schema={"Age": pa.float64(), "on": pa.timestamp("s")}, delimiter=";")
     assert repr(dataset) == f"read_csv('{tmp_path}/none.csv', delimiter=';', schema={{'Age': pa.float64(), 'on': pa.timestamp('s')}})".join(
         ("pipe(", ")") if repr(dataset).startswith("pipe(") else ("", "")
     )
     assert_value(dataset)
-    assert_told_apart(dataset, read_csv(tmp_path / "none.csv", delimiter=";"))
-    assert_told_apart(read_csv("a.csv"), read_csv("b.csv"))
-    assert repr(read_csv(["a.csv", "b.csv"]).source) == "read_csv(['a.csv', 'b.csv'])"
+    assert_told_apart(dataset, fp.read_csv(tmp_path / "none.csv", delimiter=";"))
+    assert_told_apart(fp.read_csv("a.csv"), fp.read_csv("b.csv"))
+    assert repr(fp.read_csv(["a.csv", "b.csv"]).source) == "read_csv(['a.csv', 'b.csv'])"
 
 
 def test_a_dataset_works_after_pickling(tmp_path: Path):
-    dataset = read_csv(write(tmp_path / "a.csv", "x\n1\n"))
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "x\n1\n"))
     assert list(pickle.loads(pickle.dumps(dataset))) == list(dataset)
 
 
 def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
     lines = [f"{n},text {n}\n" for n in range(200_000)]
     path = write(tmp_path / "a.csv", "n,t\n" + "".join(lines))
-    items = list(iterate(read_csv(path)))
-    cursor = Cursor.from_bytes(items[150_000][1].to_bytes())
+    items = list(fp.iterate(fp.read_csv(path)))
+    cursor = fp.Cursor.from_bytes(items[150_000][1].to_bytes())
     data = bytearray(path.read_bytes())
     data[1_100_000:1_500_000] = b"," * 400_000  # after the block that types are inferred from, before the one of the cursor
     write(path, bytes(data))
-    assert [row for row, _ in iterate(read_csv(path), cursor)] == [row for row, _ in items[150_001:]]
+    assert [row for row, _ in fp.iterate(fp.read_csv(path), cursor)] == [row for row, _ in items[150_001:]]
     with pytest.raises(DataError):
-        list(read_csv(path))
+        list(fp.read_csv(path))
 
 
 def test_a_cursor_is_refused_when_its_file_has_changed(tmp_path: Path):
     path = write(tmp_path / "a.csv", "x\n1\n2\n")
-    dataset = blocked(read_csv(path), 1)
-    cursors = [cursor for _, cursor in iterate(dataset)]
+    dataset = blocked(fp.read_csv(path), 1)
+    cursors = [cursor for _, cursor in fp.iterate(dataset)]
     write(path, "x\n1\n2\n3\n")
     with pytest.raises(CursorError, match=r"A file has changed since the cursor was made: it had 6 bytes, now 8: .*a\.csv"):
-        list(iterate(dataset, cursors[1]))
+        list(fp.iterate(dataset, cursors[1]))
     assert list(dataset) == [{"x": 1}, {"x": 2}, {"x": 3}]  # and its schema was not kept from the old file
 
 
 def test_what_resuming_costs_is_said(tmp_path: Path):
-    assert "decompresses" not in explain(read_csv(write(tmp_path / "a.csv", "x\n1\n")))
-    assert "resuming inside a compressed file decompresses everything before the cursor" in explain(
-        read_csv(write(tmp_path / "a.csv.gz", "x\n1\n"))
+    assert "decompresses" not in fp.explain(fp.read_csv(write(tmp_path / "a.csv", "x\n1\n")))
+    assert "resuming inside a compressed file decompresses everything before the cursor" in fp.explain(
+        fp.read_csv(write(tmp_path / "a.csv.gz", "x\n1\n"))
     )
-    assert length(read_csv(tmp_path / "a.csv")) is None
+    assert fp.length(fp.read_csv(tmp_path / "a.csv")) is None
 
 
 @pytest.mark.filterwarnings("ignore:There is no row to read")
@@ -389,20 +386,20 @@ def test_whatever_is_in_a_file_gives_rows_or_an_error_of_ours(
 ):
     path = write(tmp_path_factory.mktemp("any") / "a.csv", b"a,b\n" + data)
     with suppress(MlxfpError):
-        rows = list(blocked(read_csv(path, schema=kinds), size))
-        assert rows == list(read_csv(path, schema=kinds))
+        rows = list(blocked(fp.read_csv(path, schema=kinds), size))
+        assert rows == list(fp.read_csv(path, schema=kinds))
         assert all(row.keys() == {"a", "b"} for row in rows)
 
 
 def test_many_fields_over_many_lines_are_cut_right(tmp_path: Path):
     record = '1,"' + 'one ""line""\n' * 500 + '"\n'
     path = write(tmp_path / "a.csv", "n,t\n" + record * 100)
-    assert [len(row["t"]) for row in blocked(read_csv(path), 10_000)] == [500 * len('one "line"\n')] * 100
+    assert [len(row["t"]) for row in blocked(fp.read_csv(path), 10_000)] == [500 * len('one "line"\n')] * 100
 
 
 def test_the_version_of_a_dataset_changes_with_its_files(tmp_path: Path):
     path = write(tmp_path / "a.csv", "x\n1\n")
-    assert read_csv(path).source.version() == ((str(path), 4, path.stat().st_mtime_ns),)
+    assert fp.read_csv(path).source.version() == ((str(path), 4, path.stat().st_mtime_ns),)
 
 
 def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Path):
@@ -410,17 +407,17 @@ def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Pat
     with pytest.raises(
         DataError, match=r"has 1 fields, but there are 3 columns: .* Give delimiter='\\t', which makes 3 fields, or correct the record\."
     ):
-        list(read_csv(path, columns=["a", "b", "c"]))
+        list(fp.read_csv(path, columns=["a", "b", "c"]))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
     path = tmp_path / "a.csv"
     path.write_bytes(ending.join(["sep=;", "a;b", "1;2", ""]).encode())
-    assert list(read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
-    assert list(read_csv(path, delimiter=";", schema="scan")) == [{"a": 1, "b": 2}]
+    assert list(fp.read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
+    assert list(fp.read_csv(path, delimiter=";", schema="scan")) == [{"a": 1, "b": 2}]
     with pytest.raises(DataError, match=r"got 'sep=;', in line 1 of .*a\.csv\. Give delimiter=';'"):
-        list(read_csv(path))
+        list(fp.read_csv(path))
 
 
 @pytest.mark.parametrize(
@@ -437,4 +434,4 @@ def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
     path = tmp_path / "a.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
-        list(read_csv(path))
+        list(fp.read_csv(path))

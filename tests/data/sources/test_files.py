@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.data.sources import files
 from mlxfp.data.sources.columns import check_names, check_same_names
-from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import as_paths, blocks, find_files, parse_position, position_in, show_call
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.support.file_formats import with_compressions
 from tests.data.written import PACKINGS
@@ -69,7 +67,7 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str):
         list(blocks(str(path), 0, last_newline, 16))
 
 
-@pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
+@pytest.mark.parametrize("read", [fp.read_csv, fp.read_jsonl, fp.read_text])
 def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path: Path, read: Callable[[Path], "Dataset[Any]"]):
     Path(tmp_path, "a.gz").write_text("text")
     with pytest.raises(DataError, match=r"A compressed file is damaged: .*, in .*a\.gz\. Compress"):

@@ -14,13 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import schema
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.data.sources.parquet_files import read_parquet
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError, CursorError, DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
@@ -90,24 +84,24 @@ class Blocks:
     ids=["stream", "lazy frame", "daft", "ray", "dataset in memory", "scanner", "reader"],
 )
 def test_what_offers_a_table_is_that_table(table: Any):
-    laws.assert_same_items(from_table(table), from_table(TABLE))
+    laws.assert_same_items(fp.from_table(table), fp.from_table(TABLE))
 
 
 def test_a_dataset_of_ray_may_be_empty():
-    assert list(from_table(Blocks(TABLE.slice(0, 0)))) == []
+    assert list(fp.from_table(Blocks(TABLE.slice(0, 0)))) == []
 
 
 @pytest.mark.parametrize("values", [[1, 2, None], ["a", None], [[1], [2, 3]], [{"a": 1}]], ids=repr)
 def test_a_series_is_a_column_with_its_name(values: list[Any]):
     column = pa.chunked_array([values[:1], values[1:]], pa.array(values).type)
-    assert list(from_table(Column(column, "x"))) == [{"x": value} for value in values]
-    assert list(from_table({"y": Column(column, None)})) == [{"y": value} for value in values]
+    assert list(fp.from_table(Column(column, "x"))) == [{"x": value} for value in values]
+    assert list(fp.from_table({"y": Column(column, None)})) == [{"y": value} for value in values]
 
 
 def test_a_series_of_pandas_is_a_column_with_its_name():
-    assert list(from_table(pd.Series([1.5, np.nan], name="x"))) == [{"x": 1.5}, {"x": None}]
-    assert list(from_table(pd.Series(["a", "b"], name="t", dtype="category"))) == [{"t": "a"}, {"t": "b"}]
-    assert list(from_table(pd.Index([1, 2], name="n"))) == [{"n": 1}, {"n": 2}]
+    assert list(fp.from_table(pd.Series([1.5, np.nan], name="x"))) == [{"x": 1.5}, {"x": None}]
+    assert list(fp.from_table(pd.Series(["a", "b"], name="t", dtype="category"))) == [{"t": "a"}, {"t": "b"}]
+    assert list(fp.from_table(pd.Index([1, 2], name="n"))) == [{"n": 1}, {"n": 2}]
 
 
 @pytest.mark.parametrize(
@@ -121,18 +115,18 @@ def test_a_series_of_pandas_is_a_column_with_its_name():
     ids=["a new axis", "turned", "every other", "swapped"],
 )
 def test_arrays_are_tensors_however_they_lie_in_memory(array):
-    np.testing.assert_array_equal([row["x"] for row in from_table({"x": array})], array)
+    np.testing.assert_array_equal([row["x"] for row in fp.from_table({"x": array})], array)
 
 
 def test_an_array_of_no_rows_has_the_type_of_its_tensors():
-    empty = from_table({"x": np.zeros((0, 3, 2), np.uint8)})
+    empty = fp.from_table({"x": np.zeros((0, 3, 2), np.uint8)})
     assert list(empty) == []
-    assert schema(empty) == schema(from_table({"x": np.zeros((1, 3, 2), np.uint8)}))
+    assert fp.schema(empty) == fp.schema(fp.from_table({"x": np.zeros((1, 3, 2), np.uint8)}))
 
 
 def test_tensors_without_values_are_refused():
     with pytest.raises(SchemaError, match=r"Column 'x' cannot hold arrays of shape \(0, 3\)"):
-        from_table({"x": np.zeros((2, 0, 3))})
+        fp.from_table({"x": np.zeros((2, 0, 3))})
 
 
 class NoTable:
@@ -166,7 +160,7 @@ class NoTable:
 )
 def test_anything_else_is_refused_with_what_to_do(table: Any, message: str):
     with pytest.raises(ArgumentTypeError, match=message):
-        from_table(table)
+        fp.from_table(table)
 
 
 @pytest.fixture
@@ -203,40 +197,42 @@ def test_the_files_of_a_dataset_are_read_lazily(
     stated = pa.schema({"x": pa.int64(), "t": pa.string(), "part": pa.int32()})
     dataset = arrow_dataset.dataset(root, stated, format=kind, partitioning="hive")
     dataset = dataset if least is None else dataset.filter(arrow_dataset.field("x") >= least)
-    found = from_table(dataset)
+    found = fp.from_table(dataset)
     expected = dataset.to_table()
     laws.assert_reads(found.source)
     laws.assert_value(found)
     laws.assert_resumable(found)
     assert collect(found).select(expected.schema.names).to_pylist() == expected.to_pylist()
-    laws.assert_plans_agree(pipe(found, select_columns(wanted)))
+    laws.assert_plans_agree(fp.pipe(found, fp.select_columns(wanted)))
     assert found.source.length() == (None if least is not None or kind != "parquet" else sum(counts))
 
 
 def test_a_dataset_is_known_by_its_files_and_its_filter(folder: Path):
     whole = arrow_dataset.dataset(folder, partitioning="hive")
     some = whole.filter(arrow_dataset.field("year") == 2024)
-    laws.assert_told_apart(from_table(whole), from_table(some))
-    assert fingerprint(from_table(whole)) == fingerprint(from_table(arrow_dataset.dataset(folder, partitioning="hive")))
-    assert [row["x"] for row in from_table(some)] == [2024, 2025, 2026, 2027, 2028]
-    assert repr(from_table(whole)) == "pipe(from_table(a pyarrow dataset of 2 files))"
-    laws.assert_same_items(from_table(whole), read_parquet(folder))
-    before = from_table(whole).source.version()
-    _, position = next(iter(from_table(whole).source.read(0, None)))
-    assert from_table(whole).source.file_of(position).endswith("year=2023/a.parquet")
+    laws.assert_told_apart(fp.from_table(whole), fp.from_table(some))
+    assert fp.inspect.fingerprint(fp.from_table(whole)) == fp.inspect.fingerprint(
+        fp.from_table(arrow_dataset.dataset(folder, partitioning="hive"))
+    )
+    assert [row["x"] for row in fp.from_table(some)] == [2024, 2025, 2026, 2027, 2028]
+    assert repr(fp.from_table(whole)) == "pipe(from_table(a pyarrow dataset of 2 files))"
+    laws.assert_same_items(fp.from_table(whole), fp.read_parquet(folder))
+    before = fp.from_table(whole).source.version()
+    _, position = next(iter(fp.from_table(whole).source.read(0, None)))
+    assert fp.from_table(whole).source.file_of(position).endswith("year=2023/a.parquet")
     (folder / "year=2023" / "a.parquet").write_bytes(b"other")
-    assert from_table(whole).source.version() != before
+    assert fp.from_table(whole).source.version() != before
     with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
-        list(from_table(whole).source.read(0, position))
+        list(fp.from_table(whole).source.read(0, position))
     with pytest.raises(DataError, match="A file is not of the format of its dataset, or it is damaged"):
-        list(from_table(whole))
+        list(fp.from_table(whole))
 
 
 def test_views_of_text_in_a_dataset_become_text(tmp_path: Path):
     table = pa.table({"t": pa.array(["a", "bc"]).cast(pa.string_view())})
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_table(table)
-    found = from_table(arrow_dataset.dataset(tmp_path, format="arrow"))
+    found = fp.from_table(arrow_dataset.dataset(tmp_path, format="arrow"))
     assert found.source.schema() == pa.schema({"t": pa.large_string()})
     assert list(found) == [{"t": "a"}, {"t": "bc"}]
 
@@ -244,11 +240,11 @@ def test_views_of_text_in_a_dataset_become_text(tmp_path: Path):
 def test_tables_of_polars():
     polars = pytest.importorskip("polars")
     frame = polars.from_arrow(TABLE)
-    laws.assert_same_items(from_table(frame.lazy()), from_table(frame))
-    assert list(from_table(frame["x"])) == [{"x": 1}, {"x": 2}, {"x": None}]
-    assert list(from_table({"y": frame["t"]})) == [{"y": "a"}, {"y": None}, {"y": "c"}]
+    laws.assert_same_items(fp.from_table(frame.lazy()), fp.from_table(frame))
+    assert list(fp.from_table(frame["x"])) == [{"x": 1}, {"x": 2}, {"x": None}]
+    assert list(fp.from_table({"y": frame["t"]})) == [{"y": "a"}, {"y": None}, {"y": "c"}]
     nested = polars.Series("s", [[1], [2, 3]])
-    assert list(from_table({"s": nested, "c": polars.Series(["a", "b"], dtype=polars.Categorical)})) == [
+    assert list(fp.from_table({"s": nested, "c": polars.Series(["a", "b"], dtype=polars.Categorical)})) == [
         {"s": [1], "c": "a"},
         {"s": [2, 3], "c": "b"},
     ]
@@ -258,31 +254,31 @@ def test_tables_of_duckdb():
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()
     connection.execute("CREATE TABLE numbers AS SELECT range AS n FROM range(3)")
-    assert list(from_table(connection.sql("SELECT * FROM numbers ORDER BY n"))) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert list(fp.from_table(connection.sql("SELECT * FROM numbers ORDER BY n"))) == [{"n": 0}, {"n": 1}, {"n": 2}]
     with pytest.raises(ArgumentTypeError, match=r"A connection is not a table\. Pass the result of a query"):
-        from_table(connection)
+        fp.from_table(connection)
 
 
 def test_tables_of_daft():
     daft = pytest.importorskip("daft")
-    assert list(from_table(daft.from_pydict({"a": [1, 2]}))) == [{"a": 1}, {"a": 2}]
+    assert list(fp.from_table(daft.from_pydict({"a": [1, 2]}))) == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated")  # Ray 2.60 says so of its own settings
 def test_datasets_of_ray():
     data = pytest.importorskip("ray.data")
-    assert sorted(row["id"] for row in from_table(data.range(10))) == list(range(10))
+    assert sorted(row["id"] for row in fp.from_table(data.range(10))) == list(range(10))
 
 
 def test_a_frame_that_does_not_become_a_table_of_arrow_says_which_column():
     mixed = pd.DataFrame({"x": [1, 2], "mixed": ["a", 1]})
     with pytest.raises(SchemaError, match=r"got a pandas.DataFrame, and .*column mixed with type object\. Give every column"):
-        from_table(mixed)
+        fp.from_table(mixed)
     with pytest.raises(SchemaError, match="Duplicate column names"):
-        from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        fp.from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     sparse = pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])})
     with pytest.raises(SchemaError, match=r"Sparse pandas data \(column s\) not supported"):
-        from_table(sparse)
+        fp.from_table(sparse)
 
 
 def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
@@ -293,9 +289,12 @@ def test_an_error_of_what_makes_the_rows_of_a_reader_is_its_own():
     def fails(row):
         raise TypeError("no more")
 
-    for rows in (pa.RecordBatchReader.from_batches(TABLE.schema, batches()), pipe(from_table(TABLE), map(fails, schema=TABLE.schema))):
+    for rows in (
+        pa.RecordBatchReader.from_batches(TABLE.schema, batches()),
+        fp.pipe(fp.from_table(TABLE), fp.map(fails, schema=TABLE.schema)),
+    ):
         with pytest.raises(pa.ArrowException, match="no more"):
-            from_table(rows)
+            fp.from_table(rows)
 
 
 def test_objects_of_polars_are_refused():
@@ -303,5 +302,5 @@ def test_objects_of_polars_are_refused():
     frame = polars.DataFrame({"x": [1], "o": polars.Series([object()], dtype=polars.Object)})
     for table in (frame, frame.lazy()):
         with pytest.raises(SchemaError, match=r"Python objects have no Arrow type, got objects in the columns \['o'\]"):
-            from_table(table)
-    assert from_table(frame.drop("o"))[0] == {"x": 1}
+            fp.from_table(table)
+    assert fp.from_table(frame.drop("o"))[0] == {"x": 1}

@@ -13,23 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import explain, schema
+import mlxfp as fp
 from mlxfp.core.execution import iterate, run, start
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter, map_chunks, skip, take
-from mlxfp.data.rows.mixing import concat, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import cache, load
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.hf_datasets import from_hf
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.testing import laws
 
@@ -87,9 +72,9 @@ class Known(Stream):
 def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], data: st.DataObject):
     table = pa.table({"x": pa.array(values, pa.int64())})
     indices = data.draw(st.none() | st.lists(st.integers(0, len(values) - 1), max_size=30)) if values else None
-    dataset = from_hf(Rows(table, indices))
+    dataset = fp.from_hf(Rows(table, indices))
     chosen = table if indices is None else table.take(pa.array(indices, pa.int64()))
-    laws.assert_same_items(dataset, from_table(chosen))
+    laws.assert_same_items(dataset, fp.from_table(chosen))
     laws.assert_value(dataset)
     laws.assert_reads(dataset.source)
     laws.assert_described(dataset)
@@ -99,29 +84,29 @@ def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], 
 
 def test_a_table_is_used_without_a_copy():
     table = pa.table({"x": pa.array(range(9000))})
-    chunks = [chunk for chunk, _ in from_hf(Rows(table)).source.read(0, None)]
+    chunks = [chunk for chunk, _ in fp.from_hf(Rows(table)).source.read(0, None)]
     ours, theirs = (column.chunk(0).buffers()[1].address for column in (pa.Table.from_batches(chunks)["x"], table["x"]))
     assert ours == theirs
 
 
 def test_a_table_is_known_by_its_history_or_else_by_its_rows():
     table = pa.table({"x": [1, 2]})
-    laws.assert_told_apart(from_hf(Rows(table, version="a")), from_hf(Rows(table, version="b")))
-    laws.assert_told_apart(from_hf(Rows(table)), from_hf(Rows(table, [1, 0])))
-    assert repr(from_hf(Rows(table, [0, 0, 1]))) == "pipe(from_hf(3 rows))"
+    laws.assert_told_apart(fp.from_hf(Rows(table, version="a")), fp.from_hf(Rows(table, version="b")))
+    laws.assert_told_apart(fp.from_hf(Rows(table)), fp.from_hf(Rows(table, [1, 0])))
+    assert repr(fp.from_hf(Rows(table, [0, 0, 1]))) == "pipe(from_hf(3 rows))"
 
 
 @pytest.mark.parametrize("features", [None, Features(x=pa.int32(), epoch=pa.int64())])
 def test_a_stream_is_read_in_each_epoch_and_resumed_by_reading_again(features: Features | None):
-    dataset = from_hf(Known([{"x": i} for i in range(300)], features))
+    dataset = fp.from_hf(Known([{"x": i} for i in range(300)], features))
     assert dataset.source.schema().field("x").type == (pa.int64() if features is None else pa.int32())
     laws.assert_reads(dataset.source, epoch=2)
     laws.assert_repeatable(dataset)
     laws.assert_resumable(dataset, epoch=1)
     laws.assert_value(dataset)
-    laws.assert_told_apart(dataset, from_hf(Known([{"x": 0}], features)))
+    laws.assert_told_apart(dataset, fp.from_hf(Known([{"x": 0}], features)))
     assert {row["epoch"] for row in list(dataset)} == {0}
-    assert "reads the rows before the cursor again" in str(explain(dataset))
+    assert "reads the rows before the cursor again" in str(fp.explain(dataset))
 
 
 class ArrowExamplesIterable:
@@ -164,7 +149,7 @@ class Stated(Known):
 
 def test_a_stream_resumes_by_its_state_where_that_is_exact():
     rows = [{"x": i} for i in range(600)]
-    exact, again = (from_hf(Stated(rows, inside)) for inside in (SkipExamplesIterable(), StepExamplesIterable()))
+    exact, again = (fp.from_hf(Stated(rows, inside)) for inside in (SkipExamplesIterable(), StepExamplesIterable()))
     assert [position for _, position in exact.source.read(0, None)] == ['{"at": 256}', '{"at": 512}', '{"at": 600}']
     assert [position for _, position in again.source.read(0, None)] == [256, 512, 600]
     for dataset in (exact, again):
@@ -222,13 +207,13 @@ class IterableDataset(Stated):
 def test_a_stream_is_read_in_each_thread_and_epoch_from_a_copy_of_its_own():
     FileSystem()
     stream = IterableDataset([{"x": i} for i in range(600)])
-    dataset = pipe(from_hf(stream), batch(64), prefetch(2))
+    dataset = fp.pipe(fp.from_hf(stream), fp.batch(64), fp.prefetch(2))
     for epoch in range(3):
         items = [(group, cursor.to_bytes()) for group, cursor in iterate(dataset, epoch=epoch)]
         assert [row["x"] for group, _ in items for row in group] == list(range(600))
-        rest = [group for group, _ in iterate(dataset, Cursor.from_bytes(items[4][1]))]
+        rest = [group for group, _ in iterate(dataset, fp.Cursor.from_bytes(items[4][1]))]
         assert rest == [group for group, _ in items[5:]]
-    both = mix([prefetch(1)(from_hf(stream)), prefetch(1)(from_hf(stream))], [1, 1], stop="all")
+    both = fp.mix([fp.prefetch(1)(fp.from_hf(stream)), fp.prefetch(1)(fp.from_hf(stream))], [1, 1], stop="all")
     assert len(list(both)) == 1200
     assert stream.owner == stream.at == 0  # what was given is not iterated itself
 
@@ -237,7 +222,7 @@ def test_the_first_rows_are_read_once_to_find_the_types():
     stream = Known([{"x": i} for i in range(3)])
     opened = []
     stream.with_format = lambda kind: opened.append(kind) or stream  # type: ignore[method-assign]
-    dataset = pipe(from_hf(stream), prefetch(1))
+    dataset = fp.pipe(fp.from_hf(stream), fp.prefetch(1))
     for _ in range(2):
         list(dataset)
     assert len(opened) == 1 + 2
@@ -245,30 +230,30 @@ def test_the_first_rows_are_read_once_to_find_the_types():
 
 def test_types_that_only_datasets_understands_become_what_they_are_stored_as():
     grids = pa.ExtensionArray.from_storage(Grid(), pa.array([[1, 2], [3]], pa.list_(pa.int8())))
-    dataset = from_hf(Rows(pa.table({"grid": grids}, metadata={"huggingface": "{}"}), [1]))
+    dataset = fp.from_hf(Rows(pa.table({"grid": grids}, metadata={"huggingface": "{}"}), [1]))
     assert dataset.source.schema().equals(pa.schema({"grid": pa.list_(pa.int8())}), check_metadata=True)
     assert list(dataset) == [{"grid": [3]}]
 
 
 def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatch: pytest.MonkeyPatch):
-    dataset = from_hf(Stream([{"x": 1}]))
+    dataset = fp.from_hf(Stream([{"x": 1}]))
     assert list(dataset) == [{"x": 1, "epoch": 0}]
     hasher = type("Hasher", (), {"hash": staticmethod(lambda value: "hashed")})
     monkeypatch.setitem(sys.modules, "datasets", ModuleType("datasets"))
     monkeypatch.setitem(sys.modules, "datasets.fingerprint", SimpleNamespace(Hasher=hasher))
     with pytest.raises(FingerprintError, match=r"A stream of datasets has no fingerprint: AttributeError: .*_ex_iterable.*Use functions"):
-        fingerprint(dataset)
-    assert dataset == from_hf(dataset.source.stream)
+        fp.inspect.fingerprint(dataset)
+    assert dataset == fp.from_hf(dataset.source.stream)
     dataset.source.stream._ex_iterable = dataset.source.stream._distributed = None
     assert dataset.source.__fingerprint__() == "hashed"
 
 
 def test_mistakes_are_named():
     with pytest.raises(ArgumentTypeError, match=r"from_hf needs a Dataset or an IterableDataset of the package datasets, got list: \[1\]"):
-        from_hf([1])
+        fp.from_hf([1])
     with pytest.raises(ArgumentTypeError, match=r"Pass one of the splits 'train', 'test'\."):
-        from_hf({"train": 1, "test": 2})
-    source = from_hf(Stream([{"x": 1}])).source
+        fp.from_hf({"train": 1, "test": 2})
+    source = fp.from_hf(Stream([{"x": 1}])).source
     with pytest.raises(CursorError, match="The cursor is from another version of the package datasets"):
         list(source.read(0, "{}"))
 
@@ -298,7 +283,7 @@ def counted(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_transform_makes_the_rows_each_alone():
-    found = from_hf(Formatted(pa.table({"x": list(range(600))}), doubled, [5, 3, *range(500)]))
+    found = fp.from_hf(Formatted(pa.table({"x": list(range(600))}), doubled, [5, 3, *range(500)]))
     assert [row["y"] for row in found][:3] == [10, 6, 0]
     assert found[1]["array"].tolist() == [[3, 3], [3, 3]]
     laws.assert_reads(found.source)
@@ -307,16 +292,16 @@ def test_a_transform_makes_the_rows_each_alone():
     laws.assert_repeatable(found)
     assert repr(found) == "pipe(from_hf(502 rows, transformed by doubled))"
     table = pa.table({"x": [1, 2, 3]})
-    assert list(from_hf(Formatted(table, counted))) == [{"count": 1}] * 3
-    laws.assert_told_apart(from_hf(Formatted(table, counted)), from_hf(Formatted(table, doubled)))
-    laws.assert_told_apart(from_hf(Formatted(table, counted)), from_hf(Rows(table)))
+    assert list(fp.from_hf(Formatted(table, counted))) == [{"count": 1}] * 3
+    laws.assert_told_apart(fp.from_hf(Formatted(table, counted)), fp.from_hf(Formatted(table, doubled)))
+    laws.assert_told_apart(fp.from_hf(Formatted(table, counted)), fp.from_hf(Rows(table)))
 
 
 def test_what_a_transform_makes_must_be_rows():
     broken = Formatted(pa.table({"x": [1]}), doubled)
     broken.__class__ = type("Broken", (Formatted,), {"__getitem__": lambda self, index: [index]})
     with pytest.raises(ArgumentTypeError, match=r"Every example must be a mapping of column names to values, got list at index 0: \[0\]"):
-        list(from_hf(broken))
+        list(fp.from_hf(broken))
 
 
 LABEL = {"names": ["no", "yes"], "_type": "ClassLabel"}
@@ -332,11 +317,13 @@ FEATURES = {
 def test_what_datasets_knows_of_a_column_stays_with_it():
     row = {"label": 1, "x": 5, "tags": [0], "plain": [1], "parts": {"_type": "a", "deep": [1]}}
     text = json.dumps({"info": {"features": FEATURES}})
-    rows = from_hf(Rows(pa.Table.from_pylist([row] * 9, pa.Table.from_pylist([row]).schema.with_metadata({"huggingface": text})), [0] * 9))
+    rows = fp.from_hf(
+        Rows(pa.Table.from_pylist([row] * 9, pa.Table.from_pylist([row]).schema.with_metadata({"huggingface": text})), [0] * 9)
+    )
     assert list(rows) == [row] * 9
-    kept = {field.name: json.loads((field.metadata or {}).get(b"huggingface", b"null")) for field in schema(rows)}
+    kept = {field.name: json.loads((field.metadata or {}).get(b"huggingface", b"null")) for field in fp.schema(rows)}
     assert kept == {name: feature if name in ("label", "tags", "parts") else None for name, feature in FEATURES.items()}
-    assert not schema(rows).metadata
+    assert not fp.schema(rows).metadata
 
 
 def same_label(chunk: pa.RecordBatch) -> pa.RecordBatch:
@@ -344,39 +331,43 @@ def same_label(chunk: pa.RecordBatch) -> pa.RecordBatch:
 
 
 STAGES = {
-    "select": select_columns(["label"]),
-    "drop": drop_columns(["x"]),
-    "filter": filter(lambda row: True),
-    "filter_by": filter_by([("x", ">", 0)]),
-    "map_chunks": map_chunks(same_label),
-    "take": take(3),
-    "skip": skip(3),
-    "shuffle": shuffle(seed=0),
-    "buffer": shuffle(seed=0, buffer=4),
-    "shard": shard(0, 2),
-    "repeat": repeat(2),
-    "batch": batch(2),
-    "prefetch": prefetch(2),
-    "load": load(),
+    "select": fp.select_columns(["label"]),
+    "drop": fp.drop_columns(["x"]),
+    "filter": fp.filter(lambda row: True),
+    "filter_by": fp.filter_by([("x", ">", 0)]),
+    "map_chunks": fp.map_chunks(same_label),
+    "take": fp.take(3),
+    "skip": fp.skip(3),
+    "shuffle": fp.shuffle(seed=0),
+    "buffer": fp.shuffle(seed=0, buffer=4),
+    "shard": fp.shard(0, 2),
+    "repeat": fp.repeat(2),
+    "batch": fp.batch(2),
+    "prefetch": fp.prefetch(2),
+    "load": fp.load(),
 }
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 def test_names_of_classes_pass_through_stages_that_keep_the_column(stage: Any):
     text = json.dumps({"info": {"features": {"label": LABEL}}})
-    rows = from_hf(Rows(pa.table({"label": [0, 1] * 5, "x": list(range(10))}, metadata={"huggingface": text})))
-    for dataset in (pipe(rows, stage), pipe(rows, batch(2), unbatch(), stage) if stage is not STAGES["batch"] else rows):
-        assert json.loads(schema(dataset).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
+    rows = fp.from_hf(Rows(pa.table({"label": [0, 1] * 5, "x": list(range(10))}, metadata={"huggingface": text})))
+    for dataset in (fp.pipe(rows, stage), fp.pipe(rows, fp.batch(2), fp.unbatch(), stage) if stage is not STAGES["batch"] else rows):
+        assert json.loads(fp.schema(dataset).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
         chunk = next(chunk for chunk, _ in run(dataset, start(0, None)))
         assert json.loads(chunk.schema.field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
 
 
 def test_names_of_classes_follow_a_renamed_column_and_a_cache(tmp_path: Path):
     text = json.dumps({"info": {"features": {"label": LABEL}}})
-    rows = from_hf(Rows(pa.table({"label": [0, 1] * 5}, metadata={"huggingface": text})))
-    for dataset, name in ((rename_columns({"label": "y"})(rows), "y"), (cache(tmp_path)(rows), "label"), (concat([rows, rows]), "label")):
+    rows = fp.from_hf(Rows(pa.table({"label": [0, 1] * 5}, metadata={"huggingface": text})))
+    for dataset, name in (
+        (fp.rename_columns({"label": "y"})(rows), "y"),
+        (fp.cache(tmp_path)(rows), "label"),
+        (fp.concat([rows, rows]), "label"),
+    ):
         list(dataset)
-        assert json.loads(schema(dataset).field(name).metadata[b"huggingface"])["names"] == ["no", "yes"]
+        assert json.loads(fp.schema(dataset).field(name).metadata[b"huggingface"])["names"] == ["no", "yes"]
 
 
 def stream_of(count: int, shards: int) -> Any:
@@ -424,22 +415,22 @@ STREAMS = {
 @pytest.mark.parametrize("name", STREAMS)
 def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int):
     make, exact = STREAMS[name]
-    dataset = from_hf(make())
+    dataset = fp.from_hf(make())
     laws.assert_reads(dataset.source, epoch=epoch)
     laws.assert_repeatable(dataset, epoch=epoch)
     laws.assert_value(dataset)
-    assert fingerprint(dataset) == fingerprint(from_hf(make()))
+    assert fp.inspect.fingerprint(dataset) == fp.inspect.fingerprint(fp.from_hf(make()))
     assert dataset.source.traits.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
 
 
 @needs_datasets
 @pytest.mark.parametrize("name", STREAMS)
 def test_real_streams_are_read_ahead_in_every_epoch(name: str):
-    stream = from_hf(STREAMS[name][0]())
+    stream = fp.from_hf(STREAMS[name][0]())
     for epoch in range(3):
         alone = [row for row, _ in iterate(stream, epoch=epoch)]
         ahead = []
-        for place, (row, cursor) in enumerate(iterate(prefetch(2)(stream), epoch=epoch)):
+        for place, (row, cursor) in enumerate(iterate(fp.prefetch(2)(stream), epoch=epoch)):
             ahead.append(row)
             if place % 100 == 0:
                 cursor.to_bytes()  # names the stream, while the thread reads it
@@ -452,9 +443,9 @@ def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was():
         stream = make()
         expected = [int(row["x"]) for row in stream]
         before = stream.state_dict()
-        assert [row["x"] for row in from_hf(stream)] == expected
+        assert [row["x"] for row in fp.from_hf(stream)] == expected
         assert stream.state_dict() == before
-        laws.assert_told_apart(from_hf(stream), from_hf(stream.take(3)))
+        laws.assert_told_apart(fp.from_hf(stream), fp.from_hf(stream.take(3)))
 
 
 @needs_datasets
@@ -462,37 +453,39 @@ def test_real_tables_are_read_by_number():
     whole = datasets.Dataset.from_dict({"x": list(range(5000)), "t": [str(i) for i in range(5000)]})
     chosen = whole.shuffle(seed=0).select(range(4500))
     for dataset in (whole, chosen, whole.with_format("numpy"), chosen.train_test_split(0.5, seed=0)["test"]):
-        found = from_hf(dataset)
+        found = fp.from_hf(dataset)
         laws.assert_reads(found.source)
         laws.assert_value(found)
         laws.assert_random_access(found, np.array([3, 0, 2000]))
         assert [row["x"] for row in found] == [int(x) for x in dataset.with_format(None)["x"]]
-    laws.assert_told_apart(from_hf(whole), from_hf(chosen))
-    assert fingerprint(from_hf(whole)) == fingerprint(from_hf(datasets.Dataset.from_dict({"x": whole["x"][:], "t": whole["t"][:]})))
+    laws.assert_told_apart(fp.from_hf(whole), fp.from_hf(chosen))
+    assert fp.inspect.fingerprint(fp.from_hf(whole)) == fp.inspect.fingerprint(
+        fp.from_hf(datasets.Dataset.from_dict({"x": whole["x"][:], "t": whole["t"][:]}))
+    )
 
 
 @needs_datasets
 def test_a_real_transform_is_applied():
     rows = datasets.Dataset.from_dict({"x": list(range(300))}).select(range(299, -1, -1))
     for dataset in (rows.with_transform(doubled), rows.with_transform(counted), rows.with_transform(doubled, columns=["x"])):
-        found = from_hf(dataset)
+        found = fp.from_hf(dataset)
         expected = [{name: np.asarray(value).tolist() for name, value in dataset[index].items()} for index in (0, 299)]
         assert [{name: np.asarray(value).tolist() for name, value in found[index].items()} for index in (0, 299)] == expected
         laws.assert_reads(found.source)
         laws.assert_value(found)
-    laws.assert_told_apart(from_hf(rows), from_hf(rows.with_transform(doubled)))
+    laws.assert_told_apart(fp.from_hf(rows), fp.from_hf(rows.with_transform(doubled)))
     changed = rows.with_format(None)
     changed.set_transform(doubled)
-    assert next(iter(from_hf(changed)))["y"] == 598
+    assert next(iter(fp.from_hf(changed)))["y"] == 598
 
 
 @needs_datasets
 def test_real_names_of_classes_stay_in_the_field():
     kinds = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "tags": datasets.List(datasets.ClassLabel(names=["O"]))})
     rows = datasets.Dataset.from_dict({"label": [1], "tags": [[0]]}, features=kinds)
-    for found in (from_hf(rows), from_hf(rows.to_iterable_dataset())):
-        assert json.loads(schema(found).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
-        assert json.loads(schema(found).field("tags").metadata[b"huggingface"])["feature"]["names"] == ["O"]
+    for found in (fp.from_hf(rows), fp.from_hf(rows.to_iterable_dataset())):
+        assert json.loads(fp.schema(found).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
+        assert json.loads(fp.schema(found).field("tags").metadata[b"huggingface"])["feature"]["names"] == ["O"]
         assert list(found) == [{"label": 1, "tags": [0]}]
 
 
@@ -504,6 +497,6 @@ def test_labels_images_and_arrays_are_plain_columns():
     picture = {"image": {"bytes": b"\x89PNG", "path": None}}
     images = datasets.Dataset(pa.Table.from_pylist([picture], schema=image.arrow_schema), info=datasets.DatasetInfo(features=image))
     for dataset, expected in ((grids, {"label": 1, "grid": [[1, 2], [3, 4]]}), (images, picture)):
-        for found in (from_hf(dataset), from_hf(dataset.to_iterable_dataset())):
+        for found in (fp.from_hf(dataset), fp.from_hf(dataset.to_iterable_dataset())):
             assert list(found) == [expected]
             laws.assert_reads(found.source)

@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.chunks import one_chunk
-from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+import mlxfp as fp
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import difference, same
 from mlxfp.testing.strategies import examples, schemas, tables
@@ -26,14 +20,14 @@ from mlxfp.testing.strategies import examples, schemas, tables
 def test_examples_come_out_as_they_went_in(data: st.DataObject):
     kinds = data.draw(schemas())
     rows = data.draw(examples(kinds))
-    found = tuple(from_examples(rows, schema=kinds))
+    found = tuple(fp.from_examples(rows, schema=kinds))
     assert same(found, rows), difference(found, rows)
 
 
 def _copied(table: pa.Table) -> pa.Table:
     """Leave out what pyarrow's own C stream does not carry: names with a NUL, empty slices."""
     named = table.rename_columns([name.replace("\0", "NUL") for name in table.column_names])
-    return pa.Table.from_batches([one_chunk(named.take(pa.array(range(table.num_rows), pa.int64())))])
+    return pa.Table.from_batches([fp.parts.one_chunk(named.take(pa.array(range(table.num_rows), pa.int64())))])
 
 
 @given(tables(min_columns=1).map(_copied).filter(lambda table: len(set(table.column_names)) == table.num_columns))
@@ -44,8 +38,8 @@ def test_a_table_and_its_arrow_stream_are_the_same_dataset(table: pa.Table):
         def __arrow_c_stream__(self, requested: object = None) -> object:
             return table.__arrow_c_stream__(requested)
 
-    laws.assert_same_items(from_table(Foreign()), from_table(table))
-    assert from_table(Foreign()) == from_table(table)
+    laws.assert_same_items(fp.from_table(Foreign()), fp.from_table(table))
+    assert fp.from_table(Foreign()) == fp.from_table(table)
 
 
 @given(st.data(), st.booleans())
@@ -53,24 +47,26 @@ def test_an_iterable_gives_what_its_rows_give(data: st.DataObject, made: bool): 
     kinds = data.draw(schemas(min_columns=1))
     rows = data.draw(examples(kinds))
     iterable = (lambda: iter(rows)) if made else rows
-    laws.assert_same_items(from_iterable(iterable, schema=kinds), from_examples(rows, schema=kinds))
+    laws.assert_same_items(fp.from_iterable(iterable, schema=kinds), fp.from_examples(rows, schema=kinds))
 
 
 def test_types_are_inferred_from_all_examples():
-    assert schema(from_examples([{"x": None}, {"x": 1.5}, {"y": ["a"]}])) == pa.schema({"x": pa.float64(), "y": pa.list_(pa.string())})
-    assert schema(from_examples([])) == pa.schema([])
+    assert fp.schema(fp.from_examples([{"x": None}, {"x": 1.5}, {"y": ["a"]}])) == pa.schema(
+        {"x": pa.float64(), "y": pa.list_(pa.string())}
+    )
+    assert fp.schema(fp.from_examples([])) == pa.schema([])
 
 
 def test_a_mapping_of_columns_is_a_table():
-    dataset = from_table(
+    dataset = fp.from_table(
         {"x": [1, 2], "y": np.array([0.5, 1.5]), "z": np.zeros((2, 3, 1), np.uint8), "w": pa.chunked_array([["a"], ["b"]])}
     )
     assert same(dataset[1], {"x": 2, "y": 1.5, "z": np.zeros((3, 1), np.uint8), "w": "b"})
-    assert same([row["z"].shape for row in pipe(dataset, filter(lambda row: row["x"] > 1), shuffle(seed=0))], [(3, 1)])
+    assert same([row["z"].shape for row in fp.pipe(dataset, fp.filter(lambda row: row["x"] > 1), fp.shuffle(seed=0))], [(3, 1)])
 
 
 def test_a_record_batch_is_a_table():
-    assert from_table(pa.record_batch({"x": [1, 2]})) == from_table(pa.table({"x": [1, 2]}))
+    assert fp.from_table(pa.record_batch({"x": [1, 2]})) == fp.from_table(pa.table({"x": [1, 2]}))
 
 
 def test_views_of_text_as_polars_hands_out_can_be_moved_about():
@@ -82,15 +78,15 @@ def test_views_of_text_as_polars_hands_out_can_be_moved_about():
         "struct": pa.array([{"t": "a"}, {"t": None}, None], pa.struct({"t": pa.string_view()})),
     }
     table = pa.table(columns)
-    rows = next(iter(pipe(from_table(table), filter(lambda row: row["text"] is not None), shuffle(seed=0), batch(2))))
+    rows = next(iter(fp.pipe(fp.from_table(table), fp.filter(lambda row: row["text"] is not None), fp.shuffle(seed=0), fp.batch(2))))
     assert sorted(map(repr, map(dict, rows))) == sorted(map(repr, table.slice(0, 2).to_pylist()))
-    laws.assert_random_access(from_table(table), np.array([2, 0, 1]))
+    laws.assert_random_access(fp.from_table(table), np.array([2, 0, 1]))
 
 
 def test_chunks_of_a_table_are_not_copied():
     table = pa.table({"x": range(10_000)})
     address = table["x"].chunk(0).buffers()[1].address
-    chunk, position = next(from_table(table).source.read(0, None))
+    chunk, position = next(fp.from_table(table).source.read(0, None))
     assert chunk.column(0).buffers()[1].address == address
     assert (chunk.num_rows, position) == (64, 64)  # the first ones are short, so that the first rows come soon
 
@@ -103,43 +99,44 @@ def test_an_iterable_is_pulled_as_it_is_needed():
             pulled.append(x)
             yield {"x": x}
 
-    numbers = from_iterable(rows, schema=pa.schema({"x": pa.int64()}))
+    numbers = fp.from_iterable(rows, schema=pa.schema({"x": pa.int64()}))
     assert pulled == []
     assert [row["x"] for row in islice(numbers, 3)] == [0, 1, 2]
     assert len(pulled) == 256
     pulled.clear()
-    assert schema(from_iterable(rows)) == pa.schema({"x": pa.int64()})
+    assert fp.schema(fp.from_iterable(rows)) == pa.schema({"x": pa.int64()})
     assert len(pulled) == 128
 
 
 def test_an_iterable_says_that_resuming_costs():
-    dataset = from_iterable([{"x": 1}])
-    assert "resuming reads the examples before the cursor again, and drops them" in explain(dataset)
-    assert length(dataset) is None
+    dataset = fp.from_iterable([{"x": 1}])
+    assert "resuming reads the examples before the cursor again, and drops them" in fp.explain(dataset)
+    assert fp.length(dataset) is None
     assert not dataset.indexable
 
 
 def test_datasets_of_equal_rows_are_equal_and_of_others_are_not():
     nan = float("nan")
-    laws.assert_same_value(from_examples([{"x": nan}]), from_examples([{"x": nan}]))
-    laws.assert_same_value(from_iterable([{"x": nan}]), from_iterable([{"x": float("nan")}]))
-    laws.assert_told_apart(from_examples([{"x": 0.0}]), from_examples([{"x": -0.0}]))
-    laws.assert_told_apart(from_table({"x": [1]}), from_examples([{"x": 1}]))
+    laws.assert_same_value(fp.from_examples([{"x": nan}]), fp.from_examples([{"x": nan}]))
+    laws.assert_same_value(fp.from_iterable([{"x": nan}]), fp.from_iterable([{"x": float("nan")}]))
+    laws.assert_told_apart(fp.from_examples([{"x": 0.0}]), fp.from_examples([{"x": -0.0}]))
+    laws.assert_told_apart(fp.from_table({"x": [1]}), fp.from_examples([{"x": 1}]))
     laws.assert_told_apart(
-        from_table(pa.table({"x": pa.array(["a"]).dictionary_encode()})), from_table(pa.table({"x": pa.array(["b"]).dictionary_encode()}))
+        fp.from_table(pa.table({"x": pa.array(["a"]).dictionary_encode()})),
+        fp.from_table(pa.table({"x": pa.array(["b"]).dictionary_encode()})),
     )
     handle = iter
-    assert from_iterable(lambda: [{"x": handle}]) != from_iterable([{"x": 1}])
+    assert fp.from_iterable(lambda: [{"x": handle}]) != fp.from_iterable([{"x": 1}])
 
 
 def test_what_is_kept_in_memory_prints_by_its_size():
-    assert repr(from_examples([{"x": 1}] * 1234)) == "pipe(from_examples(1,234 rows))"
+    assert repr(fp.from_examples([{"x": 1}] * 1234)) == "pipe(from_examples(1,234 rows))"
     with pytest.raises(TypeError, match=r"missing 1 required positional argument"):
-        from_table()  # type: ignore[call-arg]  # the mistake
+        fp.from_table()  # type: ignore[call-arg]  # the mistake
 
 
 def test_chunks_are_long_where_rows_are_small():
-    small, large = from_table({"x": range(50_000)}), from_table({"x": ["x" * 600] * 50_000})
+    small, large = fp.from_table({"x": range(50_000)}), fp.from_table({"x": ["x" * 600] * 50_000})
     for dataset, most in ((small, 16_384), (large, 4_096)):
         source: Any = dataset.source
         sizes = [chunk.num_rows for chunk, _ in source.read(0, None)]

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import schema
-from mlxfp.core.execution import iterate
+import mlxfp as fp
 from mlxfp.data.sources import json_files
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError, SchemaError
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write
@@ -59,7 +56,7 @@ def test_blocks_of_any_size_give_what_was_written(
 ):
     text = "\ufeff" * escaped + newline.join(json.dumps(line, ensure_ascii=escaped) for line in lines) + newline * ended
     path = write(tmp_path_factory.mktemp("lines") / f"a.jsonl{packing}", text)
-    dataset = blocked(read_jsonl(path, schema={field.name: field.type for field in SCHEMA}), size)
+    dataset = blocked(fp.read_jsonl(path, schema={field.name: field.type for field in SCHEMA}), size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_files, "BLOCK", piece)  # of which each is parsed in a thread of its own
         assert [{name: row[name] for name in SCHEMA.names} for row in dataset] == [whole(line) for line in lines]
@@ -71,21 +68,21 @@ def test_types_do_not_depend_on_the_size_of_blocks(tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("several")
     for number in range(2):
         write(folder / f"{number}.jsonl", "\n".join(map(json.dumps, lines)))
-    dataset = read_jsonl(folder)
+    dataset = fp.read_jsonl(folder)
     rows = list(blocked(dataset, size))
     assert rows == list(dataset)
     assert [whole(row) for row in rows] == [whole(line) for line in lines] * 2
-    assert schema(blocked(dataset, size)) == schema(dataset)
+    assert fp.schema(blocked(dataset, size)) == fp.schema(dataset)
     assert_resumable(blocked(dataset, size))
     assert_repeatable(dataset)
 
 
 def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(tmp_path / "a.jsonl", '{"t": "a b"}\n' * 3)
-    assert list(blocked(read_jsonl(path), 1)) == [{"t": "a b"}] * 3
+    assert list(blocked(fp.read_jsonl(path), 1)) == [{"t": "a b"}] * 3
     monkeypatch.setattr("mlxfp.data.sources.line_files.LineSource.cut", lambda self, data: data.rfind(b" ") + 1)
     with pytest.raises(DataError):
-        list(blocked(read_jsonl(path), 1))
+        list(blocked(fp.read_jsonl(path), 1))
 
 
 BAD_LINES = [
@@ -119,7 +116,7 @@ def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tu
     first = write(path.parent / "0.jsonl", '{"n": 1, "t": "", "o": {"x": 1}}\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_files, "BLOCK", piece)
-        for dataset in (read_jsonl([first, path]), read_jsonl([first, path], schema=declared)):
+        for dataset in (fp.read_jsonl([first, path]), fp.read_jsonl([first, path], schema=declared)):
             with pytest.raises(DataError, match=rf"{message}.*, in line {len(before) + 2} of .*a\.jsonl\. "):
                 list(blocked(dataset, size))
 
@@ -128,7 +125,7 @@ def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tu
 def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
     paths = [write(tmp_path / "0.jsonl", '{"n": 1, "t": "", "o": {"x": 1}}'), write(tmp_path / "a.jsonl", f"{{}}\n{bad}\n")]
     with pytest.raises(DataError, match=rf"{message}.*, in line 2 of .*a\.jsonl\. "):
-        list(read_jsonl(paths))
+        list(fp.read_jsonl(paths))
 
 
 @pytest.mark.parametrize(
@@ -148,12 +145,12 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
     ],
 )  # fmt: skip
 def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str], message: str | None):
-    dataset = read_jsonl(write(tmp_path / "a.jsonl", "\n".join(lines)))
+    dataset = fp.read_jsonl(write(tmp_path / "a.jsonl", "\n".join(lines)))
     if message is None:
         assert list(dataset) == [{"n": "ÿ"}]
         return
     with pytest.raises(DataError, match=message):
-        schema(dataset)
+        fp.schema(dataset)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +168,12 @@ def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str]
 def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str):
     paths = [write(tmp_path / "a.jsonl", '{"n": 1, "o": {"x": 1}, "l": [1]}'), write(tmp_path / "b.jsonl", value)]
     with pytest.raises(DataError, match=cure):
-        list(read_jsonl(paths))
+        list(fp.read_jsonl(paths))
     if "schema=" in cure:
         with pytest.raises(DataError) as raised:
-            list(read_jsonl(paths))
+            list(fp.read_jsonl(paths))
         declared = str(raised.value).partition("schema=")[2].partition(", or ")[0].removesuffix(".")
-        row = list(read_jsonl(paths, schema=eval(declared, {"pa": pa})))[-1]
+        row = list(fp.read_jsonl(paths, schema=eval(declared, {"pa": pa})))[-1]
         assert {name: row[name] for name in json.loads(value)} in (json.loads(value), {"o": {"x": None, "y": "z"}}, {"l": '["a"]'})
 
 
@@ -194,7 +191,7 @@ def test_lines_of_any_depth_are_read_or_named(
     closes = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opens.replace("[]", "")) if mark in "[{")
     text = f'{{"a": {opens * count}{value}{closes * count}, "b": "{"x" * padding}"}}\n'
     path = write(tmp_path_factory.mktemp("deep") / "a.jsonl", '{"b": "first"}\n' + text + '{"b": "last"}\n')
-    dataset = blocked(read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()} if declared else None), size)
+    dataset = blocked(fp.read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()} if declared else None), size)
     levels = 1 + count * len(closes) + ("[]" in opens)
     if "\n" in opens:
         message = "A line is not JSON"
@@ -211,14 +208,14 @@ def test_lines_of_any_depth_are_read_or_named(
 
 def test_brackets_in_text_are_no_levels(tmp_path: Path):
     lines = [{"t": "[" * 5_000}, {"t": '"' + "{" * 70}, {"t": '\\"' * 70 + "[" * 2_000}, {"n": [[]] * 3_000}]
-    assert list(read_jsonl(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))))[2] == {**lines[2], "n": None}
+    assert list(fp.read_jsonl(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))))[2] == {**lines[2], "n": None}
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", b'{"t": "x"}\n\n{"t": "\xe9"}\n')
     for size in (1, 1000):
         with pytest.raises(DataError, match=r"Text is not UTF-8: got the byte 0xe9, in line 3 of .*a\.jsonl\."):
-            list(blocked(read_jsonl(path), size))
+            list(blocked(fp.read_jsonl(path), size))
 
 
 @pytest.mark.parametrize(
@@ -234,13 +231,13 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path):
     ],
 )
 def test_types_are_inferred(tmp_path: Path, text: str, expected: pa.Schema):
-    assert schema(read_jsonl(write(tmp_path / "a.jsonl", text))) == expected
+    assert fp.schema(fp.read_jsonl(write(tmp_path / "a.jsonl", text))) == expected
 
 
 def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"text": "a", "on": "2024-01-31T00:00:00"}\n')
-    dataset = read_jsonl(path, schema={"label": pa.int8(), "on": pa.timestamp("s")})
-    assert schema(dataset) == pa.schema({"text": pa.string(), "on": pa.timestamp("s"), "label": pa.int8()})
+    dataset = fp.read_jsonl(path, schema={"label": pa.int8(), "on": pa.timestamp("s")})
+    assert fp.schema(dataset) == pa.schema({"text": pa.string(), "on": pa.timestamp("s"), "label": pa.int8()})
     assert [row["label"] for row in dataset] == [None]
 
 
@@ -248,44 +245,44 @@ def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Pat
 def test_a_file_without_keys_needs_declared_columns(tmp_path: Path, text: str):
     path = write(tmp_path / "a.jsonl", text)
     with pytest.raises(DataError, match=r"Columns cannot be inferred: got no key in .*a\.jsonl or a later file\. Declare the columns"):
-        list(read_jsonl(path))
-    assert list(read_jsonl(path, schema={"a": pa.int64()})) == [{"a": None}] * text.count("{")
-    assert list(read_jsonl([path, write(tmp_path / "b.jsonl", '{"a": 1}')]))[-1] == {"a": 1} if "{" not in text else True
+        list(fp.read_jsonl(path))
+    assert list(fp.read_jsonl(path, schema={"a": pa.int64()})) == [{"a": None}] * text.count("{")
+    assert list(fp.read_jsonl([path, write(tmp_path / "b.jsonl", '{"a": 1}')]))[-1] == {"a": 1} if "{" not in text else True
 
 
 def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"__key__": 1}')
     with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__key__', in .*a\.jsonl\."):
-        schema(read_jsonl(path))
+        fp.schema(fp.read_jsonl(path))
     with pytest.raises(SchemaError, match="A declared type cannot be read: JSON conversion to dictionary"):
-        schema(read_jsonl(path, schema={"__key__": pa.dictionary(pa.int8(), pa.string())}))
+        fp.schema(fp.read_jsonl(path, schema={"__key__": pa.dictionary(pa.int8(), pa.string())}))
 
 
 @pytest.mark.parametrize(("declared", "error"), [(3, ArgumentTypeError), ({"a": "int"}, ArgumentTypeError), ("scam", ArgumentTypeError)])
 def test_arguments_are_checked_when_the_dataset_is_built(declared: Any, error: type[MlxfpError]):
     with pytest.raises(error, match="schema must map column names to Arrow types"):
-        read_jsonl("a.jsonl", schema=declared)
+        fp.read_jsonl("a.jsonl", schema=declared)
 
 
 def test_a_dataset_is_a_value_and_building_it_reads_nothing():
-    dataset = read_jsonl(["none.jsonl", "*.jsonl"], schema={"x": pa.list_(pa.float32())})
+    dataset = fp.read_jsonl(["none.jsonl", "*.jsonl"], schema={"x": pa.list_(pa.float32())})
     assert repr(dataset.source) == "read_jsonl(['none.jsonl', '*.jsonl'], schema={'x': pa.list_(pa.float32())})"
     assert_value(dataset)
-    assert_told_apart(dataset, read_jsonl(["none.jsonl", "*.jsonl"]))
+    assert_told_apart(dataset, fp.read_jsonl(["none.jsonl", "*.jsonl"]))
     with pytest.raises(MissingFileError):
         next(iter(dataset))
 
 
 def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", "".join(f'{{"n": {n}, "t": "text {n}"}}\n' for n in range(100_000)))
-    items = list(iterate(read_jsonl(path)))
-    cursor = Cursor.from_bytes(items[80_000][1].to_bytes())
+    items = list(fp.iterate(fp.read_jsonl(path)))
+    cursor = fp.Cursor.from_bytes(items[80_000][1].to_bytes())
     data = bytearray(path.read_bytes())
     data[1_100_000:1_500_000] = b"," * 400_000  # after the block that types are inferred from, before the one of the cursor
     write(path, bytes(data))
-    assert [row for row, _ in iterate(read_jsonl(path), cursor)] == [row for row, _ in items[80_001:]]
+    assert [row for row, _ in fp.iterate(fp.read_jsonl(path), cursor)] == [row for row, _ in items[80_001:]]
     with pytest.raises(DataError):
-        list(read_jsonl(path))
+        list(fp.read_jsonl(path))
 
 
 @pytest.mark.parametrize(("nothing", "value", "kind"), [("null", 3, "pa.int64()"), ("[]", [3], "pa.list_(pa.int64())")])
@@ -294,5 +291,5 @@ def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: 
     with pytest.raises(
         DataError, match=rf"Declare the type with schema={{'n': {re.escape(kind)}}} if all earlier values are null, or find"
     ):
-        list(read_jsonl(paths))
-    assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}
+        list(fp.read_jsonl(paths))
+    assert list(fp.read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

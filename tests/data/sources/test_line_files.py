@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from mlxfp.core.describing import schema
+import mlxfp as fp
 from mlxfp.data.sources.columns import settled
-from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import BLOCK
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import first_failure, shorten
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.arrow_types import type_code
 from tests.data.written import write
 
@@ -39,7 +36,7 @@ def test_blocks_grow_so_that_the_first_rows_come_soon(tmp_path: Path, packing: s
     with pa.output_stream(tmp_path / f"a.txt{packing}", compression="detect") as stream:
         for _ in range(200):
             stream.write((b"x" * 99 + b"\n") * 1_000)  # 20 MB in all
-    source: Any = read_text(tmp_path / f"a.txt{packing}").source
+    source: Any = fp.read_text(tmp_path / f"a.txt{packing}").source
     positions: list[Any] = []
     sizes: list[int] = []
     for chunk, after in source.read(0, None):
@@ -65,14 +62,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, reader: str, packing
     assert large - small < 12_000_000
 
 
-@pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
+@pytest.mark.parametrize("read", [fp.read_csv, fp.read_jsonl, fp.read_text])
 def test_the_schema_is_found_without_reading_on(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a"
     path.write_text('{"n": 1}\n' * 500_000)
     dataset: Dataset[Any] = read(path)
     monkeypatch.setattr("mlxfp.data.sources.files.read_bytes", _at_most(3 << 20))
-    assert len(schema(dataset)) == 1
-    assert schema(dataset) == schema(read(path))
+    assert len(fp.schema(dataset)) == 1
+    assert fp.schema(dataset) == fp.schema(read(path))
 
 
 def _at_most(budget: int) -> Any:
@@ -131,10 +128,10 @@ def test_long_values_are_shortened():
 
 
 @pytest.mark.parametrize("size", [400_000, 600_000, 5_000_000])
-@pytest.mark.parametrize("read", [read_csv, read_jsonl])
+@pytest.mark.parametrize("read", [fp.read_csv, fp.read_jsonl])
 def test_a_record_longer_than_a_block_stands_between_short_ones(tmp_path: Path, read: Any, size: int):
     texts = ["short", "x" * size, "short"] * 2
-    lines = [json.dumps({"t": text}) for text in texts] if read is read_jsonl else ["t", *texts]
+    lines = [json.dumps({"t": text}) for text in texts] if read is fp.read_jsonl else ["t", *texts]
     (tmp_path / "a").write_text("\n".join(lines))
     assert [row["t"] for row in read(tmp_path / "a")] == texts
 
@@ -144,7 +141,7 @@ def test_line_ends_inside_quotes_are_read_wherever_they_stand(tmp_path: Path):
     for place in (edge + step for edge in (1 << 16, 1 << 19, 1 << 20) for step in range(-4, 5)):
         text = "x" * (place - 8) + "\r\ny"  # behind the 8 bytes before it
         (tmp_path / "a.csv").write_bytes(f'n,t\r\n1,"{text}"\r\n2,z\r\n'.encode())
-        assert [row["t"] for row in read_csv(tmp_path / "a.csv")] == [text, "z"]
+        assert [row["t"] for row in fp.read_csv(tmp_path / "a.csv")] == [text, "z"]
 
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
@@ -153,10 +150,10 @@ def test_byte_order_marks_are_left_out_of_every_file(tmp_path: Path, packing: st
         write(tmp_path / f"{number}.csv{packing}", f"\ufeffn,t\r\n{number},a\r\n")
         write(tmp_path / f"{number}.jsonl{packing}", f'\ufeff{{"n": {number}, "t": "a"}}\r\n')
     expected = [{"n": 0, "t": "a"}, {"n": 1, "t": "a"}]
-    assert list(read_csv(tmp_path)) == list(read_jsonl(tmp_path)) == expected
+    assert list(fp.read_csv(tmp_path)) == list(fp.read_jsonl(tmp_path)) == expected
 
 
 def test_columns_in_another_order_are_read_by_name(tmp_path: Path):
     write(tmp_path / "0.jsonl", '{"n": 0, "t": "a"}\n')
     write(tmp_path / "1.jsonl", '{"t": "b", "n": 1}\n')
-    assert list(read_jsonl(tmp_path)) == [{"n": 0, "t": "a"}, {"n": 1, "t": "b"}]
+    assert list(fp.read_jsonl(tmp_path)) == [{"n": 0, "t": "a"}, {"n": 1, "t": "b"}]

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.execution import iterate
+import mlxfp as fp
 from mlxfp.data.sources import parquet_files
-from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError, UnknownNameError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
@@ -38,16 +35,16 @@ def test_what_was_written_is_read(
     for number, part in enumerate(parts):
         order = data.draw(st.permutations(kinds.names)) if number else kinds.names
         pq.write_table(part.select(order), folder / f"{number}.parquet", row_group_size=group_size)
-    dataset = in_chunks(read_parquet(folder), 2)
+    dataset = in_chunks(fp.read_parquet(folder), 2)
     assert_same(rows_of(dataset), plain(pa.concat_tables(parts)), "reading gives what was written")
     assert_reads(dataset.source)
     assert_resumable(dataset)
     assert_repeatable(dataset)
     some = data.draw(st.permutations(kinds.names))[: data.draw(st.integers(1, len(kinds)))]
-    chosen = in_chunks(read_parquet(folder, columns=some), 2)
+    chosen = in_chunks(fp.read_parquet(folder, columns=some), 2)
     assert_same(rows_of(chosen), plain(pa.concat_tables(parts).select(some)), "and some of it")
     assert_reads(chosen.source)
-    assert length(dataset) == sum(part.num_rows for part in parts)
+    assert fp.length(dataset) == sum(part.num_rows for part in parts)
 
 
 @pytest.fixture
@@ -62,30 +59,30 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_resuming_starts_at_the_row_group(path: Path):
-    items = list(iterate(read_parquet(path)))
-    cursor = Cursor.from_bytes(items[5_500][1].to_bytes())
+    items = list(fp.iterate(fp.read_parquet(path)))
+    cursor = fp.Cursor.from_bytes(items[5_500][1].to_bytes())
     with pq.ParquetFile(path) as opened:
         first, last = (opened.metadata.row_group(group).column(0).data_page_offset for group in (0, 5))
     data = bytearray(path.read_bytes())
     data[first:last] = b"\0" * (last - first)
     path.write_bytes(bytes(data))
-    assert [row for row, _ in iterate(read_parquet(path), cursor)] == [row for row, _ in items[5_501:]]
+    assert [row for row, _ in fp.iterate(fp.read_parquet(path), cursor)] == [row for row, _ in items[5_501:]]
     with pytest.raises(
         DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\. Write or download the file again\."
     ):
-        list(read_parquet(path))
+        list(fp.read_parquet(path))
 
 
 def test_a_large_row_group_is_read_in_chunks(path: Path):
     pq.write_table(pa.table({"n": range(10_000)}), path)
-    assert [chunk.num_rows for chunk, _ in read_parquet(path).source.read(0, None)] == [4096, 4096, 1808]
+    assert [chunk.num_rows for chunk, _ in fp.read_parquet(path).source.read(0, None)] == [4096, 4096, 1808]
 
 
 def test_what_a_file_says_of_its_columns_but_their_types_does_not_matter(tmp_path: Path):
     named = pa.field("n", pa.int64(), nullable=False, metadata={"a": "b"})
     pq.write_table(pa.table({"n": [1]}, schema=pa.schema([named], metadata={"x": "y"})), tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": [2, None]}), tmp_path / "b.parquet")
-    assert [row["n"] for row in read_parquet(tmp_path)] == [1, 2, None]
+    assert [row["n"] for row in fp.read_parquet(tmp_path)] == [1, 2, None]
 
 
 @pytest.mark.parametrize(
@@ -99,40 +96,40 @@ def test_what_a_file_says_of_its_columns_but_their_types_does_not_matter(tmp_pat
 def test_files_that_differ_are_both_named(path: Path, other: pa.Table, message: str):
     pq.write_table(other, path.with_name("b.parquet"))
     with pytest.raises(SchemaError, match=message):
-        list(read_parquet(path.parent))
+        list(fp.read_parquet(path.parent))
 
 
 def test_columns_are_checked(path: Path):
     with pytest.raises(UnknownNameError, match=r"No column of .*a\.parquet is named 'm'\. Known: n, t\."):
-        schema(read_parquet(path, columns=["m"]))
+        fp.schema(fp.read_parquet(path, columns=["m"]))
     with pytest.raises(ArgumentError, match="columns repeats 'n'"):
-        read_parquet(path, columns=["n", "n"])
+        fp.read_parquet(path, columns=["n", "n"])
     with pytest.raises(ArgumentTypeError, match="columns must be a list of strings"):
-        read_parquet(path, columns="n")
+        fp.read_parquet(path, columns="n")
     with pytest.raises(ArgumentError, match="columns must name at least one column, got none"):
-        read_parquet(path, columns=[])
+        fp.read_parquet(path, columns=[])
     pq.write_table(pa.table({"__key__": [1]}), path)
     with pytest.raises(SchemaError, match="reserved name: got '__key__'"):
-        schema(read_parquet(path))
+        fp.schema(fp.read_parquet(path))
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1" + b"\0" * 20 + b"PAR1"])
 def test_what_is_not_parquet_is_named(tmp_path: Path, content: bytes):
     Path(tmp_path, "a.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\."):
-        list(read_parquet(tmp_path))
+        list(fp.read_parquet(tmp_path))
 
 
 def test_errors_of_the_system_stay_what_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
-    dataset = read_parquet(path)
-    schema(dataset)
+    dataset = fp.read_parquet(path)
+    fp.schema(dataset)
     monkeypatch.setattr(parquet_files, "_open_parquet", lambda path: Path(path + ".gone").stat())
     with pytest.raises(FileNotFoundError):
         list(dataset)
 
 
 def test_a_cursor_is_refused_when_its_file_has_changed(path: Path):
-    dataset = read_parquet(path)
+    dataset = fp.read_parquet(path)
     _, position = next(dataset.source.read(0, None))
     pq.write_table(pa.table({"n": [1], "t": ["x"]}), path)
     with pytest.raises(CursorError, match=r"A file has changed since the cursor was made: it had .* bytes, now .*: .*a\.parquet\."):
@@ -140,14 +137,14 @@ def test_a_cursor_is_refused_when_its_file_has_changed(path: Path):
 
 
 def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path):
-    dataset = read_parquet("none.parquet", columns=["a"])
+    dataset = fp.read_parquet("none.parquet", columns=["a"])
     assert repr(dataset.source) == "read_parquet('none.parquet', columns=('a',))"
     assert_value(dataset)
-    assert_told_apart(dataset, read_parquet("none.parquet"))
+    assert_told_apart(dataset, fp.read_parquet("none.parquet"))
     with pytest.raises(MissingFileError):
-        schema(dataset)
+        fp.schema(dataset)
 
 
 def test_the_length_is_known_before_reading(path: Path):
-    assert "10,000 examples: n int64, t string" in explain(read_parquet(path))
-    assert read_parquet(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)
+    assert "10,000 examples: n int64, t string" in fp.explain(fp.read_parquet(path))
+    assert fp.read_parquet(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)

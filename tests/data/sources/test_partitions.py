@@ -14,19 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import explain, length
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.error_rows import on_error
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
+import mlxfp as fp
 from mlxfp.data.sources.partitions import partition_of, partition_types
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import DataError, SchemaError
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
@@ -60,11 +49,11 @@ def write_jsonl(table: pa.Table, path: Path) -> None:
 
 
 FORMATS = {
-    "parquet": (read_parquet, ".parquet", write_parquet, "parquet"),
-    "arrow": (read_arrow, ".arrow", write_arrow, "arrow"),
-    "compressed arrow": (read_arrow, ".arrow", write_compressed, "arrow"),
-    "csv": (read_csv, ".csv", write_csv, "csv"),
-    "jsonl": (read_jsonl, ".jsonl", write_jsonl, "json"),
+    "parquet": (fp.read_parquet, ".parquet", write_parquet, "parquet"),
+    "arrow": (fp.read_arrow, ".arrow", write_arrow, "arrow"),
+    "compressed arrow": (fp.read_arrow, ".arrow", write_compressed, "arrow"),
+    "csv": (fp.read_csv, ".csv", write_csv, "csv"),
+    "jsonl": (fp.read_jsonl, ".jsonl", write_jsonl, "json"),
 }
 VALUES = st.one_of(
     st.integers(-5, 2**31).map(str),
@@ -108,18 +97,18 @@ def test_rows_are_those_that_pyarrow_reads(kind: str, tmp_path_factory: Any, pla
     else:
         assert pa.string() in types.values()
     wanted = data.draw(st.lists(st.sampled_from(["x", "a", "b ü"]), min_size=1, unique=True))
-    laws.assert_plans_agree(pipe(found, select_columns(wanted)))
-    laws.assert_reads(pipe(found, select_columns(wanted)).plan.source)
-    assert sorted(pipe(found, select_columns(wanted)).plan.source.schema().names) == (
+    laws.assert_plans_agree(fp.pipe(found, fp.select_columns(wanted)))
+    laws.assert_reads(fp.pipe(found, fp.select_columns(wanted)).plan.source)
+    assert sorted(fp.pipe(found, fp.select_columns(wanted)).plan.source.schema().names) == (
         sorted(wanted) if kind != "jsonl" else ["a", "b ü", "x"]
     )
     value = next((row["a"] for row in found if row["a"] is not None), None)
     if value is not None:
-        laws.assert_plans_agree(pipe(found, filter_by([("a", data.draw(st.sampled_from(["==", "!=", "<", ">="])), value)])))
+        laws.assert_plans_agree(fp.pipe(found, fp.filter_by([("a", data.draw(st.sampled_from(["==", "!=", "<", ">="])), value)])))
     if found.indexable:
-        count = length(found)
+        count = fp.length(found)
         laws.assert_random_access(found, np.array(data.draw(st.lists(st.integers(0, count - 1), max_size=9)), np.int64))
-        laws.assert_plans_agree(pipe(found, shuffle(seed=0), select_columns(wanted)))
+        laws.assert_plans_agree(fp.pipe(found, fp.shuffle(seed=0), fp.select_columns(wanted)))
 
 
 @pytest.fixture
@@ -144,7 +133,7 @@ def hive(tmp_path: Path) -> Path:
     ],
 )
 def test_folders_that_are_found_make_columns_and_those_that_are_named_do_not(hive: Path, path: str, names: list[str], count: int):
-    found = read_parquet(hive / path)
+    found = fp.read_parquet(hive / path)
     assert found.source.schema().names == names
     assert len(list(found)) == count
 
@@ -154,11 +143,11 @@ def test_folders_are_found_at_remote_addresses_too(hive: Path):
     for path in hive.rglob("*.parquet"):
         system.pipe(f"/hive/{path.relative_to(hive).as_posix()}", path.read_bytes())
     try:
-        expected = list(read_parquet(hive))
-        assert list(read_parquet("memory://hive")) == expected
-        assert list(read_parquet("memory://hive/*/*/*.parquet")) == expected
-        assert read_parquet("memory://hive/year=2024").source.schema().names == ["x", "month"]
-        assert read_parquet("memory://hive/year=2024/month=1/a.parquet").source.schema().names == ["x"]
+        expected = list(fp.read_parquet(hive))
+        assert list(fp.read_parquet("memory://hive")) == expected
+        assert list(fp.read_parquet("memory://hive/*/*/*.parquet")) == expected
+        assert fp.read_parquet("memory://hive/year=2024").source.schema().names == ["x", "month"]
+        assert fp.read_parquet("memory://hive/year=2024/month=1/a.parquet").source.schema().names == ["x"]
     finally:
         system.rm("/hive", recursive=True)
 
@@ -167,7 +156,7 @@ def test_text_gets_the_columns_of_its_folders(tmp_path: Path):
     for author, text in (("Woolf", "a\nb\n"), ("Carroll", "c\n")):
         Path(tmp_path, f"author={author}").mkdir()
         Path(tmp_path, f"author={author}", "1.txt").write_text(text)
-    assert list(read_text(tmp_path)) == [
+    assert list(fp.read_text(tmp_path)) == [
         {"text": "c", "author": "Carroll"},
         {"text": "a", "author": "Woolf"},
         {"text": "b", "author": "Woolf"},
@@ -178,18 +167,18 @@ def test_other_folders_are_not_searched_and_hidden_files_are_not_read(hive: Path
     for name in ("other/b.parquet", ".hidden/c.parquet", "year=2024/month=1/.d.parquet", "year=2024/.month=1/e.parquet", "a=b"):
         Path(hive, name).parent.mkdir(exist_ok=True)
         Path(hive, name).write_bytes(b"no Parquet")
-    assert len(list(read_parquet(hive))) == 6
+    assert len(list(fp.read_parquet(hive))) == 6
 
 
 def test_columns_can_be_chosen_and_their_types_declared(hive: Path):
-    chosen = read_parquet(hive, columns=["month", "x"])
+    chosen = fp.read_parquet(hive, columns=["month", "x"])
     assert next(iter(chosen)) == {"month": 12, "x": 2023}
-    assert next(iter(read_parquet(hive, columns=["year"]))) == {"year": 2023}
-    declared = read_parquet(hive, schema={"month": pa.string(), "year": pa.int64()})
+    assert next(iter(fp.read_parquet(hive, columns=["year"]))) == {"year": 2023}
+    declared = fp.read_parquet(hive, schema={"month": pa.string(), "year": pa.int64()})
     assert declared.source.schema() == pa.schema({"x": pa.int64(), "year": pa.int64(), "month": pa.string()})
     assert list(declared)[-1] == {"x": 2, "year": 2024, "month": "2"}
     with pytest.raises(SchemaError, match=r"A folder name does not fit the column 'year' of date32.*: got '2023', in .*a\.parquet\. Dec"):
-        list(read_parquet(hive, schema={"year": pa.date32()}))
+        list(fp.read_parquet(hive, schema={"year": pa.date32()}))
 
 
 def test_types_are_declared_for_files_of_lines_too(tmp_path: Path):
@@ -198,11 +187,11 @@ def test_types_are_declared_for_files_of_lines_too(tmp_path: Path):
         Path(tmp_path, f"year={year}", "a.csv").write_text(text)
         Path(tmp_path, f"year={year}", "a.jsonl").write_text('{"n": 1}\n')
     schema = {"year": pa.string(), "n": pa.float64()}
-    assert next(iter(read_csv(tmp_path, schema=schema))) == {"n": 1.0, "x": 2, "year": "2023"}
-    assert list(read_jsonl(tmp_path, schema=schema))[1] == {"n": 1.0, "year": "2024"}
-    assert list(read_csv(tmp_path, schema="scan"))[1] == {"n": 3, "x": 4, "year": 2024}
+    assert next(iter(fp.read_csv(tmp_path, schema=schema))) == {"n": 1.0, "x": 2, "year": "2023"}
+    assert list(fp.read_jsonl(tmp_path, schema=schema))[1] == {"n": 1.0, "year": "2024"}
+    assert list(fp.read_csv(tmp_path, schema="scan"))[1] == {"n": 3, "x": 4, "year": 2024}
     Path(tmp_path, "year=2024", "a.csv").write_text("n,x\n3,4\n5\n")
-    marked = pipe(read_csv(tmp_path), on_error("skip"))
+    marked = fp.pipe(fp.read_csv(tmp_path), fp.on_error("skip"))
     assert [row["year"] for row in marked] == [2023, 2024]
 
 
@@ -212,29 +201,29 @@ def test_folders_that_do_not_meet_the_conditions_are_not_read(hive: Path):
     data[4:20] = b"\xff" * 16  # the values; how many there are is at the end
     path.write_bytes(data)
     with pytest.raises(DataError, match="not Parquet"):
-        list(read_parquet(hive))
-    assert [row["x"] for row in pipe(read_parquet(hive), filter_by([("year", "==", 2024)]))] == [2024, 1, 2024, 2]
-    assert [row["month"] for row in pipe(read_parquet(hive), select_columns(["month"]))] == [12, 12, 1, 1, 2, 2]
+        list(fp.read_parquet(hive))
+    assert [row["x"] for row in fp.pipe(fp.read_parquet(hive), fp.filter_by([("year", "==", 2024)]))] == [2024, 1, 2024, 2]
+    assert [row["month"] for row in fp.pipe(fp.read_parquet(hive), fp.select_columns(["month"]))] == [12, 12, 1, 1, 2, 2]
 
 
 def test_a_column_in_the_file_and_in_the_name_of_its_folder_must_agree(tmp_path: Path):
     folder = tmp_path / "year=2024"
     folder.mkdir()
     pq.write_table(pa.table({"year": pa.array([2024, None], pa.int64()), "x": [1, 2]}), folder / "a.parquet")
-    found = read_parquet(tmp_path)
+    found = fp.read_parquet(tmp_path)
     assert list(found) == [{"year": 2024, "x": 1}, {"year": None, "x": 2}]
-    laws.assert_plans_agree(pipe(found, filter_by([("x", ">", 1)])))
+    laws.assert_plans_agree(fp.pipe(found, fp.filter_by([("x", ">", 1)])))
     pq.write_table(pa.table({"year": [2024, 2023], "x": [1, 2]}), folder / "b.parquet")
     with pytest.raises(
         DataError, match=r"A file contradicts its folder name: .* 'year' has the value 2023, but the folder name has '2024', in .*b\.parq"
     ):
         list(found)
-    assert list(pipe(read_parquet(tmp_path), select_columns(["x"]))) == [{"x": 1}, {"x": 2}, {"x": 1}, {"x": 2}]
+    assert list(fp.pipe(fp.read_parquet(tmp_path), fp.select_columns(["x"]))) == [{"x": 1}, {"x": 2}, {"x": 1}, {"x": 2}]
     missing = tmp_path / f"year={NULL}"
     missing.mkdir()
     (folder / "a.parquet").rename(missing / "a.parquet")
     with pytest.raises(DataError, match=r"has the value 2024, but the folder name has None"):
-        list(read_parquet(tmp_path / "*" / "a.parquet"))
+        list(fp.read_parquet(tmp_path / "*" / "a.parquet"))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -256,8 +245,8 @@ def test_a_scan_gives_nulls_where_a_folder_is_missing(tmp_path: Path):
     for name in ("year=2023", "year=2024/month=1"):
         Path(tmp_path, name).mkdir(parents=True)
         pq.write_table(pa.table({"x": [1]}), Path(tmp_path, name, "a.parquet"))
-    assert [row["month"] for row in read_parquet(tmp_path, schema="scan")] == [None, 1]
-    assert [row["month"] for row in read_parquet(tmp_path, schema={"month": pa.int32()})] == [None, 1]
+    assert [row["month"] for row in fp.read_parquet(tmp_path, schema="scan")] == [None, 1]
+    assert [row["month"] for row in fp.read_parquet(tmp_path, schema={"month": pa.int32()})] == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -273,27 +262,27 @@ def test_names_of_folders_are_names_of_columns(tmp_path: Path, kind: str, name: 
 
 
 def test_a_cursor_goes_on_in_the_middle_of_a_folder(hive: Path):
-    found = read_parquet(hive)
-    items = list(iterate(found))
+    found = fp.read_parquet(hive)
+    items = list(fp.iterate(found))
     for place, (_, cursor) in enumerate(items):
-        assert [row for row, _ in iterate(found, cursor)] == [row for row, _ in items[place + 1 :]]
+        assert [row for row, _ in fp.iterate(found, cursor)] == [row for row, _ in items[place + 1 :]]
 
 
 def test_random_access_holds_a_column_of_folders_once(tmp_path: Path):
     folder = tmp_path / "split=train"
     folder.mkdir()
     write_arrow(pa.table({"x": np.arange(64)}), folder / "a.arrow")
-    found: Dataset[Any] = read_arrow(tmp_path)
+    found: Dataset[Any] = fp.read_arrow(tmp_path)
     chunks = [chunk() for chunk in found.source.index.chunks]
     assert found.source.index.in_memory
     assert len({chunk.column("split").buffers()[2].address for chunk in chunks}) == 1
 
 
 def test_explain_says_which_folders_make_columns(hive: Path):
-    assert "columns from folder names: year, month" in str(explain(read_parquet(hive)))
-    named = str(explain(read_parquet(hive / "year=2024" / "month=1" / "a.parquet")))
+    assert "columns from folder names: year, month" in str(fp.explain(fp.read_parquet(hive)))
+    named = str(fp.explain(fp.read_parquet(hive / "year=2024" / "month=1" / "a.parquet")))
     assert "the folder 'year=2024' is part of the path and makes no column; give its parent folder as path" in named
-    assert read_parquet(hive / "*.parquet").source.traits.notes() == ()
+    assert fp.read_parquet(hive / "*.parquet").source.traits.notes() == ()
 
 
 def test_what_no_percent_sign_encodes_is_text():

@@ -16,14 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.identity import fingerprint
+import mlxfp as fp
 from mlxfp.data.sources import remote_files
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.media_files import read_audio, read_images
 from mlxfp.data.sources.parquet_files import read_parquet
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.testing import laws
 
@@ -62,17 +57,17 @@ def zip_of(name: str, data: bytes) -> bytes:
 
 
 def read_tsv(path: Any) -> Any:
-    return read_csv(path, delimiter="\t")
+    return fp.read_csv(path, delimiter="\t")
 
 
 FORMATS: dict[str, tuple[Any, bytes]] = {
     "a.tsv": (read_tsv, LINES.encode()),
     "a.tsv.gz": (read_tsv, gzip.compress(LINES.encode())),
     "a.tsv.zip": (read_tsv, zip_of("a.tsv", LINES.encode())),
-    "a.jsonl": (read_jsonl, "".join(f'{{"x": {i}}}\n' for i in range(5000)).encode()),
-    "a.txt": (read_text, b"one\ntwo\n"),
+    "a.jsonl": (fp.read_jsonl, "".join(f'{{"x": {i}}}\n' for i in range(5000)).encode()),
+    "a.txt": (fp.read_text, b"one\ntwo\n"),
     "a.parquet": (read_parquet, parquet_of(TABLE)),
-    "a.arrow": (read_arrow, arrow_of(TABLE)),
+    "a.arrow": (fp.read_arrow, arrow_of(TABLE)),
 }
 
 
@@ -91,15 +86,15 @@ def test_every_format_reads_the_same_remote_files(memory: Any, tmp_path: Path, n
 def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any):
     for name, data in {"b.csv": b"x\n2\n", "a.csv": b"x\n1\n", "c.txt": b"no", ".d.csv": b"x\n9\n", "deep/e.csv": b"x\n3\n"}.items():
         memory.pipe(f"/data/{name}", data)
-    folder = read_csv("memory://data")
+    folder = fp.read_csv("memory://data")
     assert [row["x"] for row in folder] == [1, 2]
-    assert [row["x"] for row in read_csv(["memory://data/b.csv", "memory://data/deep/*.csv"])] == [2, 3]
-    assert [row["x"] for row in read_csv("memory://data/**/e.csv")] == [3]
+    assert [row["x"] for row in fp.read_csv(["memory://data/b.csv", "memory://data/deep/*.csv"])] == [2, 3]
+    assert [row["x"] for row in fp.read_csv("memory://data/**/e.csv")] == [3]
     (_, position), *_ = folder.source.read(0, None)
     version = folder.source.version()
     memory.pipe("/data/b.csv", b"x\n22\n")
     assert folder.source.version() != version
-    assert fingerprint(folder) == fingerprint(read_csv("memory://data"))
+    assert fp.inspect.fingerprint(folder) == fp.inspect.fingerprint(fp.read_csv("memory://data"))
     with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
         list(folder.source.read(0, position))
 
@@ -107,7 +102,7 @@ def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any):
 def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch: pytest.MonkeyPatch):
     for address in ("memory://nothing.csv", "memory://nothing/*.csv"):
         with pytest.raises(MissingFileError, match=r"There is no file at 'memory://nothing.*\.csv'\. Check the address"):
-            list(read_csv(address))
+            list(fp.read_csv(address))
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(
         MissingExtraError, match=r'Reading s3://bucket/a\.csv needs fsspec\. Install it with: pip install "mlxfp\[remote\]"'
@@ -119,11 +114,11 @@ def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(m
     with pytest.raises(
         ArgumentError, match=r"The address 'shop://a\.csv' cannot be read: Protocol not known: shop\. Use a scheme that fsspec opens"
     ):
-        list(read_csv("shop://a.csv"))
+        list(fp.read_csv("shop://a.csv"))
     known = import_module("fsspec.registry").known_implementations
     monkeypatch.setitem(known, "shop", {"class": "no_such_package.Shop", "err": "Install shopfs"})
     with pytest.raises(MissingExtraError, match=r"Reading shop://a\.csv needs a package that is not installed: Install shopfs\."):
-        list(read_csv("shop://a.csv"))
+        list(fp.read_csv("shop://a.csv"))
 
 
 def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Path):
@@ -132,9 +127,9 @@ def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Pa
         (tmp_path / "in" / name).write_bytes(data)
         memory.pipe(f"/pictures/in/{name}", data)
         memory.pipe(f"/pictures/incoming/{name}", data)  # a neighbour with the same beginning
-    there = read_images("memory://pictures/in/")
-    laws.assert_same_items(there, read_images(tmp_path / "in"))
-    laws.assert_same_items(read_images((tmp_path / "in").as_uri()), read_images(tmp_path / "in"))
+    there = fp.read_images("memory://pictures/in/")
+    laws.assert_same_items(there, fp.read_images(tmp_path / "in"))
+    laws.assert_same_items(fp.read_images((tmp_path / "in").as_uri()), fp.read_images(tmp_path / "in"))
     laws.check(there)
     version = there.source.version()
     memory.pipe("/pictures/in/cat/[1].png", b"12")
@@ -144,7 +139,7 @@ def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Pa
         list(there)
     for nowhere in ("memory://pictures/no", "https://example.org/pictures"):
         with pytest.raises(MissingFileError, match=f"No file in the folder '{nowhere}' or below it ends in .aif"):
-            list(read_audio(nowhere))
+            list(fp.read_audio(nowhere))
 
 
 class Server(BaseHTTPRequestHandler):

@@ -16,12 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.error_rows import on_error
-from mlxfp.data.sources.tar_files import read_tar
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.testing import laws
 
@@ -64,7 +59,7 @@ def test_the_files_of_a_key_are_a_row(suffix: str, shards: list[Any], form: int)
     with TemporaryDirectory() as folder:
         for number, rows in enumerate(shards):
             save(Path(folder, f"{number}{suffix}"), archive(files_of(rows), form=form))
-        dataset = read_tar(folder, columns=["jpg", "cls", "seg.png", "json"])
+        dataset = fp.read_tar(folder, columns=["jpg", "cls", "seg.png", "json"])
         empty = dict.fromkeys(("jpg", "cls", "seg.png", "json"))
         expected = [{"key": key, **empty, **row} for rows in shards for key, row in rows]
         assert list(dataset) == expected
@@ -75,19 +70,19 @@ def test_the_files_of_a_key_are_a_row(suffix: str, shards: list[Any], form: int)
         assert dataset.indexable == (suffix == ".tar")
         if dataset.indexable:
             laws.assert_random_access(dataset, np.array([0, len(expected) - 1, 0]))
-            assert sorted(map(str, pipe(dataset, shuffle(seed=0)))) == sorted(map(str, expected))
+            assert sorted(map(str, fp.pipe(dataset, fp.shuffle(seed=0)))) == sorted(map(str, expected))
 
 
 @every_suffix
 def test_columns_are_those_of_the_first_rows(tmp_path: Path, suffix: str):
     path = save(tmp_path / f"a{suffix}", archive(files_of([*TWO, ("c", {"cls": b"y", "JSON": b"{}"})])))
-    dataset = read_tar(path)
+    dataset = fp.read_tar(path)
     assert dataset.source.schema() == pa.schema({"key": pa.string(), "txt": pa.binary(), "cls": pa.binary(), "json": pa.binary()})
     assert list(dataset)[2] == {"key": "c", "txt": None, "cls": b"y", "json": b"{}"}
     assert repr(dataset) == f"pipe(read_tar({str(path)!r}))"
-    assert list(pipe(dataset, select_columns(["txt"])))[:2] == [{"txt": b"1"}, {"txt": b"2"}]
-    assert list(pipe(dataset, select_columns(["key"]))) == [{"key": "a"}, {"key": "b"}, {"key": "c"}]
-    assert list(read_tar(path, columns=["cls"])) == [{"key": "a", "cls": b"x"}, {"key": "b", "cls": b""}, {"key": "c", "cls": b"y"}]
+    assert list(fp.pipe(dataset, fp.select_columns(["txt"])))[:2] == [{"txt": b"1"}, {"txt": b"2"}]
+    assert list(fp.pipe(dataset, fp.select_columns(["key"]))) == [{"key": "a"}, {"key": "b"}, {"key": "c"}]
+    assert list(fp.read_tar(path, columns=["cls"])) == [{"key": "a", "cls": b"x"}, {"key": "b", "cls": b""}, {"key": "c", "cls": b"y"}]
 
 
 @every_suffix
@@ -95,12 +90,12 @@ def test_an_extension_that_comes_later_is_an_error_that_shows_what_to_declare(tm
     rows = [(f"{number:04}", {"txt": b"1"}) for number in range(200)]
     path = save(tmp_path / f"a{suffix}", archive(files_of([*rows, ("new", {"text": b"2"})])))
     with pytest.raises(SchemaError) as caught:
-        list(read_tar(path))
+        list(fp.read_tar(path))
     assert str(caught.value) == (
         f"A file has an extension missing from the first rows: got 'new.text', but the columns are txt, in {path}. Did you mean "
         "'txt'? Declare the needed extensions with columns=['txt', 'text']. Other extensions are then dropped."
     )
-    assert len(list(read_tar(path, columns=["txt", "text"]))) == 201
+    assert len(list(fp.read_tar(path, columns=["txt", "text"]))) == 201
 
 
 @every_suffix
@@ -113,14 +108,14 @@ def test_what_belongs_to_no_row_is_left_out(tmp_path: Path, suffix: str):
         for name in ("README", "data.v1/.hidden.txt", "data.v1/a.txt", "data.v1/a.", "data.v1/a.cls"):
             tar.addfile(tarfile.TarInfo(name), io.BytesIO())
     path = save(tmp_path / f"a{suffix}", out.getvalue())
-    assert list(read_tar(path)) == [{"key": "data.v1/a", "txt": b"", "cls": b""}]
+    assert list(fp.read_tar(path)) == [{"key": "data.v1/a", "txt": b"", "cls": b""}]
 
 
 def test_long_names_and_large_numbers_are_read_in_every_form(tmp_path: Path):
     name = "folder/" * 40 + "a" * 120
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
         path = save(tmp_path / "a.tar", archive([(f"{name}.txt", b"1"), (f"{name}.cls", b"2")], form=form))
-        assert list(read_tar(path)) == [{"key": name, "txt": b"1", "cls": b"2"}]
+        assert list(fp.read_tar(path)) == [{"key": name, "txt": b"1", "cls": b"2"}]
 
 
 def sparse_archive() -> bytes:
@@ -140,7 +135,7 @@ def sparse_archive() -> bytes:
 def test_a_sparse_file_is_refused(tmp_path: Path, suffix: str):
     path = save(tmp_path / f"a{suffix}", sparse_archive())
     with pytest.raises(DataError, match=r"'a\.bin' is a sparse file, in .*a\.tar.*without --sparse\."):
-        list(read_tar(path))
+        list(fp.read_tar(path))
 
 
 @every_suffix
@@ -154,7 +149,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, suffix: str, kind: bytes)
         tar.addfile(member)
     what = "not a file" if kind == tarfile.FIFOTYPE else "a link"
     with pytest.raises(DataError, match=rf"'b\.txt' is {what}, in .*a\.tar.*\. Write the archive again with tar"):
-        list(read_tar(save(tmp_path / f"a{suffix}", out.getvalue())))
+        list(fp.read_tar(save(tmp_path / f"a{suffix}", out.getvalue())))
 
 
 @every_suffix
@@ -169,7 +164,7 @@ def test_links_and_devices_are_refused(tmp_path: Path, suffix: str, kind: bytes)
 )
 def test_rows_that_cannot_be_are_named(tmp_path: Path, suffix: str, files: Files, message: str):
     with pytest.raises(DataError, match=message):
-        list(read_tar(save(tmp_path / f"a{suffix}", archive(files, form=tarfile.GNU_FORMAT))))
+        list(fp.read_tar(save(tmp_path / f"a{suffix}", archive(files, form=tarfile.GNU_FORMAT))))
 
 
 @every_suffix
@@ -178,8 +173,8 @@ def test_an_extension_that_no_column_can_have_is_named(tmp_path: Path, suffix: s
     with pytest.raises(
         SchemaError, match=r"A file extension is a reserved column name: got 'key', in .* Choose other extensions with columns="
     ):
-        list(read_tar(path))
-    assert list(read_tar(path, columns=["txt"])) == [{"key": "a", "txt": b"2"}]
+        list(fp.read_tar(path))
+    assert list(fp.read_tar(path, columns=["txt"])) == [{"key": "a", "txt": b"2"}]
 
 
 @every_suffix
@@ -187,14 +182,14 @@ def test_an_extension_that_no_column_can_have_is_named(tmp_path: Path, suffix: s
 def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: int):
     data = archive([("a.txt", b"x" * 700), ("b.txt", b"y" * 700)])[: cut + 512 * (cut > 1000)]
     with pytest.raises(DataError, match=r"A tar archive is damaged or ends early: .+, in .*a\.tar.*\. Copy or write the archive again\."):
-        list(read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
+        list(fp.read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 def test_a_compressed_archive_without_its_suffix_is_refused(tmp_path: Path, compress: Any):
     (tmp_path / "a.tar").write_bytes(compress(archive([("a.txt", b"1")])))
     with pytest.raises(DataError, match=r"damaged.*a\.tar\. .*The name of a compressed archive must end in \.tar\.gz or \.tar\.zst\."):
-        list(read_tar(tmp_path / "a.tar"))
+        list(fp.read_tar(tmp_path / "a.tar"))
 
 
 @every_suffix
@@ -202,14 +197,14 @@ def test_a_damaged_header_in_the_middle_is_no_end(tmp_path: Path, suffix: str):
     data = bytearray(archive([("a.txt", b"1"), ("b.txt", b"2"), ("c.txt", b"3")]))
     data[1024 + 150] ^= 0x11
     with pytest.raises(DataError, match=r"damaged or ends early: .*header.*, after the file 'a\.txt', in"):
-        list(read_tar(save(tmp_path / f"a{suffix}", bytes(data)), columns=["txt"]))
+        list(fp.read_tar(save(tmp_path / f"a{suffix}", bytes(data)), columns=["txt"]))
 
 
 def test_a_compressed_archive_that_ends_early_is_named(tmp_path: Path):
     whole = gzip.compress(archive([("a.txt", np.random.default_rng(0).bytes(5000)), ("b.txt", b"2")]))
     (tmp_path / "a.tar.gz").write_bytes(whole[:3000])
     with pytest.raises(DataError, match=r"damaged.*a\.tar\.gz"):
-        list(read_tar(tmp_path / "a.tar.gz", columns=["txt"]))
+        list(fp.read_tar(tmp_path / "a.tar.gz", columns=["txt"]))
 
 
 @given(st.data())
@@ -221,7 +216,7 @@ def test_any_damage_is_read_or_named(data: Any):
         for name in ("a.tar", "a.tar.gz"):
             path = save(Path(folder, name), bytes(whole[: data.draw(st.integers(0, len(whole)))]))
             try:
-                rows = list(read_tar(path, columns=["txt"]))
+                rows = list(fp.read_tar(path, columns=["txt"]))
             except DataError as error:
                 assert name in str(error)  # noqa: PT017  # either is right
             else:
@@ -230,7 +225,7 @@ def test_any_damage_is_read_or_named(data: Any):
 
 def test_only_the_rows_that_are_taken_are_read(tmp_path: Path):
     path = save(tmp_path / "a.tar", archive(files_of([(str(number), {"txt": b"%d" % number}) for number in range(300)])))
-    dataset = read_tar(path)
+    dataset = fp.read_tar(path)
     assert dataset[250] == {"key": "250", "txt": b"250"}
     assert len(dataset) == 300
     with pytest.raises(ArgumentError, match="A row is out of range: got 300 to 300, but there are 300"):
@@ -239,31 +234,31 @@ def test_only_the_rows_that_are_taken_are_read(tmp_path: Path):
 
 def test_rows_that_cannot_be_read_are_skipped(tmp_path: Path):
     path = save(tmp_path / "a.tar", archive(files_of(TWO)))
-    dataset = pipe(read_tar(path), on_error("skip"))
+    dataset = fp.pipe(fp.read_tar(path), fp.on_error("skip"))
     assert len(list(dataset)) == 2
 
 
 def test_a_change_of_the_archive_is_noticed(tmp_path: Path):
     path = save(tmp_path / "a.tar", archive(files_of([(str(number), {"txt": b"1"}) for number in range(100)])))
-    cursor = [cursor for _, cursor in iterate(read_tar(path))][70]
+    cursor = [cursor for _, cursor in fp.iterate(fp.read_tar(path))][70]
     save(path, archive(files_of([(str(number), {"txt": b"1"}) for number in range(90)])))
     with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
-        list(iterate(read_tar(path), cursor))
+        list(fp.iterate(fp.read_tar(path), cursor))
 
 
 def test_mistakes_are_named_at_once(tmp_path: Path):
     with pytest.raises(ArgumentError, match="columns must be file extensions, got the reserved name 'key'"):
-        read_tar(tmp_path, columns=["key"])
+        fp.read_tar(tmp_path, columns=["key"])
     with pytest.raises(ArgumentError, match="columns must name at least one column"):
-        read_tar(tmp_path, columns=[])
+        fp.read_tar(tmp_path, columns=[])
     with pytest.raises(MissingFileError, match=r"No file in the folder .* ends in \.tar, \.tar\.gz"):
-        list(read_tar(tmp_path))
+        list(fp.read_tar(tmp_path))
 
 
 def test_an_archive_without_rows_has_none(tmp_path: Path):
-    assert list(read_tar(save(tmp_path / "a.tar", archive([])))) == []
+    assert list(fp.read_tar(save(tmp_path / "a.tar", archive([])))) == []
     save(tmp_path / "b.tar", archive(files_of(TWO)))
-    assert len(list(read_tar(tmp_path))) == 2
+    assert len(list(fp.read_tar(tmp_path))) == 2
 
 
 @given(ROWS)
@@ -276,7 +271,7 @@ def test_rows_are_those_of_the_package_webdataset(rows: list[Any]):
     with TemporaryDirectory() as folder:
         path = save(Path(folder, "a.tar"), data)
         try:
-            found = list(read_tar(path))
+            found = list(fp.read_tar(path))
         except DataError:
             return  # keys that come back, which WebDataset makes rows of their own
         stream = expander.tar_file_expander([{"url": str(path), "stream": path.open("rb")}])

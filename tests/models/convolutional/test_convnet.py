@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.models.convolutional.convnet import CONVNET_SIZES
 from mlxfp.models.layers import named_arrays
 
 
 @pytest.mark.parametrize("size", ["tiny", "mini"])
 def test_an_answer_depends_on_its_own_row(size):
-    model = fp.models.ConvNet(fp.models.ConvNetConfig(outputs=3, **CONVNET_SIZES[size])).eval()
+    model = fp.models.ConvNet(fp.models.ConvNetConfig(outputs=3, **fp.models.CONVNET_SIZES[size])).eval()
     images = mx.random.normal((4, 17, 23, 3), key=mx.random.key(0))
     together = np.array(model(images))
     alone = np.concatenate([np.array(model(images[row : row + 1])) for row in range(4)])

@@ -3,8 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.models import RealMLP, RealMLPConfig, TableTarget, TabM, TabMConfig, fit_columns
+import mlxfp as fp
 
 KINDS = {"class": 3, "labels": 2, "value": 1}
 
@@ -13,7 +12,7 @@ def table(count, *, seed=0):
     """Rows with two columns of numbers, of which one lacks values, and two of categories."""
     random = np.random.default_rng(seed)
     size = random.normal(5, 3, count)
-    return from_table(
+    return fp.from_table(
         {
             "size": size,
             "age": [None if place % 5 == 2 else float(value) for place, value in enumerate(random.integers(1, 60, count))],
@@ -25,18 +24,18 @@ def table(count, *, seed=0):
 
 
 ROWS = table(40)
-COLUMNS = fit_columns(ROWS, numbers=["size", "age"], categories=["sex", "deck"], bins=5)
+COLUMNS = fp.models.fit_columns(ROWS, numbers=["size", "age"], categories=["sex", "deck"], bins=5)
 
 
 def realmlp(kind="class", *, outputs=None, columns=COLUMNS, seed=0, examples=None, **options):
-    target = TableTarget(kind, outputs or KINDS[kind])
+    target = fp.models.TableTarget(kind, outputs or KINDS[kind])
     options = {"hidden_sizes": (8, 6), **options}
-    return RealMLP(RealMLPConfig(columns=columns, target=target, **options), seed=seed, examples=examples)
+    return fp.models.RealMLP(fp.models.RealMLPConfig(columns=columns, target=target, **options), seed=seed, examples=examples)
 
 
 def tabm(kind="class", *, outputs=None, columns=COLUMNS, seed=0, **options):
-    target = TableTarget(kind, outputs or KINDS[kind])
-    return TabM(TabMConfig(columns=columns, target=target, **{"hidden_size": 8, "members": 4, **options}), seed=seed)
+    target = fp.models.TableTarget(kind, outputs or KINDS[kind])
+    return fp.models.TabM(fp.models.TabMConfig(columns=columns, target=target, **{"hidden_size": 8, "members": 4, **options}), seed=seed)
 
 
 def arrays(rows=ROWS, columns=COLUMNS):

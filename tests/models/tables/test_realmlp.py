@@ -7,41 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.models import (
-    TABLE_MODELS,
-    CategoryColumn,
-    FadingDropout,
-    MixedActivation,
-    NTKLinear,
-    RealMLP,
-    RealMLPConfig,
-    TableColumns,
-    TableTarget,
-    fit_columns,
-)
+import mlxfp as fp
 from mlxfp.models.tables.inputs import one_hot, one_hot_scales, scaled
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import fading_adam
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.models.tables.samples import COLUMNS, arrays, realmlp, table, tabm
 
 X = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
 
 
 def test_a_layer_divides_by_the_root_of_its_inputs():
-    layer = NTKLinear(5, 3, seed=1)
+    layer = fp.models.NTKLinear(5, 3, seed=1)
     layer.bias = mx.array([1.0, 2.0, 3.0])
     assert np.array(layer(mx.array(X))) == pytest.approx(X @ np.array(layer.weight).T / 5**0.5 + [1, 2, 3], abs=1e-5)
-    assert abs(np.array(NTKLinear(100, 100).weight).std() - 1) < 0.03
+    assert abs(np.array(fp.models.NTKLinear(100, 100).weight).std() - 1) < 0.03
 
 
 def test_an_adapted_layer_varies_by_1_and_crosses_0_between_rows():
     x = np.random.default_rng(1).normal(3, 5, size=(200, 5)).astype(np.float32)
-    layer = NTKLinear(5, 64, seed=1)
+    layer = fp.models.NTKLinear(5, 64, seed=1)
     found = np.array(layer.adapted(mx.array(x), mx.random.key(0), mx.random.key(1)))
     assert found == pytest.approx(np.array(layer(mx.array(x))), abs=1e-4)
     assert found.std(axis=0) == pytest.approx(np.ones(64), abs=1e-3)
@@ -50,7 +34,7 @@ def test_an_adapted_layer_varies_by_1_and_crosses_0_between_rows():
 
 
 def test_an_activation_is_mixed_with_the_identity():
-    layer = MixedActivation(5, mx.abs)
+    layer = fp.models.MixedActivation(5, mx.abs)
     layer.share = mx.array([0.0, 0.25, 0.5, 1.0, 2.0])
     assert np.array(layer(mx.array(X))) == pytest.approx(X + (abs(X) - X) * np.array(layer.share), abs=1e-6)
 
@@ -93,9 +77,9 @@ def test_the_codes_of_categories_are_those_of_the_authors():
     # Computed with pytabkit 1.7.3: what its RealMLP_TD_Regressor makes of these rows, before the scale of the inputs.
     sex, rare = ["m"] * 241 + ["f"] * 158 + [None], ["b"] * 358 + ["a"] * 42
     port = ["S"] * 263 + ["C"] * 80 + ["Q"] * 33 + [None] * 24
-    columns = fit_columns(from_table({"sex": sex, "rare": rare, "port": port}), categories=["sex", "rare", "port"])
+    columns = fp.models.fit_columns(fp.from_table({"sex": sex, "rare": rare, "port": port}), categories=["sex", "rare", "port"])
     model = realmlp("value", columns=columns)
-    asked = from_table({"sex": ["f", "m", "m", None, "m"], "rare": ["b", "b", "b", "a", "b"], "port": [None, "Q", "S", "S", "C"]})
+    asked = fp.from_table({"sex": ["f", "m", "m", None, "m"], "rare": ["b", "b", "b", "a", "b"], "port": [None, "Q", "S", "S", "C"]})
     wanted = [
         [0.9487, 0, 0, 0, -0.9487],
         [0, 0, 0, 1.6641, -0.9487],
@@ -107,14 +91,14 @@ def test_the_codes_of_categories_are_those_of_the_authors():
 
 
 def test_columns_without_counts_leave_the_codes_as_they_are():
-    columns = TableColumns((), (CategoryColumn("sex", ("f", "m")), CategoryColumn("deck", ("A", "B", "C"))))
+    columns = fp.models.TableColumns((), (fp.models.CategoryColumn("sex", ("f", "m")), fp.models.CategoryColumn("deck", ("A", "B", "C"))))
     codes = realmlp(columns=columns)._inputs(None, mx.array([[1, 3], [2, 0]]))
     assert codes.tolist() == [[1, 0, 0, 1], [-1, 0, 0, 0]]
 
 
 def test_many_categories_are_embedded_and_an_unseen_one_starts_at_0():
     rows = table(30)
-    columns = fit_columns(rows, numbers=["size"], categories=["deck"])
+    columns = fp.models.fit_columns(rows, numbers=["size"], categories=["deck"])
     model = realmlp(columns=columns, one_hot=3, embedding_size=4)
     assert model.layers[0].weight.shape[1] == 4 + 4
     assert [each["weight"].shape for each in model.categories] == [(5, 4)]
@@ -137,7 +121,7 @@ def test_dropout_fades_out_and_the_steps_are_counted():
 
 
 def test_a_rate_that_fades_keeps_the_mean():
-    layer = FadingDropout(0.4).keyed(mx.random.key(0))
+    layer = fp.models.FadingDropout(0.4).keyed(mx.random.key(0))
     for share in (1.0, 0.5, 0.0):
         made = np.array(layer(mx.ones(20_000), mx.array(share)))
         assert made.mean() == pytest.approx(1, abs=0.02)
@@ -146,8 +130,8 @@ def test_a_rate_that_fades_keeps_the_mean():
 
 
 def test_values_stay_within_those_of_training_in_evaluation_only():
-    target = TableTarget("value", 1, low=(-0.01,), high=(0.01,))
-    model = RealMLP(RealMLPConfig(columns=COLUMNS, target=target, hidden_sizes=(4,), dropout=0.0))
+    target = fp.models.TableTarget("value", 1, low=(-0.01,), high=(0.01,))
+    model = fp.models.RealMLP(fp.models.RealMLPConfig(columns=COLUMNS, target=target, hidden_sizes=(4,), dropout=0.0))
     assert np.abs(np.array(model(**arrays()))).max() > 0.01
     assert np.abs(np.array(model.eval()(**arrays()))).max() <= 0.0101
 
@@ -165,10 +149,10 @@ def test_a_step_is_pure_and_compiles():
     batch = {**arrays(), "labels": mx.array([0, 1, 2, 1] * 10)}
 
     def loss(model, batch):
-        return cross_entropy(model(batch["numbers"], batch["categories"]), batch["labels"])
+        return fp.losses.cross_entropy(model(batch["numbers"], batch["categories"]), batch["labels"])
 
-    made = fading_adam(0.04, *TABLE_MODELS["realmlp"].rates.groups, steps=10)
-    step, state = train_step(model, loss, made), train_state(model, made, seed=0)
+    made = fp.optimizers.fading_adam(0.04, *fp.models.TABLE_MODELS["realmlp"].rates.groups, steps=10)
+    step, state = fp.train_step(model, loss, made), fp.train_state(model, made, seed=0)
     assert_pure_step(step, state, batch)
     assert_compiled_equals_eager(step, state, batch, tolerance=1e-4)
     after, _ = step(state, batch)
@@ -186,8 +170,8 @@ def test_other_inputs_are_refused(make):
 
 def test_impossible_configs_are_refused():
     with pytest.raises(ArgumentTypeError):
-        RealMLPConfig(columns=None, target=TableTarget("class", 2))
+        fp.models.RealMLPConfig(columns=None, target=fp.models.TableTarget("class", 2))
     with pytest.raises(ArgumentError, match="low needs one number for each of 2 outputs, got 1"):
-        TableTarget("value", 2, low=(1.0,))
+        fp.models.TableTarget("value", 2, low=(1.0,))
     with pytest.raises(ArgumentError, match="A RealMLP needs columns with values, got none"):
-        realmlp(columns=fit_columns(from_table({"x": pa.array([None, None], pa.string())}), categories=["x"]))
+        realmlp(columns=fp.models.fit_columns(fp.from_table({"x": pa.array([None, None], pa.string())}), categories=["x"]))

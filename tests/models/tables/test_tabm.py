@@ -4,12 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxfp.models import TabM, fit_columns
+import mlxfp as fp
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.models.tables.samples import arrays, table, tabm
 
 
@@ -73,13 +69,13 @@ def test_gradients_are_those_of_the_mean_loss_of_the_members():
     def mean(params):
         model.update(params)
         members = model.members(**batch)
-        total, weight = cross_entropy(members.flatten(0, 1), mx.repeat(labels, 4, axis=0))
+        total, weight = fp.losses.cross_entropy(members.flatten(0, 1), mx.repeat(labels, 4, axis=0))
         return total / weight
 
     def by_hand(params):
         model.update(params)
         members = model.members(**batch)
-        each = [cross_entropy(members[:, place], labels) for place in range(4)]
+        each = [fp.losses.cross_entropy(members[:, place], labels) for place in range(4)]
         return sum(total / weight for total, weight in each) / 4
 
     params = model.parameters()
@@ -92,10 +88,12 @@ def test_a_step_is_pure_and_compiles():
     model, batch = tabm(), {**arrays(), "labels": mx.array([0, 1, 2, 1] * 10)}
 
     def loss(model, batch):
-        return cross_entropy(model.members(batch["numbers"], batch["categories"]).flatten(0, 1), mx.repeat(batch["labels"], 4, axis=0))
+        return fp.losses.cross_entropy(
+            model.members(batch["numbers"], batch["categories"]).flatten(0, 1), mx.repeat(batch["labels"], 4, axis=0)
+        )
 
-    optimizer = adamw(2e-3)
-    step, state = train_step(model, loss, optimizer), train_state(model, optimizer, seed=0)
+    optimizer = fp.optimizers.adamw(2e-3)
+    step, state = fp.train_step(model, loss, optimizer), fp.train_state(model, optimizer, seed=0)
     assert_pure_step(step, state, batch)
     assert_compiled_equals_eager(step, state, batch, tolerance=1e-4)
 
@@ -103,6 +101,6 @@ def test_a_step_is_pure_and_compiles():
 def test_a_table_may_have_numbers_or_categories_alone():
     rows = table(20)
     for options in ({"numbers": ["size"], "bins": 3}, {"categories": ["deck"]}):
-        columns = fit_columns(rows, **options)
-        assert isinstance(model := tabm(columns=columns), TabM)
+        columns = fp.models.fit_columns(rows, **options)
+        assert isinstance(model := tabm(columns=columns), fp.models.TabM)
         assert model(**arrays(rows, columns)).shape == (20, 3)

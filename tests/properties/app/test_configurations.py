@@ -10,14 +10,12 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.app.config.classes import DataConfig, RunConfig, TrainingConfig, option_paths
 from mlxfp.app.config.common_names import COMMON_NAMES
 from mlxfp.app.config.loading import json_schema, resolve_config
-from mlxfp.app.config.presets import PRESETS
-from mlxfp.app.runs.from_config.parts import CHOICES
 from mlxfp.support.errors import ArgumentTypeError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.support.options import ARGUMENTS
-from mlxfp.support.structuring import structure, unstructure
 from mlxfp.support.yaml_files import read_document, read_value, write_document
 
 
@@ -53,33 +51,33 @@ def configs(kind=RunConfig):
 
 @given(configs())
 def test_a_configuration_comes_back_from_plain_values(config):
-    assert structure(unstructure(config), RunConfig) == config
+    assert fp.runs.structure(fp.runs.unstructure(config), RunConfig) == config
 
 
 @settings(max_examples=15)  # the parser takes its time
 @given(configs())
 def test_a_configuration_comes_back_from_yaml_and_from_json(tmp_path_factory, config):
     folder = tmp_path_factory.getbasetemp()
-    (folder / "run.yaml").write_text(write_document(unstructure(config)), "utf-8")
-    (folder / "run.json").write_text(json.dumps(unstructure(config), indent=1), "utf-8")
+    (folder / "run.yaml").write_text(write_document(fp.runs.unstructure(config)), "utf-8")
+    (folder / "run.json").write_text(json.dumps(fp.runs.unstructure(config), indent=1), "utf-8")
     assert resolve_config(folder / "run.yaml").config == config
     assert resolve_config(folder / "run.json").config == config
 
 
 @given(configs())
 def test_a_configuration_keeps_to_the_schema_for_editors(config):
-    jsonschema.validate(json.loads(json.dumps(unstructure(config))), json_schema())
+    jsonschema.validate(json.loads(json.dumps(fp.runs.unstructure(config))), json_schema())
 
 
 @pytest.mark.parametrize("values", [{"training": {"epochs": 0}}, {"training": {"epoch": 1}}, {"text": {"form": "poem"}}, {"model": 3}])
 def test_the_schema_for_editors_refuses_what_we_refuse(values):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(values, json_schema(CHOICES))
+        jsonschema.validate(values, json_schema(fp.runs.CHOICES))
     with pytest.raises(ConfigError):
-        structure(values, RunConfig, choices=CHOICES)
+        fp.runs.structure(values, RunConfig, choices=fp.runs.CHOICES)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", fp.runs.PRESETS)
 def test_every_preset_is_a_configuration(name):
     resolved = resolve_config(preset=name)
     assert resolved.config != RunConfig()
@@ -148,7 +146,7 @@ def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
 
 
 def test_an_integer_is_a_number_and_nothing_else_is_taken_for_something():
-    assert structure({"ema": None, "epochs": 3}, TrainingConfig).epochs == 3
+    assert fp.runs.structure({"ema": None, "epochs": 3}, TrainingConfig).epochs == 3
     assert resolve_config(overrides=["optimizer.learning_rate=1"]).config.optimizer.learning_rate == 1.0
     for text in ("1", "yes", "'true'", "null"):
         with pytest.raises(ConfigError, match="expected true or false"):

@@ -3,7 +3,6 @@
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.kaggle import SPECS, check_submission
 
 QUICK = (
     "model.name=encoder",
@@ -25,8 +24,8 @@ def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, na
     events = list(fp.runs.run(config))
     end = events[-1]
     assert isinstance(end, fp.runs.Ended)
-    assert end.score.metric == SPECS[name].metric
-    assert check_submission(end.submission, sample=folder / SPECS[name].sample.name) == ()
+    assert end.score.metric == fp.kaggle.SPECS[name].metric
+    assert fp.kaggle.check_submission(end.submission, sample=folder / fp.kaggle.SPECS[name].sample.name) == ()
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
     assert not [message for message in said if not message.startswith("Columns with a single value")]  # none of 200 houses has a pool
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.kaggle import METRICS
 from tests.app.runs.competitions import table
 
 QUICK = ("validation.folds=2", "observers.progress=false", "observers.plots=false", "data.spec=titanic")
@@ -36,7 +35,7 @@ def test_several_seeds_are_the_mean_of_runs_with_each(model, data, tmp_path):
     *_, end = fp.runs.run(config_of(data, tmp_path, "name=both", "training.seed=3", "training.seeds=2", *model))
     assert oof(tmp_path / "both") == pytest.approx(np.mean(alone, axis=0), abs=1e-9)
     targets = np.array([float(row["Survived"]) for row in table(data / "train.csv")])
-    assert end.score.overall == METRICS["accuracy"](targets, oof(tmp_path / "both"))
+    assert end.score.overall == fp.kaggle.METRICS["accuracy"](targets, oof(tmp_path / "both"))
     said = [float(row["prediction"]) for row in table(tmp_path / "both" / "test_predictions.csv")]
     assert fp.runs.predict(tmp_path / "both", data / "test.csv")["prediction"].tolist() == said
     assert len(fp.runs.export(tmp_path / "both", tmp_path / "models")) == 4

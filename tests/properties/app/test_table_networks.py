@@ -6,7 +6,6 @@ import pytest
 import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.run_folders.folders import FoldFolder
-from mlxfp.models import load, predict_table
 from mlxfp.support.errors import ConfigError
 from tests.app.runs.competitions import table
 
@@ -34,9 +33,9 @@ def test_a_finished_run_predicts_and_exports_models_that_read_rows_as_they_are(f
     folder, _ = finished
     test = folder / "data" / "test.csv"
     expected = np.array(fp.runs.predict(folder, test)["prediction"], np.float64)
-    models = [load(each) for each in fp.runs.export(folder, tmp_path / "models")]
+    models = [fp.models.load(each) for each in fp.runs.export(folder, tmp_path / "models")]
     rows = fp.from_table(fp.to_table(fp.kaggle.read_part(fp.kaggle.SPECS["titanic"], folder / "data", part="test")))
-    assert expected == pytest.approx(np.mean([predict_table(model, rows)[:, 1] for model in models], axis=0), abs=1e-6)
+    assert expected == pytest.approx(np.mean([fp.models.predict_table(model, rows)[:, 1] for model in models], axis=0), abs=1e-6)
 
 
 def test_a_fold_that_lost_its_result_ends_with_the_same_bytes(finished):

@@ -10,20 +10,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxfp.collators import NORMALIZATIONS, LogMel, audio, causal, continuations, masked, seq2seq, text, vision
-from mlxfp.collators.collating import collate
-from mlxfp.core.describing import length
-from mlxfp.core.examples import Examples
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.windowing import windows
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import assert_same
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
 
 
 def part(folder: Path, name: str) -> Path:
@@ -33,31 +22,31 @@ def part(folder: Path, name: str) -> Path:
 
 
 @cache
-def tokenizer_in(folder: Path) -> Tokenizer:
-    return load_tokenizer(folder)
+def tokenizer_in(folder: Path) -> fp.Tokenizer:
+    return fp.load_tokenizer(folder)
 
 
 @pytest.fixture
-def bert(data_folder: Path) -> Tokenizer:
+def bert(data_folder: Path) -> fp.Tokenizer:
     return tokenizer_in(part(data_folder, "tokenizers/bert-base-uncased"))
 
 
 @pytest.fixture
-def reviews(data_folder: Path, bert: Tokenizer) -> Any:
+def reviews(data_folder: Path, bert: fp.Tokenizer) -> Any:
     lines = part(data_folder, "sst2/dev.tsv").read_text(encoding="utf-8").splitlines()
     rows = [dict(zip(("text", "label"), line.rsplit("\t", 1), strict=True)) for line in lines]
-    return pipe(from_examples([{**row, "label": int(row["label"])} for row in rows]), tokenize(bert, max_length=48))
+    return fp.pipe(fp.from_examples([{**row, "label": int(row["label"])} for row in rows]), fp.tokenize(bert, max_length=48))
 
 
-def assert_the_list_agrees(collator: Any, group: Examples) -> None:
+def assert_the_list_agrees(collator: Any, group: fp.Examples) -> None:
     assert_same(collator(group), collator(list(group)), "a view gives what the list of its rows gives")
     laws.assert_permutes(collator, group[:4], [2, 0, 3, 1])
 
 
-def test_reviews_as_text(reviews: Any, bert: Tokenizer):
-    collator = text(pad_id=bert.pad_id, vocab_size=bert.vocab_size, label="label", classes=2, pad_multiple=16, carry=["text"])
-    groups = list(pipe(reviews, batch(64)))
-    batches = list(pipe(reviews, batch(64), collate(collator)))
+def test_reviews_as_text(reviews: Any, bert: fp.Tokenizer):
+    collator = fp.collators.text(pad_id=bert.pad_id, vocab_size=bert.vocab_size, label="label", classes=2, pad_multiple=16, carry=["text"])
+    groups = list(fp.pipe(reviews, fp.batch(64)))
+    batches = list(fp.pipe(reviews, fp.batch(64), fp.collate(collator)))
     assert sum(len(each["labels"]) for each in batches) == 872
     assert {each["input_ids"].shape[1] for each in batches} <= {16, 32, 48}
     for group, each in zip(groups, batches, strict=True):
@@ -68,10 +57,10 @@ def test_reviews_as_text(reviews: Any, bert: Tokenizer):
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_reviews_with_masks(reviews: Any, bert: Tokenizer, whole_words: bool):
-    words = continuations(bert)
+def test_reviews_with_masks(reviews: Any, bert: fp.Tokenizer, whole_words: bool):
+    words = fp.collators.continuations(bert)
     assert 5_000 < len(words) < 6_000  # of 30,522
-    collator = masked(
+    collator = fp.collators.masked(
         pad_id=bert.pad_id,
         mask_id=bert.mask_id,
         special_ids=bert.special_ids,
@@ -79,7 +68,7 @@ def test_reviews_with_masks(reviews: Any, bert: Tokenizer, whole_words: bool):
         seed=0,
         continuations=words if whole_words else None,
     )
-    dataset = pipe(reviews, batch(64), collate(collator))
+    dataset = fp.pipe(reviews, fp.batch(64), fp.collate(collator))
     chosen, hidden, tokens = 0, 0, 0
     for each in dataset:
         shown, labels, mask = (np.array(each[name]) for name in ("input_ids", "labels", "attention_mask"))
@@ -89,15 +78,15 @@ def test_reviews_with_masks(reviews: Any, bert: Tokenizer, whole_words: bool):
         assert (mask[picked] == 1).all()
     assert 0.14 < chosen / tokens < 0.16
     assert 0.78 < hidden / chosen < 0.82
-    first, second = (next(item for item, _ in iterate(dataset, epoch=epoch))["labels"] for epoch in (0, 1))
+    first, second = (next(item for item, _ in fp.iterate(dataset, epoch=epoch))["labels"] for epoch in (0, 1))
     assert not mx.array_equal(first, second)
-    assert_the_list_agrees(collator, next(iter(pipe(reviews, batch(64)))))
+    assert_the_list_agrees(collator, next(iter(fp.pipe(reviews, fp.batch(64)))))
 
 
-def test_reviews_to_their_own_copies(reviews: Any, bert: Tokenizer):
-    copied = pipe(reviews, tokenize(bert, max_length=24, into="labels"))
-    collator = seq2seq(pad_id=bert.pad_id, start_id=bert.cls_id, vocab_size=bert.vocab_size, length=48, target_length=24)
-    for each in pipe(copied, batch(64), collate(collator)):
+def test_reviews_to_their_own_copies(reviews: Any, bert: fp.Tokenizer):
+    copied = fp.pipe(reviews, fp.tokenize(bert, max_length=24, into="labels"))
+    collator = fp.collators.seq2seq(pad_id=bert.pad_id, start_id=bert.cls_id, vocab_size=bert.vocab_size, length=48, target_length=24)
+    for each in fp.pipe(copied, fp.batch(64), fp.collate(collator)):
         assert (each["input_ids"].shape[1], each["labels"].shape[1]) == (48, 24)
         inputs, labels = np.array(each["decoder_input_ids"]), np.array(each["labels"])
         seen = labels[:, :-1] >= 0
@@ -106,12 +95,12 @@ def test_reviews_to_their_own_copies(reviews: Any, bert: Tokenizer):
 
 def test_shakespeare_for_a_causal_model(data_folder: Path):
     gpt2 = tokenizer_in(part(data_folder, "tokenizers/gpt2"))
-    words = continuations(gpt2)
+    words = fp.collators.continuations(gpt2)
     assert 15_000 < len(words) < 20_000  # of 50,257: most tokens begin with a space
     play = part(data_folder, "tinyshakespeare/input.txt").read_text(encoding="utf-8")[:100_000]
-    rows = pipe(from_examples([{"text": scene} for scene in play.split("\n\n")]), tokenize(gpt2))
-    collator = causal(pad_id=gpt2.eos_id, vocab_size=gpt2.vocab_size)
-    batches = list(pipe(rows, windows(65, stride=64), batch(16), collate(collator)))
+    rows = fp.pipe(fp.from_examples([{"text": scene} for scene in play.split("\n\n")]), fp.tokenize(gpt2))
+    collator = fp.collators.causal(pad_id=gpt2.eos_id, vocab_size=gpt2.vocab_size)
+    batches = list(fp.pipe(rows, fp.windows(65, stride=64), fp.batch(16), fp.collate(collator)))
     assert len(batches) > 20
     for each in batches:
         assert each["input_ids"].shape[1] == 64
@@ -129,17 +118,17 @@ def idx(path: Path) -> np.ndarray:
 def test_handwritten_digits(data_folder: Path):
     folder = part(data_folder, "mnist_t10k")
     pixels, digits = idx(folder / "t10k-images-idx3-ubyte.gz"), idx(folder / "t10k-labels-idx1-ubyte.gz")
-    collator = vision(normalization=NORMALIZATIONS["mnist"], label="digit", classes=10)
-    dataset = pipe(from_table({"image": pixels, "digit": digits}), batch(500), collate(collator))
+    collator = fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["mnist"], label="digit", classes=10)
+    dataset = fp.pipe(fp.from_table({"image": pixels, "digit": digits}), fp.batch(500), fp.collate(collator))
     batches = list(dataset)
-    assert length(dataset) == len(batches) == 20
+    assert fp.length(dataset) == len(batches) == 20
     assert {each["images"].shape for each in batches} == {(500, 28, 28, 1)}
     assert np.concatenate([each["labels"].tolist() for each in batches]).tolist() == digits.tolist()
     images = np.concatenate([np.array(each["images"]) for each in batches])
     np.testing.assert_allclose(images[..., 0], (pixels / 255 - 0.1307) / 0.3081, rtol=1e-4, atol=1e-5)
     assert abs(images.mean()) < 0.02  # the constants are those of the training images
     assert abs(images.std() - 1) < 0.02
-    assert_the_list_agrees(collator, next(iter(pipe(from_table({"image": pixels[:8], "digit": digits[:8]}), batch(8)))))
+    assert_the_list_agrees(collator, next(iter(fp.pipe(fp.from_table({"image": pixels[:8], "digit": digits[:8]}), fp.batch(8)))))
 
 
 def test_photographs(data_folder: Path):
@@ -151,17 +140,17 @@ def test_photographs(data_folder: Path):
         for place, name in enumerate(names)
         for path in sorted((folder / name).iterdir())
     ]
-    dataset = from_examples(rows)
-    plain = vision(normalization=NORMALIZATIONS["cifar10"], label="kind", classes=10, carry=["file"])
-    batches = list(pipe(dataset, batch(100), collate(plain)))
+    dataset = fp.from_examples(rows)
+    plain = fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["cifar10"], label="kind", classes=10, carry=["file"])
+    batches = list(fp.pipe(dataset, fp.batch(100), fp.collate(plain)))
     assert [each["images"].shape for each in batches] == [(100, 32, 32, 3)] * 3
     images = np.concatenate([np.array(each["images"]) for each in batches])
     assert np.abs(images.mean(axis=(0, 1, 2))).max() < 0.2  # 300 photographs of the 50,000 that the constants are of
     assert np.abs(images.std(axis=(0, 1, 2)) - 1).max() < 0.1
-    small = vision(mode="grey", size=(24, 20))
-    assert {each["images"].shape for each in pipe(dataset, batch(100), collate(small))} == {(100, 24, 20, 1)}
+    small = fp.collators.vision(mode="grey", size=(24, 20))
+    assert {each["images"].shape for each in fp.pipe(dataset, fp.batch(100), fp.collate(small))} == {(100, 24, 20, 1)}
     for collator in (plain, small):
-        assert_the_list_agrees(collator, next(iter(pipe(dataset, batch(16)))))
+        assert_the_list_agrees(collator, next(iter(fp.pipe(dataset, fp.batch(16)))))
 
 
 def test_spoken_digits(data_folder: Path):
@@ -170,11 +159,11 @@ def test_spoken_digits(data_folder: Path):
         with wave.open(str(path)) as sound:
             assert (sound.getframerate(), sound.getnchannels(), sound.getsampwidth()) == (8000, 1, 2)
             rows.append({"waveform": np.frombuffer(sound.readframes(sound.getnframes()), "<i2"), "digit": int(path.name[0])})
-    dataset = from_examples(rows)
-    samples = audio(label="digit", classes=10, pad_multiple=800)
-    mel = LogMel(8000, size=256, hop=80, mels=40)
-    frames = audio(spectrogram=mel, label="digit", classes=10, pad_multiple=16)
-    (waves,), (features,) = (list(pipe(dataset, batch(len(rows)), collate(collator))) for collator in (samples, frames))
+    dataset = fp.from_examples(rows)
+    samples = fp.collators.audio(label="digit", classes=10, pad_multiple=800)
+    mel = fp.audio.LogMel(8000, size=256, hop=80, mels=40)
+    frames = fp.collators.audio(spectrogram=mel, label="digit", classes=10, pad_multiple=16)
+    (waves,), (features,) = (list(fp.pipe(dataset, fp.batch(len(rows)), fp.collate(collator))) for collator in (samples, frames))
     assert waves["lengths"].tolist() == [len(row["waveform"]) for row in rows]
     assert waves["waveforms"].shape[1] % 800 == 0
     assert np.abs(np.array(waves["waveforms"])).max() <= 1
@@ -185,7 +174,7 @@ def test_spoken_digits(data_folder: Path):
     loud = values.mean(axis=2)
     assert loud[np.array(features["mask"]) == 1].std() > 1  # speech rises and falls
     for collator in (samples, frames):
-        group = next(iter(pipe(dataset, batch(16))))
+        group = next(iter(fp.pipe(dataset, fp.batch(16))))
         assert_the_list_agrees(collator, group)
         alone, together = collator(group[3:4]), collator(group)
         name = "waveforms" if collator is samples else "features"

@@ -4,7 +4,6 @@ import mlx.core as mx
 import pytest
 
 import mlxfp as fp
-from mlxfp.collators.causal_lm import causal
 
 ROWS = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [True, False, False]}, {"input_ids": [4, 5], "prompt": [True, False]}])
 WHOLE = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": [False, False, False]}])
@@ -12,7 +11,7 @@ OTHER = fp.from_examples([{"input_ids": [1, 2, 3], "prompt": "a text", "position
 
 
 def _batches(rows, *stages, **options):
-    return list(fp.pipe(rows, *stages, fp.batch(2), fp.collate(causal(pad_id=0, **options))))
+    return list(fp.pipe(rows, *stages, fp.batch(2), fp.collate(fp.collators.causal(pad_id=0, **options))))
 
 
 def test_e12_packed_rows_without_packed_are_an_error():

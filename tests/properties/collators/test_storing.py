@@ -15,22 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from mlxfp.collators.collating import collate
+import mlxfp as fp
 from mlxfp.collators.stacking import to_batch, to_chunk
-from mlxfp.core.describing import length
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.stages import Stage
-from mlxfp.data.inspection.provenance import row_origins, trace_row
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import cache
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.testing.comparing import same
 
 DTYPES = [mx.bool_, mx.uint8, mx.uint16, mx.uint32, mx.uint64, mx.int8, mx.int16, mx.int32, mx.int64, mx.float16, mx.bfloat16, mx.float32]
-ROWS = from_examples([{"x": i} for i in range(10)])
+ROWS = fp.from_examples([{"x": i} for i in range(10)])
 
 
 @st.composite
@@ -85,7 +76,7 @@ def test_another_process_reads_the_batches_that_one_made(tmp_path: Path):
 
 
 def test_plain_pyarrow_reads_the_tensors(tmp_path: Path):
-    list(pipe(ROWS, batch(4), collate(squares), cache(tmp_path)))
+    list(fp.pipe(ROWS, fp.batch(4), fp.collate(squares), fp.cache(tmp_path)))
     file = next(tmp_path.iterdir()) / "part-00000.arrow"
     table = pa.ipc.open_file(str(file)).read_all()
     assert table["x"].to_pylist()[2] == {"data": [64, 81], "shape": [2]}
@@ -94,27 +85,29 @@ def test_plain_pyarrow_reads_the_tensors(tmp_path: Path):
 
 
 def test_rows_of_a_step_are_found_behind_batches_in_a_cache(tmp_path: Path):
-    made = pipe(ROWS, shuffle(seed=0), batch(4), collate(squares))
-    kept = pipe(made, cache(tmp_path))
+    made = fp.pipe(ROWS, fp.shuffle(seed=0), fp.batch(4), fp.collate(squares))
+    kept = fp.pipe(made, fp.cache(tmp_path))
     list(kept)
     for step in range(3):
-        assert [origin.row for origin in row_origins(kept, step)] == [origin.row for origin in row_origins(made, step)]
-    assert "names: ('3',)\ncache(path=" in repr(trace_row(kept, 3))
+        assert [origin.row for origin in fp.inspect.row_origins(kept, step)] == [
+            origin.row for origin in fp.inspect.row_origins(made, step)
+        ]
+    assert "names: ('3',)\ncache(path=" in repr(fp.inspect.trace_row(kept, 3))
 
 
 def test_joined_batches_and_none_at_all_are_kept(tmp_path: Path):
-    one, other = pipe(ROWS, batch(4), collate(squares)), pipe(ROWS, batch(7), collate(squares))
-    kept = pipe(concat([one, other]), cache(tmp_path / "joined"))
+    one, other = fp.pipe(ROWS, fp.batch(4), fp.collate(squares)), fp.pipe(ROWS, fp.batch(7), fp.collate(squares))
+    kept = fp.pipe(fp.concat([one, other]), fp.cache(tmp_path / "joined"))
     assert same(list(kept), [*one, *other])
-    assert length(kept) == 5
-    assert list(pipe(from_examples([{"x": 1}]), batch(2, drop_last=True), collate(squares), cache(tmp_path / "none"))) == []
+    assert fp.length(kept) == 5
+    assert list(fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2, drop_last=True), fp.collate(squares), fp.cache(tmp_path / "none"))) == []
 
 
 def test_batches_of_several_kinds_are_refused_and_nothing_is_left(tmp_path: Path):
     def growing(examples: Any) -> dict[str, mx.array]:
         return {"x": mx.zeros((1,) * len(examples))}
 
-    kept = pipe(ROWS, batch(4), collate(growing), cache(tmp_path))
+    kept = fp.pipe(ROWS, fp.batch(4), fp.collate(growing), fp.cache(tmp_path))
     with pytest.raises(
         ArgumentError, match=r"All batches of a cache need the same.*Got x: float32 with 2 axes after x: float32 with 4 axes.*load\(\)"
     ):
@@ -124,7 +117,7 @@ def test_batches_of_several_kinds_are_refused_and_nothing_is_left(tmp_path: Path
 
 def test_batches_of_a_stage_of_ones_own_are_refused_with_what_to_do(tmp_path: Path):
     @frozen(repr=False)
-    class Sums(Stage):
+    class Sums(fp.Stage):
         accepts = frozenset({"groups"})
         emits = "batches"
 
@@ -132,11 +125,11 @@ def test_batches_of_a_stage_of_ones_own_are_refused_with_what_to_do(tmp_path: Pa
             return state, ({"rows": mx.array(chunk.num_rows)},)
 
     with pytest.raises(PipelineError, match=r"cache cannot store the batches of sums\(\).*use load\(\)"):
-        list(pipe(ROWS, batch(4), Sums(), cache(tmp_path)))
+        list(fp.pipe(ROWS, fp.batch(4), Sums(), fp.cache(tmp_path)))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path):
-    kept = pipe(ROWS, batch(4), collate(squares), cache(tmp_path))
+    kept = fp.pipe(ROWS, fp.batch(4), fp.collate(squares), fp.cache(tmp_path))
     list(kept)
     file = next(tmp_path.iterdir()) / "part-00000.arrow"
     row = pa.ipc.open_file(pa.py_buffer(file.read_bytes())).get_batch(0)
@@ -151,4 +144,4 @@ def test_a_damaged_file_is_named(tmp_path: Path):
         writer.write_batch(wrong)
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
     with pytest.raises(DataError, match=r"The cache .* cannot be read: the SHA-256 hash of .* differs.*Delete this folder"):
-        list(pipe(ROWS, batch(4), collate(squares), cache(tmp_path)))
+        list(fp.pipe(ROWS, fp.batch(4), fp.collate(squares), fp.cache(tmp_path)))

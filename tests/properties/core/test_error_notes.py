@@ -5,22 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.calling import call
 from mlxfp.data.rows.map_filter import filter, flat_map, map
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
 
 FLOATS = pa.schema({"y": pa.float64()})
 
@@ -35,7 +23,7 @@ def failing(row):
 
 def notes(dataset, *, epoch=0):
     with pytest.raises(ZeroDivisionError) as caught:
-        list(iterate(dataset, epoch=epoch))
+        list(fp.iterate(dataset, epoch=epoch))
     return caught.value.__notes__
 
 
@@ -46,7 +34,7 @@ class InThreads:
         self.stage = stage
 
     def __call__(self, dataset):
-        return prefetch(1, workers=2)(self.stage(dataset))
+        return fp.prefetch(1, workers=2)(self.stage(dataset))
 
     def __repr__(self):
         return repr(self.stage)
@@ -62,12 +50,18 @@ STAGES = {
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 @pytest.mark.parametrize(
-    "after", [compose(), prefetch(1), compose(shuffle(seed=0), batch(2)), compose(shard(1, 2), repeat(2), prefetch(2), prefetch(1))]
+    "after",
+    [
+        fp.compose(),
+        fp.prefetch(1),
+        fp.compose(fp.shuffle(seed=0), fp.batch(2)),
+        fp.compose(fp.shard(1, 2), fp.repeat(2), fp.prefetch(2), fp.prefetch(1)),
+    ],
 )
 def test_an_error_names_row_example_stage_and_source(stage, after, tmp_path):
     (tmp_path / "a.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(10)))
-    for rows in (from_table({"x": np.arange(10)}), read_csv(tmp_path / "a.csv")):
-        found = notes(pipe(rows, stage, after), epoch=2)
+    for rows in (fp.from_table({"x": np.arange(10)}), fp.read_csv(tmp_path / "a.csv")):
+        found = notes(fp.pipe(rows, stage, after), epoch=2)
         assert found[:2] == ["on source row 7: {'x': 7}", f"while running {stage!r}"]
         assert found[2] == f"reading from {rows.source!r}, epoch {4 if 'repeat' in repr(after) else 2}"
         assert len(found) == 3
@@ -93,23 +87,24 @@ def write_parquet(path, values):
 
 @pytest.mark.parametrize("shift", [0, 3, 4, 7, 11])
 @pytest.mark.parametrize(
-    ("read", "write"), [(read_csv, write_csv), (read_jsonl, write_jsonl), (read_arrow, write_arrow), (read_parquet, write_parquet)]
+    ("read", "write"),
+    [(fp.read_csv, write_csv), (fp.read_jsonl, write_jsonl), (fp.read_arrow, write_arrow), (fp.read_parquet, write_parquet)],
 )
 def test_of_several_files_the_one_with_the_row_is_named(read, write, shift, tmp_path):
     values = [(x - shift) % 12 for x in range(12)]
     for place, name in enumerate("abc"):
         write(tmp_path / f"{name}.{write.__name__[6:]}", values[4 * place : 4 * place + 4])
     rows = read(str(tmp_path / "*"))
-    found = notes(pipe(rows, map(inverse, schema=FLOATS), batch(2)))
+    found = notes(fp.pipe(rows, map(inverse, schema=FLOATS), fp.batch(2)))
     row = values.index(7)
     assert found[:2] == [f"on source row {row}: {{'x': 7}}", f"while running {map(inverse, schema=FLOATS)!r}"]
     assert found[2:] == [f"with rows of {tmp_path / 'abc'[row // 4]}.{write.__name__[6:]}", f"reading from {rows.source!r}, epoch 0"]
 
 
 def test_a_long_example_is_shortened_and_a_joined_source_is_numbered():
-    rows = from_table({"x": np.arange(10), "text": ["word " * 50] * 10})
-    both = concat([pipe(rows, filter(lambda row: row["x"] < 5)), rows])
-    (first, *_) = notes(pipe(both, map(inverse, schema=FLOATS)))
+    rows = fp.from_table({"x": np.arange(10), "text": ["word " * 50] * 10})
+    both = fp.concat([fp.pipe(rows, filter(lambda row: row["x"] < 5)), rows])
+    (first, *_) = notes(fp.pipe(both, map(inverse, schema=FLOATS)))
     assert first.startswith("on source row 7 of joined source 1: {'x': 7, 'text': 'word word")
     assert len(first) < 120
 

@@ -7,27 +7,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.core.execution import iterate
-from mlxfp.data.lengths.bucketing import bucket_by_length
-from mlxfp.data.rows.columns import rename_columns, select_columns
-from mlxfp.data.rows.map_filter import flat_map, map, map_chunks
-from mlxfp.data.rows.mixing import mix
-from mlxfp.data.rows.selecting import split
-from mlxfp.data.sources.in_memory import from_examples, from_iterable
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError
 
-ROWS: Any = from_examples([{"x": 1}])
+ROWS: Any = fp.from_examples([{"x": 1}])
 TYPES: Any = {"x": pa.int64()}
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: map(dict, schema=TYPES),
-        lambda: flat_map(lambda row: [row], schema=TYPES),
-        lambda: map_chunks(lambda chunk: chunk, schema=TYPES),
-        lambda: from_examples([{"x": 1}], schema=TYPES),
-        lambda: from_iterable([{"x": 1}], schema=TYPES),
+        lambda: fp.map(dict, schema=TYPES),
+        lambda: fp.flat_map(lambda row: [row], schema=TYPES),
+        lambda: fp.map_chunks(lambda chunk: chunk, schema=TYPES),
+        lambda: fp.from_examples([{"x": 1}], schema=TYPES),
+        lambda: fp.from_iterable([{"x": 1}], schema=TYPES),
     ],
 )
 def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
@@ -38,16 +32,16 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: iterate(ROWS, b"MLXFPCUR"), r"must be a cursor from iterate, got bytes: .*\. Convert bytes with Cursor\.from_bytes"),  # type: ignore[arg-type]
-        (lambda: iterate(ROWS, 3), r"cursor .* got int: 3\. .* as in epoch=1\."),  # type: ignore[arg-type]
-        (lambda: split(0.9, seed=0), r"fractions is a list, got 0\.9\."),  # type: ignore[arg-type]
-        (lambda: bucket_by_length(32, size=2), r"lengths must be Sequence or ndarray, got int: 32\."),  # type: ignore[arg-type]
-        (lambda: mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray or Mapping, got float: 0\.5\."),  # type: ignore[arg-type]
-        (lambda: mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]
-        (lambda: rename_columns(["x"]), r"names must be Mapping, got list: \['x'\]"),  # type: ignore[arg-type]
-        (lambda: rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]
-        (lambda: select_columns(3), r"columns must be a list of strings, got int: 3\."),  # type: ignore[arg-type]
-        (lambda: select_columns([0]), r"columns\[0\] must be a string, got columns\[0\]=0"),  # type: ignore[list-item]
+        (lambda: fp.iterate(ROWS, b"MLXFPCUR"), r"must be a cursor from iterate, got bytes: .*\. Convert bytes with Cursor\.from_bytes"),  # type: ignore[arg-type]
+        (lambda: fp.iterate(ROWS, 3), r"cursor .* got int: 3\. .* as in epoch=1\."),  # type: ignore[arg-type]
+        (lambda: fp.split(0.9, seed=0), r"fractions is a list, got 0\.9\."),  # type: ignore[arg-type]
+        (lambda: fp.bucket_by_length(32, size=2), r"lengths must be Sequence or ndarray, got int: 32\."),  # type: ignore[arg-type]
+        (lambda: fp.mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray or Mapping, got float: 0\.5\."),  # type: ignore[arg-type]
+        (lambda: fp.mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]
+        (lambda: fp.rename_columns(["x"]), r"names must be Mapping, got list: \['x'\]"),  # type: ignore[arg-type]
+        (lambda: fp.rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]
+        (lambda: fp.select_columns(3), r"columns must be a list of strings, got int: 3\."),  # type: ignore[arg-type]
+        (lambda: fp.select_columns([0]), r"columns\[0\] must be a string, got columns\[0\]=0"),  # type: ignore[list-item]
         (lambda: ROWS[1.5], r"index must be int or integer or slice, got float: 1\.5\."),
     ],
 )
@@ -57,6 +51,6 @@ def test_other_kinds_are_named_too(make: Callable[[], Any], message: str):
 
 
 def test_arrays_are_lists():
-    assert len(split(np.array([0.5, 0.5]), seed=0)(ROWS)) == 2  # type: ignore[arg-type]
-    assert len(list(mix([ROWS, ROWS], np.array([1, 1]), stop="all"))) == 2  # type: ignore[arg-type]
+    assert len(fp.split(np.array([0.5, 0.5]), seed=0)(ROWS)) == 2  # type: ignore[arg-type]
+    assert len(list(fp.mix([ROWS, ROWS], np.array([1, 1]), stop="all"))) == 2  # type: ignore[arg-type]
     assert ROWS[np.int64(0)] == {"x": 1}

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import explain, schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.running.error_rows import on_error
+import mlxfp as fp
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.support.errors import ArgumentTypeError, DataError, MlxfpError, SchemaError, UnknownNameError
 from mlxfp.testing.laws import assert_reads, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import blocked, write
@@ -60,13 +57,13 @@ def test_a_scan_finds_a_schema_that_reads_every_line(tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("scan")
     for number in range(2):
         write(folder / f"{number}.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines[number::2]))
-    dataset = blocked(read_jsonl(folder, schema="scan"), size)
+    dataset = blocked(fp.read_jsonl(folder, schema="scan"), size)
     rows = list(dataset)
     assert all(map(fits, rows, lines[::2] + lines[1::2]))
-    code = explain(dataset).partition("give schema=")[2].partition("\n")[0]
-    pasted = blocked(read_jsonl(folder, schema=eval(code, {"pa": pa})), size)
+    code = fp.explain(dataset).partition("give schema=")[2].partition("\n")[0]
+    pasted = blocked(fp.read_jsonl(folder, schema=eval(code, {"pa": pa})), size)
     assert list(pasted) == rows
-    assert schema(pasted) == schema(dataset)
+    assert fp.schema(pasted) == fp.schema(dataset)
     assert_reads(dataset.source)
     assert_resumable(dataset)
 
@@ -88,13 +85,13 @@ def test_a_scan_finds_a_schema_that_reads_every_line(tmp_path_factory: pytest.Te
 )
 def test_what_a_scan_finds(tmp_path: Path, lines: list[str], found: pa.DataType):
     paths = [write(tmp_path / f"{number}.jsonl", line) for number, line in enumerate(lines)]
-    assert schema(read_jsonl(paths, schema="scan")).field("a").type == found
-    assert len(list(read_jsonl(paths, schema="scan"))) == len(lines)
+    assert fp.schema(fp.read_jsonl(paths, schema="scan")).field("a").type == found
+    assert len(list(fp.read_jsonl(paths, schema="scan"))) == len(lines)
 
 
 def test_a_scan_goes_through_all_blocks_of_a_file(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"a": null, "t": "some text"}\n' * 100_000 + '{"a": {"y": [1]}, "b": 1}\n')
-    assert schema(read_jsonl(path, schema="scan")) == pa.schema(
+    assert fp.schema(fp.read_jsonl(path, schema="scan")) == pa.schema(
         {"a": pa.struct({"y": pa.list_(pa.int64())}), "t": pa.string(), "b": pa.int64()}
     )
 
@@ -114,9 +111,9 @@ CONFLICTS = [
 def test_values_that_no_type_holds_are_named_and_the_schema_to_paste_works(tmp_path: Path, texts: list[str], message: str):
     paths = [write(tmp_path / f"{number}.jsonl", text + "\n") for number, text in enumerate(texts)]
     with pytest.raises(SchemaError, match=message) as raised:
-        schema(read_jsonl(paths, schema="scan"))
+        fp.schema(fp.read_jsonl(paths, schema="scan"))
     code = str(raised.value).partition("or keep the column as JSON text: schema=")[2]
-    rows = list(read_jsonl(paths, schema=eval(code, {"pa": pa})))
+    rows = list(fp.read_jsonl(paths, schema=eval(code, {"pa": pa})))
     lines = [json.loads(line) for text in texts for line in text.split("\n") if line]
     assert [None if row["a"] is None else json.loads(row["a"]) for row in rows] == [line.get("a") for line in lines]
     assert [row["b"] for row in rows] == [line.get("b") for line in lines]
@@ -124,7 +121,7 @@ def test_values_that_no_type_holds_are_named_and_the_schema_to_paste_works(tmp_p
 
 def test_a_malformed_line_is_named_by_a_scan(tmp_path: Path):
     with pytest.raises(DataError, match=r"A line is not JSON .*, in line 2 of .*a\.jsonl"):
-        schema(read_jsonl(write(tmp_path / "a.jsonl", '{"a": 1}\n{"a": \n'), schema="scan"))
+        fp.schema(fp.read_jsonl(write(tmp_path / "a.jsonl", '{"a": 1}\n{"a": \n'), schema="scan"))
 
 
 JSON_VALUES = st.recursive(
@@ -142,8 +139,8 @@ def test_a_column_of_json_gives_back_what_the_line_says(
 ):
     texts = [json.dumps(line, ensure_ascii=escaped) for line in lines]
     path = write(tmp_path_factory.mktemp("free") / "a.jsonl", "\r\n".join(texts))
-    dataset = blocked(read_jsonl(path, schema={"n": pa.int64(), "free": pa.json_()}), size)
-    assert schema(dataset).field("free").type == pa.string()
+    dataset = blocked(fp.read_jsonl(path, schema={"n": pa.int64(), "free": pa.json_()}), size)
+    assert fp.schema(dataset).field("free").type == pa.string()
     for row, line in zip(dataset, lines, strict=True):
         assert row["free"] == (None if line.get("free") is None else json.dumps(line["free"], ensure_ascii=escaped))
     assert_reads(dataset.source)
@@ -154,16 +151,16 @@ def test_tools_of_chats_keep_their_keys(tmp_path: Path):
     lines = [{"messages": [{"role": "user", "content": "?"}], "tools": calls[: number % 3]} for number in range(5_000)]
     path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(DataError, match=r"schema=\{'tools': pa\.json_\(\)\}"):
-        list(read_jsonl(path))
+        list(fp.read_jsonl(path))
     for dataset in (
-        read_jsonl(path, schema={"tools": pa.json_()}),
-        read_jsonl(path, json_columns=["tools"]),
-        read_jsonl(path, schema="scan", json_columns=["tools"]),
+        fp.read_jsonl(path, schema={"tools": pa.json_()}),
+        fp.read_jsonl(path, json_columns=["tools"]),
+        fp.read_jsonl(path, schema="scan", json_columns=["tools"]),
     ):
         assert [json.loads(row["tools"]) for row in dataset] == [line["tools"] for line in lines]
-        assert eval(repr(dataset.source), {"read_jsonl": read_jsonl, "pa": pa}) == dataset
+        assert eval(repr(dataset.source), {"read_jsonl": fp.read_jsonl, "pa": pa}) == dataset
     with pytest.raises(ArgumentTypeError, match="json_columns must be a list of strings, got the string"):
-        read_jsonl(path, json_columns="tools")
+        fp.read_jsonl(path, json_columns="tools")
 
 
 def test_keys_that_are_no_columns_are_left_out_on_request(tmp_path: Path):
@@ -173,25 +170,25 @@ def test_keys_that_are_no_columns_are_left_out_on_request(tmp_path: Path):
     with pytest.raises(
         DataError, match=r"A key is not a column: got 'link', .*, in line 50001 of .* drop unknown keys .* unknown=\"ignore\"\."
     ):
-        list(read_jsonl(path))
-    dataset = read_jsonl(path, unknown="ignore")
+        list(fp.read_jsonl(path))
+    dataset = fp.read_jsonl(path, unknown="ignore")
     assert list(dataset)[-2:] == [{"t": "y", "o": {"x": 2}}, {"t": None, "o": {"x": None}}]
     assert_value(dataset)
-    assert_told_apart(dataset, read_jsonl(path))
+    assert_told_apart(dataset, fp.read_jsonl(path))
     assert repr(dataset.source) == f"read_jsonl({str(path)!r}, unknown='ignore')"
     with pytest.raises(UnknownNameError, match=r"Did you mean 'ignore'\? Known: ignore, raise"):
-        read_jsonl(path, unknown="ignored")  # type: ignore[arg-type]
+        fp.read_jsonl(path, unknown="ignored")  # type: ignore[arg-type]
 
 
 LONG = ["9223372036854775808", "12345678901234567890", "00012345678901234567890", "-9223372036854775809"]
 
 
 @pytest.mark.parametrize("value", LONG)
-@pytest.mark.parametrize("read", [read_csv, read_jsonl])
+@pytest.mark.parametrize("read", [read_csv, fp.read_jsonl])
 @pytest.mark.parametrize("before", [[], ["1"], ["1.5"]])
 @pytest.mark.parametrize("scan", [None, "scan"])
 def test_long_identifiers_stay_text_or_are_an_error(tmp_path: Path, read: Any, value: str, before: list[str], scan: Any):
-    if read is read_jsonl and value.startswith("0"):
+    if read is fp.read_jsonl and value.startswith("0"):
         value = value.lstrip("0")
     for number, values in enumerate([before, [value]] if before else [[value, "7"]]):
         text = "id\n" + "\n".join(values) if read is read_csv else "\n".join(f'{{"id": {each}}}' for each in values)
@@ -211,7 +208,7 @@ def test_declared_floats_round_decimals_and_refuse_longer_integers(tmp_path: Pat
     with pytest.raises(DataError, match="does not fit the column 'x' of double: got '9007199254740993', in line 3"):
         list(read_csv(integers, schema={"x": pa.float64()}))
     with pytest.raises(DataError, match="9007199254740993"):
-        list(read_jsonl(write(tmp_path / "c.jsonl", '{"x": 9007199254740993}\n'), schema={"x": pa.float64()}))
+        list(fp.read_jsonl(write(tmp_path / "c.jsonl", '{"x": 9007199254740993}\n'), schema={"x": pa.float64()}))
 
 
 @pytest.mark.parametrize("value", ["1e300", "-1e20", "inf", "nan", "9007199254740993.0"])
@@ -220,7 +217,7 @@ def test_large_floats_are_no_identifiers(tmp_path: Path, value: str):
     assert next(iter(read_csv(write(tmp_path / "a.csv", text), null_values=())))["x"] == 1.5
     if value not in ("inf", "nan"):
         lines = f'{{"x": 1.5, "t": "12345678901234567890"}}\n{{"x": {value}, "t": "a"}}\n'
-        assert [row["x"] for row in read_jsonl(write(tmp_path / "a.jsonl", lines))] == [1.5, float(value)]
+        assert [row["x"] for row in fp.read_jsonl(write(tmp_path / "a.jsonl", lines))] == [1.5, float(value)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +238,7 @@ def test_large_floats_are_no_identifiers(tmp_path: Path, value: str):
 def test_a_scan_of_csv_finds_types_that_fit_all_rows(tmp_path: Path, values: list[str], kind: pa.DataType):
     path = write(tmp_path / "a.csv", "x,y\n" + f"{values[0]},{'a' * 10_000}\n" * 110 + f"{values[1]},b\n")
     dataset = read_csv(path, schema="scan")
-    assert schema(dataset) == pa.schema({"x": kind, "y": pa.string()})
+    assert fp.schema(dataset) == pa.schema({"x": kind, "y": pa.string()})
     assert repr(dataset.source) == f"read_csv({str(path)!r}, schema='scan')"
     last = list(dataset)[-1]["x"]
     assert last == (values[1] if kind == pa.string() else float(values[1]))
@@ -250,7 +247,7 @@ def test_a_scan_of_csv_finds_types_that_fit_all_rows(tmp_path: Path, values: lis
 def test_a_scan_of_csv_names_files_that_differ(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x,y\n1,2\n"), write(tmp_path / "b.csv", "x,z\n1,2\n")]
     with pytest.raises(SchemaError, match=r"Two files have different columns: .*b\.csv lacks 'y' and adds 'z', compared with .*a\.csv"):
-        schema(read_csv(paths, schema="scan"))
+        fp.schema(read_csv(paths, schema="scan"))
 
 
 PIECES = ["{", "}", "[", "]", '"a"', '"b"', ":", ",", "1", "1.5", "null", "true", "\n", "\n", '{"a": 1}\n', '{"a": "x"}\n', '{"a": [1]}\n']
@@ -264,9 +261,9 @@ WILD = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 def test_whatever_is_in_a_file_gives_rows_or_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, data: bytes, kinds: Any, size: int):
     path = write(tmp_path_factory.mktemp("any") / "a.jsonl", b'{"a": 1, "b": 2}\n' + data)
     for unknown in ("raise", "ignore"):
-        dataset: Any = blocked(read_jsonl(path, schema=kinds, unknown=unknown), size)  # type: ignore[arg-type]
+        dataset: Any = blocked(fp.read_jsonl(path, schema=kinds, unknown=unknown), size)  # type: ignore[arg-type]
         with suppress(MlxfpError):
             rows = list(dataset)
-            assert rows == list(read_jsonl(path, schema=kinds, unknown=unknown))  # type: ignore[arg-type]
+            assert rows == list(fp.read_jsonl(path, schema=kinds, unknown=unknown))  # type: ignore[arg-type]
         with suppress(MlxfpError):
-            list(pipe(dataset, on_error("skip", max_rate=1.0)))
+            list(fp.pipe(dataset, fp.on_error("skip", max_rate=1.0)))

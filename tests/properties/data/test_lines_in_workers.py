@@ -11,25 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.datasets import to_table
-from mlxfp.core.describing import explain
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.core.sources import ChunkTask
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.running.error_rows import on_error, skipped_rows
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import Block, Opening
 from mlxfp.data.sources.records.parsing import Lines
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_runners_agree
 from tests.data.written import blocked, write
 
-TWO = prefetch(3, workers=2)
+TWO = fp.prefetch(3, workers=2)
 CSV = st.lists(
     st.sampled_from(["a", "1", ",", ",", "\n", "\n", "\r\n", "\r", '"', '""', '",', ',"', '"\n', "é", "\ufeff", "\x00", " "]), max_size=40
 ).map("".join)
@@ -67,29 +57,29 @@ def assert_counts(dataset: Any, data: bytes, schema: pa.Schema) -> None:
 @example(text='x\n"\n\n"y\n\r\n \n', quote='"', width="a")
 @example(text='a"b\n"c\nd"\n', quote='"', width="a")
 def test_records_of_csv_become_as_many_rows_as_are_counted(text: str, quote: Any, width: str):
-    assert_counts(read_csv("a.csv", quote=quote, columns=list(width)), text.encode(), pa.schema([(name, pa.string()) for name in width]))
+    assert_counts(fp.read_csv("a.csv", quote=quote, columns=list(width)), text.encode(), pa.schema([(name, pa.string()) for name in width]))
 
 
 @settings(max_examples=40)
 @given(lines=LINES, newline=st.sampled_from(["\n", "\r\n"]), end=st.booleans())
 def test_lines_of_json_become_as_many_rows_as_are_counted(lines: list[str], newline: str, end: Any):
     data = (newline.join(lines) + newline * end).encode()
-    assert_counts(read_jsonl("a.jsonl"), data, pa.schema({"a": pa.int64(), "b": pa.string()}))
+    assert_counts(fp.read_jsonl("a.jsonl"), data, pa.schema({"a": pa.int64(), "b": pa.string()}))
 
 
 @settings(max_examples=15)
 @given(text=CSV, size=SIZES)
 def test_csv_gives_the_same_with_workers(tmp_path_factory: Any, text: str, size: int):
     path = write(tmp_path_factory.mktemp("csv") / "a.csv", text)
-    assert_runners_agree(blocked(read_csv(path, columns=["a", "b"], schema={"a": pa.string()}), size), TWO)
+    assert_runners_agree(blocked(fp.read_csv(path, columns=["a", "b"], schema={"a": pa.string()}), size), TWO)
 
 
 @settings(max_examples=15)
 @given(lines=LINES, size=SIZES)
 def test_json_lines_give_the_same_with_workers(tmp_path_factory: Any, lines: list[str], size: int):
     path = write(tmp_path_factory.mktemp("json") / "a.jsonl", "\n".join(lines))
-    dataset = blocked(read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()}), size)
-    assert_runners_agree(pipe(dataset, map(dict), batch(2)), TWO)
+    dataset = blocked(fp.read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()}), size)
+    assert_runners_agree(fp.pipe(dataset, fp.map(dict), fp.batch(2)), TWO)
 
 
 def numbered(folder: Path, count: int, bad: int = -1) -> Path:
@@ -98,21 +88,21 @@ def numbered(folder: Path, count: int, bad: int = -1) -> Path:
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_long_records_in_many_blocks_give_the_same(tmp_path: Path, kind: Any):
-    rows = blocked(read_csv(numbered(tmp_path, 400)), 500)
-    line = prefetch(3, workers=2 if kind == "threads" else 1, kind=kind)
-    assert "2 threads share read_csv(" in explain(TWO(rows))
-    assert_runners_agree(pipe(rows, batch(7)), line)
+    rows = blocked(fp.read_csv(numbered(tmp_path, 400)), 500)
+    line = fp.prefetch(3, workers=2 if kind == "threads" else 1, kind=kind)
+    assert "2 threads share read_csv(" in fp.explain(TWO(rows))
+    assert_runners_agree(fp.pipe(rows, fp.batch(7)), line)
 
 
 def test_a_bad_record_is_the_same_error_and_is_skipped_alike(tmp_path: Path):
-    rows = blocked(read_csv(numbered(tmp_path, 90, bad=71), schema={"n": pa.int64()}), 300)
-    assert_runners_agree(pipe(rows, batch(4)), TWO)
+    rows = blocked(fp.read_csv(numbered(tmp_path, 90, bad=71), schema={"n": pa.int64()}), 300)
+    assert_runners_agree(fp.pipe(rows, fp.batch(4)), TWO)
     with pytest.raises(DataError, match=rf"column 'n' of int64: got 'x', in line {2 + 2 * 71} of .*a.csv"):
         list(TWO(rows))
-    kept = pipe(rows, map(dict), on_error("skip", max_rate=1.0), batch(4))
+    kept = fp.pipe(rows, fp.map(dict), fp.on_error("skip", max_rate=1.0), fp.batch(4))
     assert_runners_agree(kept, TWO)
-    *_, (_, cursor) = iterate(TWO(kept))
-    assert len([*skipped_rows(TWO(kept), cursor)]) == 1
+    *_, (_, cursor) = fp.iterate(TWO(kept))
+    assert len([*fp.inspect.skipped_rows(TWO(kept), cursor)]) == 1
 
 
 def slowly(row: Any) -> Any:
@@ -121,7 +111,7 @@ def slowly(row: Any) -> Any:
 
 
 def test_rows_of_a_block_are_shared_where_they_are_slow(tmp_path: Path):
-    assert_runners_agree(pipe(read_csv(numbered(tmp_path, 30)), map(slowly), batch(4)), TWO)
+    assert_runners_agree(fp.pipe(fp.read_csv(numbered(tmp_path, 30)), fp.map(slowly), fp.batch(4)), TWO)
 
 
 def test_columns_of_folders_are_there(tmp_path: Path):
@@ -129,18 +119,18 @@ def test_columns_of_folders_are_there(tmp_path: Path):
         folder = tmp_path / f"year={year}"
         folder.mkdir()
         numbered(folder, 5)
-    assert_runners_agree(pipe(read_csv(tmp_path), batch(4)), TWO)
-    assert np.unique(to_table(TWO(read_csv(tmp_path)))["year"].to_numpy()).tolist() == [2023, 2024]
+    assert_runners_agree(fp.pipe(fp.read_csv(tmp_path), fp.batch(4)), TWO)
+    assert np.unique(fp.to_table(TWO(fp.read_csv(tmp_path)))["year"].to_numpy()).tolist() == [2023, 2024]
 
 
 def test_text_is_read_in_one_thread(tmp_path: Path):
     path = write(tmp_path / "a.txt", "a\n\nb\n")
-    assert all(isinstance(task, ChunkTask) for task in tasks_of(read_text(path)))
-    assert_runners_agree(read_text(path), TWO)
+    assert all(isinstance(task, ChunkTask) for task in tasks_of(fp.read_text(path)))
+    assert_runners_agree(fp.read_text(path), TWO)
 
 
 def test_rows_that_are_not_as_many_as_records_are_an_error(tmp_path: Path):
-    (task,) = tasks_of(read_csv(numbered(tmp_path, 3)))
+    (task,) = tasks_of(fp.read_csv(numbered(tmp_path, 3)))
     import attrs
 
     with pytest.raises(DataError, match=r"The parser made 3 rows, but the record counter found 5 records, from line 2 of .*a.csv on"):

@@ -9,12 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.map_filter import take
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.media_files import read_images
-from mlxfp.data.sources.parquet_files import read_parquet
+import mlxfp as fp
 from mlxfp.support.errors import CursorError, MissingFileError
 from mlxfp.testing import laws
 
@@ -55,10 +50,10 @@ def test_tables_obey_the_laws_of_sources(bucket: Any):
     bucket.pipe("bucket/a.jsonl", b"".join(b'{"x": %d}\n' % i for i in range(5000)))
     bucket.pipe("bucket/a.parquet", parquet_of(pa.table({"x": range(5000)})))
     for dataset in (
-        read_csv("s3://bucket/a.csv"),
-        read_csv("s3://bucket/a.csv.gz"),
-        read_jsonl("s3://bucket/a.jsonl"),
-        read_parquet("s3://bucket/a.parquet"),
+        fp.read_csv("s3://bucket/a.csv"),
+        fp.read_csv("s3://bucket/a.csv.gz"),
+        fp.read_jsonl("s3://bucket/a.jsonl"),
+        fp.read_parquet("s3://bucket/a.parquet"),
     ):
         laws.assert_reads(dataset.source)
         laws.assert_value(dataset)
@@ -70,34 +65,34 @@ def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucke
         bucket.pipe(f"bucket/data/{name}", f"name\n{name}\n".encode())
     bucket.touch("bucket/data/")  # what the console of AWS makes for a new folder
     for address in ("s3://bucket/data", "s3://bucket/data/", "s3://bucket/data/[ab].csv", "s3://bucket/data/?.csv"):
-        assert [row["name"] for row in read_csv(address)] == ["a.csv", "b.csv"]
-    assert [row["name"] for row in read_csv("s3://bucket/**/c.csv")] == ["deep/c.csv"]
+        assert [row["name"] for row in fp.read_csv(address)] == ["a.csv", "b.csv"]
+    assert [row["name"] for row in fp.read_csv("s3://bucket/**/c.csv")] == ["deep/c.csv"]
     for nowhere in ("s3://bucket/no.csv", "s3://bucket/no*.csv", "s3://bucket/data/deep/c", "s3://no-bucket/a.csv", "s3://no-bucket/*.csv"):
         with pytest.raises(MissingFileError, match="There is no file at"):
-            list(read_csv(nowhere))
+            list(fp.read_csv(nowhere))
 
 
 def test_a_file_that_changes_is_read_again_and_its_cursors_are_refused(bucket: Any):
     bucket.pipe("bucket/a.csv", b"x\n1\n")
-    for dataset in (read_csv("s3://bucket/a.csv"), read_csv("s3://bucket/*.csv")):
+    for dataset in (fp.read_csv("s3://bucket/a.csv"), fp.read_csv("s3://bucket/*.csv")):
         bucket.pipe("bucket/a.csv", b"x\n1\n")
         assert [row["x"] for row in dataset] == [1]
         ((_, position),) = dataset.source.read(0, None)
         version = dataset.source.version()
-        assert read_csv("s3://bucket").source.version() == version  # however it was found
+        assert fp.read_csv("s3://bucket").source.version() == version  # however it was found
         bucket.pipe("bucket/a.csv", b"x\n2\n")
         assert dataset.source.version() != version
         assert [row["x"] for row in dataset] == [2]
         bucket.pipe("bucket/b.csv", b"x\n3\n")
         with pytest.raises(CursorError, match="changed since the cursor was made"):
-            list(read_csv("s3://bucket").source.read(0, position))
+            list(fp.read_csv("s3://bucket").source.read(0, position))
         bucket.rm("bucket/b.csv")
 
 
 def test_a_folder_of_images_obeys_the_laws_of_datasets(bucket: Any):
     for place in range(70):
         bucket.pipe(f"bucket/pictures/{'cat' if place % 2 else 'dog'}/{place:03d}.png", str(place).encode())
-    dataset = read_images("s3://bucket/pictures")
+    dataset = fp.read_images("s3://bucket/pictures")
     assert sorted(int(row["image"]) for row in dataset) == list(range(70))
     assert dataset[35] == {"image": b"0", "path": "dog/000.png", "class": "dog", "label": 1}
     laws.assert_reads(dataset.source)
@@ -114,5 +109,5 @@ def test_no_request_fetches_more_than_a_few_megabytes(bucket: Any, monkeypatch: 
 
     monkeypatch.setattr(s3fs.S3File, "_fetch_range", noted)
     bucket.pipe("bucket/a.csv", b"x,t\n" + b"1,some words\n" * 1_000_000)
-    assert len(list(pipe(read_csv("s3://bucket/a.csv"), take(10)))) == 10
+    assert len(list(fp.pipe(fp.read_csv("s3://bucket/a.csv"), fp.take(10)))) == 10
     assert 0 < max(fetched) < 6e6  # by itself s3fs reads 50 MB ahead

@@ -5,22 +5,7 @@ from typing import Any
 
 import pytest
 
-from mlxfp.collators import audio, causal, text, vision
-from mlxfp.collators.collating import collate
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.previews import preview
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.windowing import windows
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.media_files import read_audio, read_images
-from mlxfp.data.sources.text_files import read_text
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
+import mlxfp as fp
 from tests.data.written import blocked
 
 
@@ -36,15 +21,15 @@ from tests.data.written import blocked
     ],
 )
 def test_real_tables(data_folder: Path, file: str, count: int, place: int, expected: dict[str, Any]):
-    rows = list(blocked(read_csv(data_folder / file), 4096))
+    rows = list(blocked(fp.read_csv(data_folder / file), 4096))
     assert len(rows) == count
     assert expected.items() <= rows[place].items()
-    assert rows == list(read_csv(data_folder / file))
+    assert rows == list(fp.read_csv(data_folder / file))
 
 
 @pytest.mark.parametrize(("file", "count"), [("train.tsv", 6920), ("dev.tsv", 872), ("test.tsv", 1821)])
 def test_real_sentences(data_folder: Path, file: str, count: int):
-    dataset = read_csv(data_folder / "sst2" / file, delimiter="\t", quote=None, columns=["text", "label"])
+    dataset = fp.read_csv(data_folder / "sst2" / file, delimiter="\t", quote=None, columns=["text", "label"])
     rows = list(dataset)
     assert len(rows) == count
     assert {row["label"] for row in rows} == {0, 1}
@@ -57,26 +42,33 @@ def test_real_sentences(data_folder: Path, file: str, count: int):
     [("tinyshakespeare/input.txt", 40_000, "First Citizen:"), ("wikitext2/valid.txt", 3_760, " ")],
 )
 def test_real_text(data_folder: Path, file: str, count: int, first: str):
-    rows = [row["text"] for row in read_text(data_folder / file)]
+    rows = [row["text"] for row in fp.read_text(data_folder / file)]
     assert len(rows) == count
     assert rows[0] == first
     assert rows == (data_folder / file).read_bytes().decode().removesuffix("\n").split("\n")
-    [whole] = read_text(data_folder / file, by="file")
+    [whole] = fp.read_text(data_folder / file, by="file")
     assert whole["text"] == (data_folder / file).read_bytes().decode()
 
 
-def table(folder: Path, tokenizer: Tokenizer, pattern: str, label: str) -> Dataset[Any]:
-    collator = text(pad_id=tokenizer.pad_id, label=label, pad_multiple=32)
-    return pipe(read_csv(folder / "train.csv"), template(pattern), tokenize(tokenizer), shuffle(seed=0), batch(32), collate(collator))
+def table(folder: Path, tokenizer: fp.Tokenizer, pattern: str, label: str) -> fp.Dataset[Any]:
+    collator = fp.collators.text(pad_id=tokenizer.pad_id, label=label, pad_multiple=32)
+    return fp.pipe(
+        fp.read_csv(folder / "train.csv"),
+        fp.template(pattern),
+        fp.tokenize(tokenizer),
+        fp.shuffle(seed=0),
+        fp.batch(32),
+        fp.collate(collator),
+    )
 
 
-def language(file: Path, tokenizer: Tokenizer) -> Dataset[Any]:
-    return pipe(
-        read_text(file),
-        tokenize(tokenizer, special=False),
-        windows(65, stride=64, separator=tokenizer.sep_id),
-        batch(16),
-        collate(causal(pad_id=tokenizer.pad_id)),
+def language(file: Path, tokenizer: fp.Tokenizer) -> fp.Dataset[Any]:
+    return fp.pipe(
+        fp.read_text(file),
+        fp.tokenize(tokenizer, special=False),
+        fp.windows(65, stride=64, separator=tokenizer.sep_id),
+        fp.batch(16),
+        fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id)),
     )
 
 
@@ -95,11 +87,11 @@ PIPELINES: dict[str, tuple[Any, int | None, str]] = {
         "square feet",
     ),
     "sst2": (
-        lambda folder, bert: pipe(
-            read_csv(folder / "dev.tsv", delimiter="\t", quote=None, columns=["text", "label"]),
-            tokenize(bert, max_length=48),
-            batch(32),
-            collate(text(pad_id=bert.pad_id, label="label", classes=2)),
+        lambda folder, bert: fp.pipe(
+            fp.read_csv(folder / "dev.tsv", delimiter="\t", quote=None, columns=["text", "label"]),
+            fp.tokenize(bert, max_length=48),
+            fp.batch(32),
+            fp.collate(fp.collators.text(pad_id=bert.pad_id, label="label", classes=2)),
         ),
         872,
         "decoded  'one long string of cliches",
@@ -107,16 +99,18 @@ PIPELINES: dict[str, tuple[Any, int | None, str]] = {
     "wikitext2": (lambda folder, bert: language(folder / "valid.txt", bert), None, "homarus"),
     "tinyshakespeare": (lambda folder, bert: language(folder / "input.txt", bert), None, "first citizen"),
     "cifar10": (
-        lambda folder, bert: pipe(read_images(folder), shuffle(seed=0), batch(25), collate(vision(size=(32, 32), label="label"))),
+        lambda folder, bert: fp.pipe(
+            fp.read_images(folder), fp.shuffle(seed=0), fp.batch(25), fp.collate(fp.collators.vision(size=(32, 32), label="label"))
+        ),
         300,
         "float32[32, 32, 3]",
     ),
     "speech": (
-        lambda folder, bert: pipe(
-            read_audio(folder),
-            map(lambda row: {"waveform": row["waveform"], "digit": int(row["path"][0])}),
-            batch(16),
-            collate(audio(label="digit")),
+        lambda folder, bert: fp.pipe(
+            fp.read_audio(folder),
+            fp.map(lambda row: {"waveform": row["waveform"], "digit": int(row["path"][0])}),
+            fp.batch(16),
+            fp.collate(fp.collators.audio(label="digit")),
         ),
         150,
         "waveforms float32[16, ",
@@ -130,9 +124,9 @@ def test_every_real_data_set_is_read_previewed_and_batched(data_folder: Path, na
         if not (data_folder / needed).exists():
             pytest.skip(f"the folder of real data has no {needed}")
     make, count, shown = PIPELINES[name]
-    tokenizer = load_tokenizer(data_folder / "tokenizers/bert-base-uncased")
+    tokenizer = fp.load_tokenizer(data_folder / "tokenizers/bert-base-uncased")
     batches = make(data_folder / name, tokenizer)
-    told = preview(batches, count=1, tokenizer=tokenizer)
+    told = fp.inspect.preview(batches, count=1, tokenizer=tokenizer)
     assert told.startswith("batch 0: ")
     assert shown in told.lower(), told
     sizes = [len(next(iter(each.values()))) for each in batches]

@@ -12,36 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.bucketing import bucket_by_length
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.map_filter import filter, flat_map, map, take
-from mlxfp.data.rows.mixing import concat, interleave, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples, from_table
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
+import mlxfp as fp
 from mlxfp.testing import laws
 from tests.data.left_running import run_script
 
-TOKENS = from_examples([{"input_ids": [10 * i + j for j in range(1 + i % 7)]} for i in range(300)])
+TOKENS = fp.from_examples([{"input_ids": [10 * i + j for j in range(1 + i % 7)]} for i in range(300)])
 
 
-def continued(dataset: Dataset[Any], stops: list[int], epoch: int = 0) -> list[Any]:
+def continued(dataset: fp.Dataset[Any], stops: list[int], epoch: int = 0) -> list[Any]:
     """Read a dataset, but stop after each of these numbers of items, and continue from the bytes of the cursor."""
     found, cursor = [], None
     for stop in [*stops, None]:
-        run = iterate(dataset, cursor, epoch=epoch)
+        run = fp.iterate(dataset, cursor, epoch=epoch)
         for place, (item, after) in enumerate(run, 1):
             found.append(item)
             if place == stop:
-                cursor = Cursor.from_bytes(after.to_bytes())
+                cursor = fp.Cursor.from_bytes(after.to_bytes())
                 break
         else:
             return found
@@ -52,7 +38,7 @@ def continued(dataset: Dataset[Any], stops: list[int], epoch: int = 0) -> list[A
 # https://github.com/huggingface/datasets/issues/7901
 def test_a_shuffled_stream_resumes_after_every_row_and_twice_in_a_row(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": i}) + "\n" for i in range(1000)))
-    dataset = pipe(read_jsonl(tmp_path / "a.jsonl"), shuffle(seed=0, buffer=100))
+    dataset = fp.pipe(fp.read_jsonl(tmp_path / "a.jsonl"), fp.shuffle(seed=0, buffer=100))
     whole = list(dataset)
     assert sorted(row["id"] for row in whole) == list(range(1000))
     for stop in range(1, 201, 7):
@@ -63,11 +49,11 @@ def test_a_shuffled_stream_resumes_after_every_row_and_twice_in_a_row(tmp_path: 
 # https://github.com/huggingface/accelerate/issues/2016
 @pytest.mark.parametrize("buffer", [None, 30])
 def test_a_run_that_stops_in_a_later_epoch_keeps_the_order_of_that_epoch_and_the_next(buffer: int | None):
-    shuffled = pipe(from_table({"x": range(100)}), shuffle(seed=0, buffer=buffer))
-    passes = [[row["x"] for row, _ in iterate(shuffled, epoch=epoch)] for epoch in range(4)]
+    shuffled = fp.pipe(fp.from_table({"x": range(100)}), fp.shuffle(seed=0, buffer=buffer))
+    passes = [[row["x"] for row, _ in fp.iterate(shuffled, epoch=epoch)] for epoch in range(4)]
     assert len({tuple(each) for each in passes}) == 4
     for stop in (201, 250, 299, 300, 301):
-        found = continued(pipe(shuffled, repeat(4)), [stop])
+        found = continued(fp.pipe(shuffled, fp.repeat(4)), [stop])
         assert [row["x"] for row in found] == list(chain(*passes))
         epoch, place = divmod(stop, 100)
         if place:
@@ -76,21 +62,21 @@ def test_a_run_that_stops_in_a_later_epoch_keeps_the_order_of_that_epoch_and_the
 
 # https://github.com/KempnerInstitute/KempnerForge/pull/57, https://github.com/NVIDIA/Megatron-Energon/issues/19
 PIPELINES = {
-    "filter, flat_map, shuffle, pack, batch": pipe(
+    "filter, flat_map, shuffle, pack, batch": fp.pipe(
         TOKENS,
-        filter(lambda row: len(row["input_ids"]) != 3),
-        flat_map(lambda row: [row] * (len(row["input_ids"]) % 3), schema=pa.schema({"input_ids": pa.list_(pa.int64())})),
-        shuffle(seed=1, buffer=50),
-        pack(16, open_rows=8),
-        batch(3),
+        fp.filter(lambda row: len(row["input_ids"]) != 3),
+        fp.flat_map(lambda row: [row] * (len(row["input_ids"]) % 3), schema=pa.schema({"input_ids": pa.list_(pa.int64())})),
+        fp.shuffle(seed=1, buffer=50),
+        fp.pack(16, open_rows=8),
+        fp.batch(3),
     ),
-    "pack of many open rows": pipe(TOKENS, pack(64, open_rows=8), shuffle(seed=0, buffer=50), batch(1)),
-    "buckets of a shuffled stream": pipe(TOKENS, shuffle(seed=0, buffer=50), bucket_by_length([2, 4, 8], size=4)),
+    "pack of many open rows": fp.pipe(TOKENS, fp.pack(64, open_rows=8), fp.shuffle(seed=0, buffer=50), fp.batch(1)),
+    "buckets of a shuffled stream": fp.pipe(TOKENS, fp.shuffle(seed=0, buffer=50), fp.bucket_by_length([2, 4, 8], size=4)),
 }
 
 
 @pytest.mark.parametrize("dataset", PIPELINES.values(), ids=PIPELINES)
-def test_a_run_that_stops_seven_times_in_an_epoch_is_one_run(dataset: Dataset[Any]):
+def test_a_run_that_stops_seven_times_in_an_epoch_is_one_run(dataset: fp.Dataset[Any]):
     whole, draw = list(dataset), random.Random(0)
     for _ in range(10):
         assert continued(dataset, [draw.randint(1, max(1, len(whole) // 8)) for _ in range(7)]) == whole
@@ -101,16 +87,19 @@ def test_a_run_that_stops_seven_times_in_an_epoch_is_one_run(dataset: Dataset[An
 @pytest.mark.parametrize("stop", ["first", "all", "restart"])
 @pytest.mark.parametrize("weights", [[3, 1], [1, 3], [1, 1]])
 def test_mixtures_resume_where_a_part_ends_and_starts_again(stop: Any, weights: list[int]):
-    parts = [pipe(from_table({"x": range(7)}), shuffle(seed=0)), pipe(from_table({"x": range(100, 104)}), shuffle(seed=0, buffer=2))]
-    dataset = pipe(mix(parts, weights, stop=stop), take(40, redraw=True))
+    parts = [
+        fp.pipe(fp.from_table({"x": range(7)}), fp.shuffle(seed=0)),
+        fp.pipe(fp.from_table({"x": range(100, 104)}), fp.shuffle(seed=0, buffer=2)),
+    ]
+    dataset = fp.pipe(fp.mix(parts, weights, stop=stop), fp.take(40, redraw=True))
     laws.assert_resumable(dataset)
-    laws.assert_resumable(pipe(dataset, batch(3)))
+    laws.assert_resumable(fp.pipe(dataset, fp.batch(3)))
 
 
 # https://github.com/google/grain/issues/1129
 def test_no_row_is_lost_whatever_the_number_of_workers():
-    rows = from_table({"x": range(1000)})
-    found = [list(pipe(rows, map(dict), batch(7, drop_last=True), prefetch(2, workers=workers))) for workers in range(1, 5)]
+    rows = fp.from_table({"x": range(1000)})
+    found = [list(fp.pipe(rows, fp.map(dict), fp.batch(7, drop_last=True), fp.prefetch(2, workers=workers))) for workers in range(1, 5)]
     assert [len(groups) for groups in found] == [142] * 4
     assert found[0] == found[1] == found[2] == found[3]
     assert [row["x"] for group in found[0] for row in group] == list(range(994))
@@ -142,10 +131,12 @@ print(sum(len(group) for group in data))
 def test_no_memory_is_held_from_one_epoch_to_the_next(tmp_path: Path):
     for number in range(4):
         pq.write_table(pa.table({"x": np.arange(100_000) + number, "text": ["some text"] * 100_000}), tmp_path / f"{number}.parquet")
-    dataset = pipe(read_parquet(tmp_path / "*.parquet"), filter(lambda row: row["x"] % 50 == 0), shuffle(seed=0, buffer=100), batch(8))
+    dataset = fp.pipe(
+        fp.read_parquet(tmp_path / "*.parquet"), fp.filter(lambda row: row["x"] % 50 == 0), fp.shuffle(seed=0, buffer=100), fp.batch(8)
+    )
     held = []
     for epoch in range(3):
-        for _ in iterate(dataset, epoch=epoch):
+        for _ in fp.iterate(dataset, epoch=epoch):
             pass
         held.append(pa.total_allocated_bytes())
     assert max(held) - min(held) < 2**20
@@ -153,15 +144,15 @@ def test_no_memory_is_held_from_one_epoch_to_the_next(tmp_path: Path):
 
 # https://github.com/webdataset/webdataset/issues/71
 def test_a_buffer_smaller_than_a_file_shuffles_badly_and_mixing_files_first_mends():
-    files = [from_table({"x": range(500 * number, 500 * number + 500)}) for number in range(16)]
-    one_after_another = pipe(concat(files), filter(lambda row: True), shuffle(seed=0, buffer=50))
-    in_turns = pipe(interleave([pipe(file, filter(lambda row: True)) for file in files]), shuffle(seed=0, buffer=50))
+    files = [fp.from_table({"x": range(500 * number, 500 * number + 500)}) for number in range(16)]
+    one_after_another = fp.pipe(fp.concat(files), fp.filter(lambda row: True), fp.shuffle(seed=0, buffer=50))
+    in_turns = fp.pipe(fp.interleave([fp.pipe(file, fp.filter(lambda row: True)) for file in files]), fp.shuffle(seed=0, buffer=50))
     assert moved(one_after_another) < 0.05
     assert moved(in_turns) > 0.25
-    assert moved(pipe(from_table({"x": range(8000)}), shuffle(seed=0, buffer=50))) < 0.05
+    assert moved(fp.pipe(fp.from_table({"x": range(8000)}), fp.shuffle(seed=0, buffer=50))) < 0.05
 
 
-def moved(dataset: Dataset[Any]) -> float:
+def moved(dataset: fp.Dataset[Any]) -> float:
     """Return how far rows are from their places in the order of the numbers, on average, as a share of all rows: ideal is 1/3."""
     numbers = np.array([row["x"] for row in dataset])
     assert Counter(numbers.tolist()) == Counter(range(8000))

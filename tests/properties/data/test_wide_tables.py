@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.sources.csv_files import read_csv
+import mlxfp as fp
 from mlxfp.data.sources.files import BLOCK
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.checks import as_strings, check_columns
-from mlxfp.text.templates.templates import template
 
 COUNT = 300
 
@@ -39,9 +33,9 @@ def names() -> list[str]:
 WORK: dict[str, Callable[[list[str]], Any]] = {
     "check_columns": lambda wanted: check_columns(wanted, names(), "a stage"),
     "as_strings": lambda wanted: as_strings("columns", wanted),
-    "select_columns": lambda wanted: select_columns(wanted).traits.projection(names()),
-    "drop_columns": lambda wanted: drop_columns(wanted).traits.projection(names()),
-    "rename_columns": lambda wanted: rename_columns({name: f"new {name}" for name in wanted}).traits.projection(names()),
+    "select_columns": lambda wanted: fp.select_columns(wanted).traits.projection(names()),
+    "drop_columns": lambda wanted: fp.drop_columns(wanted).traits.projection(names()),
+    "rename_columns": lambda wanted: fp.rename_columns({name: f"new {name}" for name in wanted}).traits.projection(names()),
 }
 
 
@@ -57,22 +51,22 @@ def test_blocks_of_a_wide_file_hold_many_of_its_rows(tmp_path: Path):
     path, count = tmp_path / "train.csv", 4000
     rows = [",".join(str(number % 1000) for number in range(row, row + count)) for row in range(150)]
     path.write_text("\n".join([",".join(f"c{number}" for number in range(count)), *rows]))
-    dataset = read_csv(path)
+    dataset = fp.read_csv(path)
     assert path.stat().st_size > 4 * BLOCK
     assert len(list(dataset.source.read(0, None))) == 1
     assert [row["c3999"] for row in dataset] == [(row + 3999) % 1000 for row in range(150)]
 
 
 def test_a_wide_table_goes_through_a_pipeline():
-    wide = from_table({f"c{number}": [number, -number] for number in range(3000)})
-    dataset = pipe(
+    wide = fp.from_table({f"c{number}": [number, -number] for number in range(3000)})
+    dataset = fp.pipe(
         wide,
-        filter(lambda row: row["c1"] > 0),
-        rename_columns({f"c{number}": f"d{number}" for number in range(1500)}),
-        drop_columns([f"d{number}" for number in range(10, 1500)]),
-        template(" ".join(f"{{d{number}}}" for number in range(10))),
-        select_columns(["text", *(f"c{number}" for number in range(1500, 3000))]),
-        batch(1),
+        fp.filter(lambda row: row["c1"] > 0),
+        fp.rename_columns({f"c{number}": f"d{number}" for number in range(1500)}),
+        fp.drop_columns([f"d{number}" for number in range(10, 1500)]),
+        fp.template(" ".join(f"{{d{number}}}" for number in range(10))),
+        fp.select_columns(["text", *(f"c{number}" for number in range(1500, 3000))]),
+        fp.batch(1),
     )
     (group,) = dataset
     assert (len(group.names), group[0]["text"], group[0]["c2999"]) == (1501, "0 1 2 3 4 5 6 7 8 9", 2999)

@@ -19,30 +19,10 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import explain
-from mlxfp.core.execution import iterate
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Source
-from mlxfp.core.stages import RowWise, Stage
-from mlxfp.data.inspection.profiling import profile
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
 from mlxfp.data.rows.map_filter import filter, map, take
-from mlxfp.data.rows.mixing import concat, mix
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running import processes
-from mlxfp.data.running.caching import cache, load
-from mlxfp.data.running.error_rows import on_error, skipped_rows
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_iterable, from_table
-from mlxfp.data.sources.media_files import read_images
-from mlxfp.data.sources.torch_datasets import from_torch
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError, WorkerError
 from mlxfp.testing.laws import assert_runners_agree
 from mlxfp.testing.probing import from_chunks
@@ -51,11 +31,11 @@ from tests.data.left_running import no_thread_left, run_script
 from tests.properties.data.test_battery import COMPLETE, MEMBERS, SIX_ROWS, SOURCES, Member, every_member, every_source
 
 NUMBERS = pa.schema({"x": pa.int64()})
-THREADS = st.builds(lambda depth, workers: prefetch(depth, workers=workers), st.integers(1, 16), st.integers(2, 4))
+THREADS = st.builds(lambda depth, workers: fp.prefetch(depth, workers=workers), st.integers(1, 16), st.integers(2, 4))
 
 
 def numbers(count):
-    return from_table({"x": np.arange(count)})
+    return fp.from_table({"x": np.arange(count)})
 
 
 def doubled(row):
@@ -81,7 +61,7 @@ def in_threes(table):
 @given(data=st.data(), workers=THREADS)
 def test_every_stage_gives_the_same_with_threads(member: Member, data, workers):
     table, epoch = data.draw(tables(COMPLETE)), data.draw(st.integers(0, 2))
-    for dataset in (member.stage(from_table(table)), member.stage(from_chunks(in_threes(table)))):
+    for dataset in (member.stage(fp.from_table(table)), member.stage(from_chunks(in_threes(table)))):
         with no_thread_left():
             assert_runners_agree(dataset, workers, epoch=epoch)
 
@@ -91,9 +71,9 @@ def test_every_stage_gives_the_same_with_threads(member: Member, data, workers):
 @given(data=st.data(), workers=THREADS)
 def test_every_source_gives_the_same_with_threads(make, data, workers):
     dataset = make(data.draw(tables(COMPLETE)))
-    assert_runners_agree(pipe(dataset, map(dict)), workers)
+    assert_runners_agree(fp.pipe(dataset, map(dict)), workers)
     if dataset.indexable:
-        assert_runners_agree(pipe(dataset, map(dict), shuffle(seed=1), batch(3)), workers, epoch=1)
+        assert_runners_agree(fp.pipe(dataset, map(dict), fp.shuffle(seed=1), fp.batch(3)), workers, epoch=1)
 
 
 @settings(max_examples=20)
@@ -120,22 +100,22 @@ IN_PROCESSES = {
 
 @pytest.mark.parametrize("member", [each for each in MEMBERS if each.name in IN_PROCESSES], ids=lambda member: member.name)
 def test_stages_give_the_same_in_processes(member: Member):
-    assert_runners_agree(member.stage(from_table(SIX_ROWS)), prefetch(3, workers=2, kind="processes"))
+    assert_runners_agree(member.stage(fp.from_table(SIX_ROWS)), fp.prefetch(3, workers=2, kind="processes"))
 
 
 @pytest.mark.parametrize("name", ["from_table, views", "from_iterable", "from_torch", "from_hf"])
 def test_sources_give_the_same_in_processes(name):
-    assert_runners_agree(pipe(SOURCES[name](SIX_ROWS), map(dict), batch(2)), prefetch(3, workers=1, kind="processes"))
+    assert_runners_agree(fp.pipe(SOURCES[name](SIX_ROWS), map(dict), fp.batch(2)), fp.prefetch(3, workers=1, kind="processes"))
 
 
 @settings(max_examples=15)
 @given(count=st.integers(0, 60), size=st.integers(1, 9), workers=THREADS)
 def test_an_error_is_raised_at_the_same_item_with_the_same_notes(count, size, workers):
     chunks = [pa.record_batch({"x": np.arange(first, min(first + size, count))}) for first in range(0, max(1, count), size)]
-    failing = pipe(from_chunks(chunks), map(doubled, schema=NUMBERS), map(fails_at_fourteen, schema=NUMBERS), batch(4))
+    failing = fp.pipe(from_chunks(chunks), map(doubled, schema=NUMBERS), map(fails_at_fourteen, schema=NUMBERS), fp.batch(4))
     assert_runners_agree(failing, workers)
     notes = []
-    for line in (prefetch(1), workers):
+    for line in (fp.prefetch(1), workers):
         try:
             list(line(failing))
         except ValueError as error:
@@ -150,7 +130,7 @@ def fails_at_fourteen(row):
 
 
 @frozen(repr=False)
-class Every(Stage):
+class Every(fp.Stage):
     """Keeps how many rows it has seen in a state that begins as (), as if there were none."""
 
     count: int
@@ -165,27 +145,30 @@ class Every(Stage):
 @given(workers=THREADS, every=st.integers(1, 5), size=st.integers(1, 30))
 def test_a_stage_that_does_not_say_that_it_keeps_something_is_right_all_the_same(workers, every, size):
     chunks = [pa.record_batch({"x": np.arange(first, first + size)}) for first in range(0, 90, size)]
-    dataset = pipe(from_chunks(chunks), map(doubled, schema=NUMBERS), Every(every), map(dict, schema=NUMBERS), batch(4))
+    dataset = fp.pipe(from_chunks(chunks), map(doubled, schema=NUMBERS), Every(every), map(dict, schema=NUMBERS), fp.batch(4))
     assert_runners_agree(dataset, workers)
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_rows_that_fail_are_skipped_and_listed_as_without_workers(kind):
-    rows = pipe(numbers(40), map(fails_at_seven), shuffle(seed=1), on_error("skip", max_rate=1.0), batch(4))
+    rows = fp.pipe(numbers(40), map(fails_at_seven), fp.shuffle(seed=1), fp.on_error("skip", max_rate=1.0), fp.batch(4))
     lists = []
-    for line in (prefetch(1), prefetch(2, workers=2, kind=kind)):
-        *_, (_, cursor) = iterate(line(rows))
-        lists.append([(each.origin.row, each.stage, each.reason) for each in skipped_rows(line(rows), cursor)])
+    for line in (fp.prefetch(1), fp.prefetch(2, workers=2, kind=kind)):
+        *_, (_, cursor) = fp.iterate(line(rows))
+        lists.append([(each.origin.row, each.stage, each.reason) for each in fp.inspect.skipped_rows(line(rows), cursor)])
     assert lists[0] == lists[1]
     assert len(lists[0]) == 1
-    assert_runners_agree(rows, prefetch(2, workers=2, kind=kind))
+    assert_runners_agree(rows, fp.prefetch(2, workers=2, kind=kind))
 
 
 def test_workers_are_no_part_of_the_value():
-    one, many = (pipe(numbers(20), map(noisy, seed=0), batch(3), line) for line in (prefetch(2), prefetch(5, workers=3, kind="processes")))
+    one, many = (
+        fp.pipe(numbers(20), map(noisy, seed=0), fp.batch(3), line)
+        for line in (fp.prefetch(2), fp.prefetch(5, workers=3, kind="processes"))
+    )
     assert one == many
     assert hash(one) == hash(many)
-    assert fingerprint(one) == fingerprint(many)
+    assert fp.inspect.fingerprint(one) == fp.inspect.fingerprint(many)
     assert repr(many).endswith("prefetch(depth=5, workers=3, kind='processes'))")
 
 
@@ -195,18 +178,18 @@ def test_work_below_joined_shuffled_repeated_and_cached_rows_is_shared(tmp_path)
         return {"x": row["x"], "thread": threading.current_thread().name}
 
     schema = pa.schema({"x": pa.int64(), "thread": pa.string()})
-    mapped = pipe(numbers(60), map(thread, schema=schema))
+    mapped = fp.pipe(numbers(60), map(thread, schema=schema))
     datasets = {
-        "shuffled": pipe(mapped, shuffle(seed=0)),
-        "joined": concat([mapped, mapped]),
-        "mixed": mix([mapped, pipe(mapped, filter(bool))], [1, 2], stop="all"),
-        "repeated": pipe(mapped, repeat(2)),
-        "loaded": pipe(mapped, load(), shuffle(seed=0)),
-        "cached": pipe(mapped, cache(tmp_path)),
-        "grouped": pipe(mapped, batch(7), repeat(2)),
+        "shuffled": fp.pipe(mapped, fp.shuffle(seed=0)),
+        "joined": fp.concat([mapped, mapped]),
+        "mixed": fp.mix([mapped, fp.pipe(mapped, filter(bool))], [1, 2], stop="all"),
+        "repeated": fp.pipe(mapped, fp.repeat(2)),
+        "loaded": fp.pipe(mapped, fp.load(), fp.shuffle(seed=0)),
+        "cached": fp.pipe(mapped, fp.cache(tmp_path)),
+        "grouped": fp.pipe(mapped, fp.batch(7), fp.repeat(2)),
     }
     for name, dataset in datasets.items():
-        rows = [row for item in pipe(dataset, prefetch(4, workers=3)) for row in (item if name == "grouped" else [item])]
+        rows = [row for item in fp.pipe(dataset, fp.prefetch(4, workers=3)) for row in (item if name == "grouped" else [item])]
         names = {row["thread"].rpartition("_")[0] for row in rows}
         assert names == {"mlxfp-worker"}, name
         assert len({row["thread"] for row in rows}) > 1, name
@@ -214,7 +197,7 @@ def test_work_below_joined_shuffled_repeated_and_cached_rows_is_shared(tmp_path)
 
 def test_slow_rows_of_one_chunk_are_worked_on_at_the_same_time():
     together = threading.Barrier(4, timeout=20)  # breaks unless four threads meet
-    rows = pipe(numbers(4), map(lambda row: {"x": together.wait() and row["x"]}, schema=NUMBERS), prefetch(1, workers=4))
+    rows = fp.pipe(numbers(4), map(lambda row: {"x": together.wait() and row["x"]}, schema=NUMBERS), fp.prefetch(1, workers=4))
     assert len(list(rows)) == 4
 
 
@@ -226,14 +209,14 @@ def test_processes_take_functions_of_any_kind_and_never_see_mlx():
 
         return {"x": row["x"] + offset, "mlx": "mlx.core" in sys.modules, "process": os.getpid()}
 
-    rows = list(pipe(numbers(50), map(lambda row: {**row}), map(seen), prefetch(2, workers=2, kind="processes")))
+    rows = list(fp.pipe(numbers(50), map(lambda row: {**row}), map(seen), fp.prefetch(2, workers=2, kind="processes")))
     assert [row["x"] for row in rows] == list(range(3, 53))
     assert not any(row["mlx"] for row in rows)
     assert os.getpid() not in {row["process"] for row in rows}
 
 
 def test_garbage_is_collected_while_processes_work():
-    rows = pipe(from_table({"x": range(4)}), map(lambda row: {"collects": gc.isenabled()}), prefetch(2, kind="processes"))
+    rows = fp.pipe(fp.from_table({"x": range(4)}), map(lambda row: {"collects": gc.isenabled()}), fp.prefetch(2, kind="processes"))
     assert list(rows) == [{"collects": True}] * 4
 
 
@@ -245,17 +228,17 @@ def test_items_of_torch_datasets_and_files_are_read_in_processes(tmp_path):
         def __getitem__(self, index):
             return {"x": index, "process": os.getpid()}
 
-    rows = list(pipe(from_torch(Items()), shuffle(seed=0), prefetch(2, workers=2, kind="processes")))
+    rows = list(fp.pipe(fp.from_torch(Items()), fp.shuffle(seed=0), fp.prefetch(2, workers=2, kind="processes")))
     assert sorted(row["x"] for row in rows) == list(range(40))
     assert os.getpid() not in {row["process"] for row in rows}
     for number in range(30):
         (tmp_path / f"{number}.png").write_bytes(b"%d" % number)
-    assert_runners_agree(pipe(read_images(tmp_path), shuffle(seed=3), batch(4)), prefetch(2, workers=2, kind="processes"))
+    assert_runners_agree(fp.pipe(fp.read_images(tmp_path), fp.shuffle(seed=3), fp.batch(4)), fp.prefetch(2, workers=2, kind="processes"))
 
 
 def test_large_chunks_travel_through_files_that_are_gone_afterwards():
     wide = map(lambda row: {"x": np.full(100_000, row["x"])})
-    rows = pipe(numbers(20), wide, batch(4), prefetch(2, workers=2, kind="processes"))
+    rows = fp.pipe(numbers(20), wide, fp.batch(4), fp.prefetch(2, workers=2, kind="processes"))
     items = iter(rows)
     first = next(items)
     assert [int(row["x"][0]) for row in first] == [0, 1, 2, 3]
@@ -291,7 +274,7 @@ def test_nothing_is_left_after_an_early_stop_an_error_and_an_interrupt():
         return row
 
     def run(consume, function=slow):
-        for row in pipe(numbers(10_000), map(function, schema=NUMBERS), repeat(None), prefetch(2, workers=2, kind="processes")):
+        for row in fp.pipe(numbers(10_000), map(function, schema=NUMBERS), fp.repeat(None), fp.prefetch(2, workers=2, kind="processes")):
             consume(row)
 
     def interrupted(row):
@@ -299,7 +282,7 @@ def test_nothing_is_left_after_an_early_stop_an_error_and_an_interrupt():
 
     before = set(children())
     with no_thread_left():
-        assert len(list(pipe(numbers(10_000), map(slow, schema=NUMBERS), prefetch(2, workers=2, kind="processes"), take(3)))) == 3
+        assert len(list(fp.pipe(numbers(10_000), map(slow, schema=NUMBERS), fp.prefetch(2, workers=2, kind="processes"), take(3)))) == 3
         with pytest.raises(KeyboardInterrupt):
             run(interrupted)
         with pytest.raises(ValueError, match="seven"):
@@ -322,7 +305,7 @@ def test_a_worker_that_is_killed_is_an_error_that_names_its_rows():
             os.kill(os.getpid(), signal.SIGKILL)
         return row
 
-    rows = pipe(numbers(1000), map(dies, schema=NUMBERS), batch(8), prefetch(2, workers=2, kind="processes"))
+    rows = fp.pipe(numbers(1000), map(dies, schema=NUMBERS), fp.batch(8), fp.prefetch(2, workers=2, kind="processes"))
     with no_thread_left(), pytest.raises(WorkerError) as caught:
         list(rows)
     found = [part.split(" ") for part in str(caught.value).split("working on: ")[1].split("; ")]
@@ -370,7 +353,7 @@ def fails_unsendably(row):
 
 
 def test_an_error_that_no_pickle_can_make_again_is_raised_as_without_workers():
-    dataset = pipe(numbers(20), map(fails_unsendably, schema=NUMBERS), prefetch(2, workers=2, kind="processes"))
+    dataset = fp.pipe(numbers(20), map(fails_unsendably, schema=NUMBERS), fp.prefetch(2, workers=2, kind="processes"))
     with pytest.raises(UnsendableError, match="seven") as raised:
         list(dataset)
     assert "on source row 7: {'x': 7}" in raised.value.__notes__
@@ -386,7 +369,7 @@ def test_what_cannot_be_sent_is_an_error_that_names_the_stage():
     with pytest.raises(
         WorkerError, match=r"A stage cannot be sent to another process: cannot pickle '_thread.lock' object, in map\(.*guarded"
     ):
-        list(pipe(numbers(3), map(guarded, schema=NUMBERS), prefetch(2, kind="processes")))
+        list(fp.pipe(numbers(3), map(guarded, schema=NUMBERS), fp.prefetch(2, kind="processes")))
 
 
 class Unreadable:
@@ -396,7 +379,7 @@ class Unreadable:
 
 def test_what_cannot_be_loaded_there_is_an_error_that_names_the_stage():
     held = Unreadable()
-    dataset = pipe(numbers(3), map(lambda row: {"text": str(type(held)), **row}), prefetch(2, kind="processes"))
+    dataset = fp.pipe(numbers(3), map(lambda row: {"text": str(type(held)), **row}), fp.prefetch(2, kind="processes"))
     message = r"cannot load its job: ValueError: invalid literal .*no number.*, for \d rows from row 0 on in map"
     with pytest.raises(WorkerError, match=message):
         list(dataset)
@@ -434,27 +417,27 @@ print(os.getpid())
 
 
 def test_explain_says_what_the_workers_do():
-    rows = pipe(numbers(9), map(doubled), shuffle(seed=0), filter(bool), pack_free, prefetch(2, workers=4))
-    assert "4 threads share map(function=doubled), filter(predicate=bool)" in explain(rows)
-    alone = pipe(numbers(9), batch(2), prefetch(2, workers=1, kind="processes"))
-    assert "a process does nothing: no earlier stage is stateless" in explain(alone)
+    rows = fp.pipe(numbers(9), map(doubled), fp.shuffle(seed=0), filter(bool), pack_free, fp.prefetch(2, workers=4))
+    assert "4 threads share map(function=doubled), filter(predicate=bool)" in fp.explain(rows)
+    alone = fp.pipe(numbers(9), fp.batch(2), fp.prefetch(2, workers=1, kind="processes"))
+    assert "a process does nothing: no earlier stage is stateless" in fp.explain(alone)
 
 
 def pack_free(rows):
-    return batch(4)(rows)
+    return fp.batch(4)(rows)
 
 
 def test_profile_says_how_busy_workers_are_and_that_threads_wait_for_the_lock():
     def python(row):
         return {"x": sum(range(3000)) + row["x"]}
 
-    found = profile(pipe(numbers(2000), map(python), batch(8), prefetch(2, workers=2)))
+    found = fp.inspect.profile(fp.pipe(numbers(2000), map(python), fp.batch(8), fp.prefetch(2, workers=2)))
     line = next(part for part in found.parts if part.depth)
     assert line.workers == 2
     assert 0 < line.busy <= 1.01
     mapped = next(part for part in found.parts if part.part.startswith("map"))
     assert (mapped.count, mapped.seconds > 0) == (2000, True)
-    there = profile(pipe(numbers(2000), map(python), batch(8), prefetch(2, workers=2, kind="processes")))
+    there = fp.inspect.profile(fp.pipe(numbers(2000), map(python), fp.batch(8), fp.prefetch(2, workers=2, kind="processes")))
     mapped = next(part for part in there.parts if part.part.startswith("map"))
     assert (mapped.count, mapped.seconds > 0) == (2000, True)
     assert "2 workers busy" in str(there)
@@ -470,7 +453,7 @@ def test_the_content_of_rows_adds_up(data, table):
 
 def test_pieces_are_in_order_however_long_they_take():
     uneven = map(lambda row: time.sleep(0.02 * (row["x"] % 3)) or row, schema=NUMBERS)
-    assert [row["x"] for row in pipe(numbers(60), uneven, prefetch(1, workers=4))] == list(range(60))
+    assert [row["x"] for row in fp.pipe(numbers(60), uneven, fp.prefetch(1, workers=4))] == list(range(60))
 
 
 @pytest.mark.parametrize(
@@ -483,19 +466,19 @@ def test_pieces_are_in_order_however_long_they_take():
 )
 def test_bad_arguments_are_refused(options, kind, message):
     with pytest.raises(kind, match=message):
-        prefetch(2, **options)
+        fp.prefetch(2, **options)
 
 
 def test_a_run_goes_on_with_other_workers():
-    one, many = (pipe(numbers(20), map(noisy, seed=0), batch(3), prefetch(2, workers=n)) for n in (1, 3))
-    whole = list(iterate(one))
-    rest = [item for item, _ in iterate(many, Cursor.from_bytes(whole[2][1].to_bytes()))]
+    one, many = (fp.pipe(numbers(20), map(noisy, seed=0), fp.batch(3), fp.prefetch(2, workers=n)) for n in (1, 3))
+    whole = list(fp.iterate(one))
+    rest = [item for item, _ in fp.iterate(many, fp.Cursor.from_bytes(whole[2][1].to_bytes()))]
     assert rest == [item for item, _ in whole[3:]]
 
 
 def test_packing_behind_workers_resumes_exactly():
-    tokens = from_table({"input_ids": [[x] * (1 + x % 5) for x in range(50)]})
-    assert_runners_agree(pipe(tokens, map(dict), pack(7, open_rows=3), batch(2)), prefetch(3, workers=3))
+    tokens = fp.from_table({"input_ids": [[x] * (1 + x % 5) for x in range(50)]})
+    assert_runners_agree(fp.pipe(tokens, map(dict), fp.pack(7, open_rows=3), fp.batch(2)), fp.prefetch(3, workers=3))
 
 
 def fails_after(count):
@@ -503,16 +486,16 @@ def fails_after(count):
         yield from ({"x": x} for x in range(count))
         raise OSError("the line is dead")
 
-    return from_iterable(rows, schema=NUMBERS)
+    return fp.from_iterable(rows, schema=NUMBERS)
 
 
 @pytest.mark.parametrize("count", [0, 300, 700])
 def test_an_error_of_a_source_comes_after_the_rows_before_it(count):
-    assert_runners_agree(pipe(fails_after(count), map(doubled, schema=NUMBERS)), prefetch(2, workers=3))
+    assert_runners_agree(fp.pipe(fails_after(count), map(doubled, schema=NUMBERS)), fp.prefetch(2, workers=3))
 
 
 @frozen(repr=False)
-class FailsByNumber(Source):
+class FailsByNumber(fp.Source):
     """Rows with random access, of which one cannot be read."""
 
     bad: int
@@ -535,15 +518,17 @@ class FailsByNumber(Source):
 
 @pytest.mark.parametrize("bad", [2, 40, 99])
 def test_rows_that_cannot_be_taken_are_an_error_at_the_same_item(bad):
-    assert_runners_agree(pipe(Dataset(FailsByNumber(bad)), map(doubled, schema=NUMBERS), shuffle(seed=0)), prefetch(2, workers=2))
+    assert_runners_agree(
+        fp.pipe(fp.Dataset(FailsByNumber(bad)), map(doubled, schema=NUMBERS), fp.shuffle(seed=0)), fp.prefetch(2, workers=2)
+    )
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_padded_shards_and_joined_rows_in_another_order_are_shared(kind):
-    mapped = pipe(numbers(301), map(doubled, schema=NUMBERS))
-    line = prefetch(2, workers=2, kind=kind)
-    assert_runners_agree(pipe(mapped, shard(1, 2, ends="pad")), line)
-    assert_runners_agree(pipe(concat([mapped, pipe(numbers(40), map(dict, schema=NUMBERS))]), shuffle(seed=0)), line)
+    mapped = fp.pipe(numbers(301), map(doubled, schema=NUMBERS))
+    line = fp.prefetch(2, workers=2, kind=kind)
+    assert_runners_agree(fp.pipe(mapped, fp.shard(1, 2, ends="pad")), line)
+    assert_runners_agree(fp.pipe(fp.concat([mapped, fp.pipe(numbers(40), map(dict, schema=NUMBERS))]), fp.shuffle(seed=0)), line)
 
 
 def test_rows_that_cannot_be_sent_are_an_error_that_names_a_cure():
@@ -561,7 +546,7 @@ def test_rows_that_cannot_be_sent_are_an_error_that_names_a_cure():
             return "items"
 
     with pytest.raises(WorkerError, match=r"A task cannot be sent to another process: .*lock.*Use kind=\"threads\", or put load\(\)"):
-        list(pipe(from_torch(Items()), prefetch(2, workers=2, kind="processes")))
+        list(fp.pipe(fp.from_torch(Items()), fp.prefetch(2, workers=2, kind="processes")))
 
 
 def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(monkeypatch, tmp_path):
@@ -572,7 +557,7 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(monkeypa
     locked.mkdir()
     descriptor = os.open(locked, os.O_RDONLY)  # as a running pool has it
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert len(list(pipe(numbers(3), map(dict), prefetch(1, kind="processes")))) == 3
+    assert len(list(fp.pipe(numbers(3), map(dict), fp.prefetch(1, kind="processes")))) == 3
     assert [path.name for path in tmp_path.iterdir()] == [locked.name]
     os.close(descriptor)
 
@@ -596,10 +581,10 @@ class Here:
 
 
 @frozen(repr=False)
-class Joined(RowWise):
+class Joined(fp.RowWise):
     """Adds a column from the rows of a source that it holds."""
 
-    other: Source
+    other: fp.Source
 
     def apply(self, chunk):
         found = self.other.take(0, chunk.column("x").to_numpy()).column("x")
@@ -613,10 +598,10 @@ class Joined(RowWise):
 def test_what_jobs_share_is_sent_once_also_where_it_holds_what_is_shared(here, monkeypatch):
     if here:
         monkeypatch.setitem(sys.modules, "loky", SimpleNamespace(ProcessPoolExecutor=Here))
-    rows = pipe(numbers(600), Joined(from_table({"x": np.arange(600) * 7}).source), map(dict), batch(8))
-    line = prefetch(2, workers=2, kind="processes")
+    rows = fp.pipe(numbers(600), Joined(fp.from_table({"x": np.arange(600) * 7}).source), map(dict), fp.batch(8))
+    line = fp.prefetch(2, workers=2, kind="processes")
     assert_runners_agree(rows, line)
-    assert next(part.count for part in profile(line(rows)).parts if part.part.startswith("joined")) == 600
+    assert next(part.count for part in fp.inspect.profile(line(rows)).parts if part.part.startswith("joined")) == 600
 
 
 def test_what_somebody_else_removes_is_an_error(tmp_path):

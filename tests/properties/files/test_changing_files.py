@@ -10,13 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.describing import length
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.parquet_files import read_parquet
-from mlxfp.data.sources.tar_files import read_tar
-from mlxfp.data.sources.text_files import read_text
+import mlxfp as fp
 from mlxfp.support.errors import DataError
 
 COUNT = 60_000
@@ -48,12 +42,12 @@ def write_tar(path: Path) -> Path:
 
 
 READERS: dict[str, tuple[Any, Any]] = {
-    "csv": (lambda path: write_lines(path, "text {:0100}\n", "x\n"), read_csv),
-    "jsonl": (lambda path: write_lines(path, '{{"x": "{:0100}"}}\n'), read_jsonl),
-    "txt": (lambda path: write_lines(path, "line {:0100}\n"), read_text),
-    "parquet": (write_parquet, read_parquet),
-    "arrow": (write_arrow, read_arrow),
-    "tar": (write_tar, read_tar),
+    "csv": (lambda path: write_lines(path, "text {:0100}\n", "x\n"), fp.read_csv),
+    "jsonl": (lambda path: write_lines(path, '{{"x": "{:0100}"}}\n'), fp.read_jsonl),
+    "txt": (lambda path: write_lines(path, "line {:0100}\n"), fp.read_text),
+    "parquet": (write_parquet, fp.read_parquet),
+    "arrow": (write_arrow, fp.read_arrow),
+    "tar": (write_tar, fp.read_tar),
 }
 
 
@@ -77,4 +71,4 @@ def test_a_file_that_changes_during_an_epoch_is_an_error_with_the_path(tmp_path:
 def test_a_file_that_does_not_change_is_read_whole_in_every_epoch(tmp_path: Path, suffix: str):
     write_file, read = READERS[suffix]
     dataset = read(write_file(tmp_path / f"data.{suffix}"))
-    assert len(list(dataset)) == len(list(dataset)) == (length(dataset) or COUNT)
+    assert len(list(dataset)) == len(list(dataset)) == (fp.length(dataset) or COUNT)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import explain, schema
-from mlxfp.data.sources.csv_files import read_csv
+import mlxfp as fp
 from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_reads, assert_resumable
 from tests.data.written import blocked, write
@@ -34,10 +33,10 @@ WHOLE = st.datetimes().map(lambda time: time.replace(microsecond=0)) | st.dates(
 )
 def test_iso_dates_have_the_coarsest_type_that_fits_every_value(tmp_path: Path, values: list[str], kind: pa.DataType, expected: list[Any]):
     """A column of ISO dates has a date type, with or without times and gaps."""
-    dataset = read_csv(write(tmp_path / "a.csv", "n,x\n" + "".join(f"1,{value}\n" for value in values)))
-    assert schema(dataset).field("x").type == kind
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "n,x\n" + "".join(f"1,{value}\n" for value in values)))
+    assert fp.schema(dataset).field("x").type == kind
     assert [row["x"] for row in dataset] == expected
-    assert "looks like dates" not in explain(dataset)
+    assert "looks like dates" not in fp.explain(dataset)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +44,15 @@ def test_iso_dates_have_the_coarsest_type_that_fits_every_value(tmp_path: Path, 
 )
 def test_explain_names_dates_that_stay_text(tmp_path: Path, value: str):
     """Dates in other notations stay as written, and explain names the column."""
-    dataset = read_csv(write(tmp_path / "a.csv", f"n,x\n1,{value}\n2,\n"))
+    dataset = fp.read_csv(write(tmp_path / "a.csv", f"n,x\n1,{value}\n2,\n"))
     assert [row["x"] for row in dataset] == [value, None]
-    assert f"the text column 'x' looks like dates, such as {value!r}" in explain(dataset)
+    assert f"the text column 'x' looks like dates, such as {value!r}" in fp.explain(dataset)
 
 
 @pytest.mark.parametrize("value", ["0000-01-01", "0000-01-01 10:00", "2263-01-01 00:00:00.5", "2024-02-30", "12:30", "11.0.1", "soon"])
 def test_texts_that_arrow_or_python_cannot_read_as_dates_stay_text(tmp_path: Path, value: str):
     """A text that is no date of Python, or has a fraction after 2262, stays as written."""
-    assert [row["x"] for row in read_csv(write(tmp_path / "a.csv", f"n,x\n1,{value}\n"))] == [value]
+    assert [row["x"] for row in fp.read_csv(write(tmp_path / "a.csv", f"n,x\n1,{value}\n"))] == [value]
 
 
 @pytest.mark.parametrize(
@@ -72,19 +71,19 @@ def test_a_later_value_that_does_not_fit_names_the_type_to_declare(tmp_path: Pat
     path = write(tmp_path / "a.csv", "n,x\n" + f"{'1' * 17},{first}\n" * 50_000 + f"1,{last}\n")
     remedy = "string()" if kind == pa.string() else f"timestamp('{kind.unit}')"
     with pytest.raises(DataError, match="does not fit the column 'x' of ") as raised:
-        list(read_csv(path))
+        list(fp.read_csv(path))
     assert f"got {last!r}, in line 50002 of {path}. Declare another type with schema={{'x': pa.{remedy}}}" in str(raised.value)
-    rows = list(read_csv(path, schema={"x": kind}))
+    rows = list(fp.read_csv(path, schema={"x": kind}))
     assert len(rows) == 50_001
-    assert len(list(read_csv(path, schema="scan"))) == len(rows)
+    assert len(list(fp.read_csv(path, schema="scan"))) == len(rows)
 
 
 @given(st.lists(NEAR, min_size=1, max_size=20) | st.lists(WHOLE, min_size=1, max_size=20), st.integers(1, 50))
 def test_dates_are_read_exactly_in_blocks_of_any_size(tmp_path_factory: pytest.TempPathFactory, values: list[Any], size: int):
     """Python reads the ISO text of each date, with blocks, cursors and workers of any size."""
     lines = "".join(f"{number},{'' if value is None else value.isoformat()}\n" for number, value in enumerate(values))
-    dataset = blocked(read_csv(write(tmp_path_factory.mktemp("dates") / "a.csv", f"n,x\n{lines}")), size)
-    kind = schema(dataset).field("x").type
+    dataset = blocked(fp.read_csv(write(tmp_path_factory.mktemp("dates") / "a.csv", f"n,x\n{lines}")), size)
+    kind = fp.schema(dataset).field("x").type
     for row, value in zip(dataset, values, strict=True):
         if value is None or kind == pa.string():  # a column without a date is text
             assert row["x"] is value is None

@@ -9,17 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.describing import length
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import map as map_rows
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.caching import cache
-from mlxfp.data.running.writing import write
-from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.data.sources.parquet_files import read_parquet
+import mlxfp as fp
 from mlxfp.support.errors import DataError
 from tests.support.damage import run_child
 
@@ -43,9 +33,9 @@ def replace(path: Path, old: bytes, new: bytes) -> None:
 def test_an_offset_outside_an_arrow_file_is_an_error_with_the_path(tmp_path: Path, offset: int, taken: bool):
     path = write_ipc(tmp_path / "a.arrow", pa.array(["one", "seven", "ninetynine"]))
     replace(path, np.array([0, 3, 8, 18], np.int32).tobytes(), np.array([0, 3, offset, 18], np.int32).tobytes())
-    dataset = read_arrow(path)
+    dataset = fp.read_arrow(path)
     with pytest.raises(DataError, match=r"a\.arrow"):
-        list(pipe(dataset, shuffle(seed=0)) if taken else dataset)
+        list(fp.pipe(dataset, fp.shuffle(seed=0)) if taken else dataset)
 
 
 @pytest.mark.parametrize("packing", [None, "zstd"])
@@ -55,35 +45,35 @@ def test_an_index_outside_the_categories_of_an_arrow_file_is_an_error(tmp_path: 
     with pa.ipc.new_file(path, pa.schema({"x": wrong.type}), options=pa.ipc.IpcWriteOptions(compression=packing)) as writer:
         writer.write_batch(pa.record_batch({"x": wrong}))
     with pytest.raises(DataError, match="out of bounds"):
-        list(read_arrow(path))
+        list(fp.read_arrow(path))
     with pytest.raises(DataError, match="out of bounds"):
-        read_arrow(path)[2]
+        fp.read_arrow(path)[2]
 
 
 def test_a_changed_number_in_a_written_folder_or_a_cache_is_an_error(tmp_path: Path):
-    rows = from_table(pa.table({"x": pa.array([123456789, 7])}))
-    write(rows, tmp_path / "written")
-    cached = pipe(rows, cache(tmp_path / "cache"))
+    rows = fp.from_table(pa.table({"x": pa.array([123456789, 7])}))
+    fp.write(rows, tmp_path / "written")
+    cached = fp.pipe(rows, fp.cache(tmp_path / "cache"))
     list(cached)
     old, new = (np.array([number, 7]).tobytes() for number in (123456789, 123456780))
     for path in tmp_path.rglob("*.arrow"):
         replace(path, old, new)
-    for dataset in (read_arrow(tmp_path / "written"), read_arrow(tmp_path / "cache"), pipe(rows, cache(tmp_path / "cache"))):
+    for dataset in (fp.read_arrow(tmp_path / "written"), fp.read_arrow(tmp_path / "cache"), fp.pipe(rows, fp.cache(tmp_path / "cache"))):
         with pytest.raises(DataError, match="SHA-256"):
             list(dataset)
         with pytest.raises(DataError, match="SHA-256"):
             dataset[1]
         with pytest.raises(DataError, match="SHA-256"):
-            next(iterate(pipe(dataset, shuffle(seed=0))))
+            next(fp.iterate(fp.pipe(dataset, fp.shuffle(seed=0))))
 
 
 def test_groups_in_a_damaged_cache_are_an_error(tmp_path: Path):
-    grouped = pipe(from_table(pa.table({"x": pa.array([123456789, 7])})), batch(2), cache(tmp_path))
+    grouped = fp.pipe(fp.from_table(pa.table({"x": pa.array([123456789, 7])})), fp.batch(2), fp.cache(tmp_path))
     list(grouped)
     (path,) = tmp_path.rglob("*.arrow")
     replace(path, np.array([123456789, 7]).tobytes(), np.array([123456780, 7]).tobytes())
     with pytest.raises(DataError, match="SHA-256"):
-        list(pipe(grouped.source.dataset, cache(tmp_path)))
+        list(fp.pipe(grouped.source.dataset, fp.cache(tmp_path)))
 
 
 def test_damaged_arrow_files_never_end_the_process(tmp_path: Path):
@@ -151,31 +141,31 @@ def test_damaged_arrow_files_never_end_the_process(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["../outside.arrow", "/etc/passwd", "..", "", 5, None, ["a"]])
 def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: object):
-    rows = from_table(TEXTS)
-    write(rows, tmp_path / "written")
-    cached = pipe(rows, cache(tmp_path / "cache"))
+    rows = fp.from_table(TEXTS)
+    fp.write(rows, tmp_path / "written")
+    cached = fp.pipe(rows, fp.cache(tmp_path / "cache"))
     list(cached)
     write_ipc(tmp_path / "outside.arrow", pa.array(["secret"]))
     for path in tmp_path.rglob("manifest.json"):
         content = json.loads(path.read_bytes())
         content["files"][0]["name"] = name
         path.write_text(json.dumps(content))
-    for dataset in (read_arrow(tmp_path / "written"), read_arrow(tmp_path / "cache"), pipe(rows, cache(tmp_path / "cache"))):
+    for dataset in (fp.read_arrow(tmp_path / "written"), fp.read_arrow(tmp_path / "cache"), fp.pipe(rows, fp.cache(tmp_path / "cache"))):
         with pytest.raises(DataError, match=r"manifest\.json"):
             list(dataset)
 
 
 def test_a_damaged_progress_entry_of_an_interrupted_write_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    texts = from_table(pa.table({"text": [f"text {number}" for number in range(4000)]}))
-    rows = pipe(texts, map_rows(unlucky))
+    texts = fp.from_table(pa.table({"text": [f"text {number}" for number in range(4000)]}))
+    rows = fp.pipe(texts, fp.map(unlucky))
     with pytest.raises(RuntimeError):
-        write(rows, tmp_path, rows_per_file=1000)
+        fp.write(rows, tmp_path, rows_per_file=1000)
     entries = sorted((tmp_path / ".writing").glob("part-*.json"))
     entries[0].write_bytes(b"{")
     entries[1].write_text(entries[1].read_text().replace("part-00001", "../00001"))
     monkeypatch.setenv("LUCKY", "1")
-    assert write(rows, tmp_path, rows_per_file=1000).rows == 4000
-    assert list(read_arrow(tmp_path)) == list(texts)
+    assert fp.write(rows, tmp_path, rows_per_file=1000).rows == 4000
+    assert list(fp.read_arrow(tmp_path)) == list(texts)
 
 
 def unlucky(row) -> dict[str, str]:
@@ -185,13 +175,13 @@ def unlucky(row) -> dict[str, str]:
 
 
 def test_written_parquet_files_have_page_checksums_and_a_changed_number_is_an_error(tmp_path: Path):
-    write(from_table(pa.table({"x": pa.array([123456789, 7])})), tmp_path, format="parquet")
+    fp.write(fp.from_table(pa.table({"x": pa.array([123456789, 7])})), tmp_path, format="parquet")
     (path,) = tmp_path.glob("*.parquet")
     content = path.read_bytes()
     at = content.index(np.int64(123456789).tobytes())
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(DataError, match="part-00000"):
-        list(read_parquet(path))
+        list(fp.read_parquet(path))
 
 
 def test_a_footer_with_another_number_of_rows_is_an_error(tmp_path: Path):
@@ -212,8 +202,8 @@ def test_a_footer_with_another_number_of_rows_is_an_error(tmp_path: Path):
 
 
 def rows_and_length(path: Path) -> None:
-    dataset = read_parquet(path)
-    assert length(dataset) == len(list(dataset))
+    dataset = fp.read_parquet(path)
+    assert fp.length(dataset) == len(list(dataset))
 
 
 def test_text_in_a_parquet_file_that_is_not_utf8_is_an_error(tmp_path: Path):
@@ -221,7 +211,7 @@ def test_text_in_a_parquet_file_that_is_not_utf8_is_an_error(tmp_path: Path):
     pq.write_table(pa.table({"x": ["abcdefgh"]}), path, compression="none", use_dictionary=False, write_statistics=False)
     replace(path, b"abcdefgh", b"abcd\xfffgh")
     with pytest.raises(DataError, match=r"a\.parquet"):
-        list(read_parquet(path))
+        list(fp.read_parquet(path))
 
 
 def test_damaged_parquet_files_give_equal_rows_or_an_error(tmp_path: Path):

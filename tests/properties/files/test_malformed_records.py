@@ -9,25 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import schema
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.error_rows import on_error, skipped_rows
+import mlxfp as fp
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.in_memory import from_iterable
-from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.text_files import read_text
 from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_repeatable, assert_resumable
 from tests.data.written import PACKINGS, blocked, write
 
 KINDS = {"n": pa.int64(), "t": pa.string()}
-ALL = on_error("skip", max_rate=1.0)
+ALL = fp.on_error("skip", max_rate=1.0)
 
 # Records, each with what it says or None, and how many lines it has.
 JSON_RECORDS: list[tuple[bytes, dict[str, Any] | None]] = [
@@ -56,12 +45,12 @@ CSV_RECORDS: list[tuple[bytes, dict[str, Any] | None]] = [
 SIZES = st.integers(1, 80)
 
 
-def listed(dataset: Any, cursor: Cursor) -> list[tuple[int, str]]:
-    return [(each.origin.row, each.reason.rpartition(", in ")[2]) for each in skipped_rows(dataset, cursor)]
+def listed(dataset: Any, cursor: fp.Cursor) -> list[tuple[int, str]]:
+    return [(each.origin.row, each.reason.rpartition(", in ")[2]) for each in fp.inspect.skipped_rows(dataset, cursor)]
 
 
 @given(st.data(), SIZES, st.sampled_from(sorted(PACKINGS)), st.booleans())
-@pytest.mark.parametrize("read", [read_csv, read_jsonl])
+@pytest.mark.parametrize("read", [read_csv, fp.read_jsonl])
 def test_the_list_of_malformed_records_is_exact(
     tmp_path_factory: pytest.TempPathFactory, read: Any, data: st.DataObject, size: int, packing: str, unended: bool
 ):
@@ -86,8 +75,8 @@ def test_the_list_of_malformed_records_is_exact(
             text += b'9,"never closed\n1,a\n'
         path.write_bytes(PACKINGS[packing](text))
         paths.append(path)
-    dataset = pipe(blocked(read(paths, schema=KINDS), size), ALL)
-    items = list(iterate(dataset))
+    dataset = fp.pipe(blocked(read(paths, schema=KINDS), size), ALL)
+    items = list(fp.iterate(dataset))
     assert [row for row, _ in items] == rows
     assert_resumable(dataset)
     assert_repeatable(dataset)
@@ -95,7 +84,7 @@ def test_the_list_of_malformed_records_is_exact(
         found = listed(dataset, items[place][1])
         assert found == bad[: len(found)]
         assert len(found) >= sum(row < places[place] for row, _ in bad)
-        *_, last = [items[place], *iterate(dataset, Cursor.from_bytes(items[place][1].to_bytes()))]
+        *_, last = [items[place], *fp.iterate(dataset, fp.Cursor.from_bytes(items[place][1].to_bytes()))]
         assert listed(dataset, last[1]) == listed(dataset, items[-1][1])
 
 
@@ -105,7 +94,7 @@ def test_types_are_inferred_from_the_records_that_are_well(
 ):
     path = tmp_path_factory.mktemp("first") / "a.jsonl"
     path.write_bytes(b'{"n": 1, "t": "a"}\n' + b"".join(record for record, _ in records))
-    dataset = pipe(blocked(read_jsonl(path), size), ALL)
+    dataset = fp.pipe(blocked(fp.read_jsonl(path), size), ALL)
     assert next(iter(dataset)) == {"n": 1, "t": "a"}
     assert len(list(dataset)) <= 1 + len(records)
 
@@ -113,20 +102,20 @@ def test_types_are_inferred_from_the_records_that_are_well(
 @pytest.mark.parametrize("count", [3, 40])
 def test_a_file_that_begins_with_malformed_lines_has_types(tmp_path: Path, count: int):
     path = write(tmp_path / "a.jsonl", '{"n": 1}\n' + "{\n" * count + '{"n": 2}\n')
-    assert list(pipe(read_jsonl(path), ALL)) == [{"n": 1}, {"n": 2}]
+    assert list(fp.pipe(fp.read_jsonl(path), ALL)) == [{"n": 1}, {"n": 2}]
     path = write(tmp_path / "b.jsonl", "{\n" * count + '{"n": 2}\n')
     if count > 16:
         with pytest.raises(DataError, match=r"A line is not JSON .*, in line 1 of"):
-            schema(pipe(read_jsonl(path), ALL))
+            fp.schema(fp.pipe(fp.read_jsonl(path), ALL))
     else:
-        assert list(pipe(read_jsonl(path), ALL)) == [{"n": 2}]
+        assert list(fp.pipe(fp.read_jsonl(path), ALL)) == [{"n": 2}]
 
 
 def test_the_reason_says_what_is_wrong_and_where(tmp_path: Path):
     path = write(tmp_path / "a.csv", "n,t\n1,a\nx,b\n2,c\n3\n4,d\n")
-    dataset = pipe(read_csv(path, schema=KINDS), ALL)
-    *_, (_, cursor) = iterate(dataset)
-    found = skipped_rows(dataset, cursor)
+    dataset = fp.pipe(read_csv(path, schema=KINDS), ALL)
+    *_, (_, cursor) = fp.iterate(dataset)
+    found = fp.inspect.skipped_rows(dataset, cursor)
     assert [(each.origin.row, each.reason) for each in found] == [
         (1, f"DataError: A value does not fit the column 'n' of int64: got 'x', in line 3 of {path}"),
         (3, f"DataError: A record has 1 fields, but there are 2 columns: got '3\\n', in line 5 of {path}"),
@@ -136,26 +125,26 @@ def test_the_reason_says_what_is_wrong_and_where(tmp_path: Path):
 
 def test_lines_that_are_not_utf8_are_left_out_of_text(tmp_path: Path):
     path = write(tmp_path / "a.txt", b"one\n\xfftwo\nthree")
-    assert [row["text"] for row in pipe(read_text(path), ALL)] == ["one", "three"]
-    assert list(pipe(read_text(path, by="file"), ALL)) == []
+    assert [row["text"] for row in fp.pipe(fp.read_text(path), ALL)] == ["one", "three"]
+    assert list(fp.pipe(fp.read_text(path, by="file"), ALL)) == []
 
 
 def test_too_many_malformed_lines_stop_the_run(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"n": 1}\n' * 100 + "{\n" * 11)
     with pytest.raises(DataError, match=r"Too many rows fail: 11 of the first 111 .* A line is not JSON .* in line 101 of .*a\.jsonl"):
-        list(pipe(read_jsonl(path), on_error("skip")))
+        list(fp.pipe(fp.read_jsonl(path), fp.on_error("skip")))
 
 
-@pytest.mark.parametrize("between", [shuffle(seed=0), shuffle(seed=0, buffer=3), compose(map(dict, schema=pa.schema(KINDS)))])
+@pytest.mark.parametrize("between", [fp.shuffle(seed=0), fp.shuffle(seed=0, buffer=3), fp.compose(fp.map(dict, schema=pa.schema(KINDS)))])
 def test_malformed_lines_pass_through_shuffles_and_joins(tmp_path: Path, between: Any):
     lines = [b'{"n": %d}\n' % number if number % 3 else b"{\n" for number in range(20)]
     path = write(tmp_path / "a.jsonl", b"".join(lines))
-    part = blocked(read_jsonl(path, schema=KINDS), 40)
-    dataset = pipe(concat([part, part]), between, ALL)
-    items = list(iterate(dataset))
+    part = blocked(fp.read_jsonl(path, schema=KINDS), 40)
+    dataset = fp.pipe(fp.concat([part, part]), between, ALL)
+    items = list(fp.iterate(dataset))
     assert sorted(row["n"] for row, _ in items) == sorted([number for number in range(20) if number % 3] * 2)
     assert_resumable(dataset)
-    assert sum(len(group) for group in pipe(dataset, batch(4))) == len(items)
+    assert sum(len(group) for group in fp.pipe(dataset, fp.batch(4))) == len(items)
 
 
 def test_records_behind_what_cannot_be_read_are_not_known():
@@ -163,7 +152,7 @@ def test_records_behind_what_cannot_be_read_are_not_known():
         yield {"n": 1}
         raise OSError("the wire is cut")
 
-    dataset = pipe(from_iterable(broken, schema=pa.schema({"n": pa.int64()})), map(dict, schema=pa.schema({"n": pa.int64()})), ALL)
+    dataset = fp.pipe(fp.from_iterable(broken, schema=pa.schema({"n": pa.int64()})), fp.map(dict, schema=pa.schema({"n": pa.int64()})), ALL)
     with pytest.raises(OSError, match="the wire is cut") as caught:
         list(dataset)
     assert any("on_error cannot skip this error: without random access" in note for note in caught.value.__notes__)
@@ -172,4 +161,4 @@ def test_records_behind_what_cannot_be_read_are_not_known():
 def test_without_on_error_the_first_malformed_line_is_an_error(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", json.dumps({"n": 1}) + "\n{\n")
     with pytest.raises(DataError, match="in line 2 of"):
-        list(read_jsonl(path, schema={"n": pa.int64()}))
+        list(fp.read_jsonl(path, schema={"n": pa.int64()}))

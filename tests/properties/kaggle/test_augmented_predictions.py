@@ -3,37 +3,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.kaggle.validation.cross_validation import test_time_augmentation
-from mlxfp.data.rows.map_filter import map as map_rows
-from mlxfp.data.rows.map_filter import take
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
-from mlxfp.text.templates.templates import template
 
 
 def length_of_text(rows):
     """Predict from the place of the first word, which another order changes."""
-    return np.array([text.index("first") for text in column_values(rows, "text")], float)
+    return np.array([text.index("first") for text in fp.kaggle.column_values(rows, "text")], float)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_predictions_are_averaged_over_views(seeds: list[int]):
-    rows = from_table({"a": ["first"] * 5, "b": ["x", "yy", "zzz", "u", "v"]})
-    views = [template("{a}, {b}.", seed=seed) for seed in seeds]
-    found = test_time_augmentation(length_of_text, views)(rows)
+    rows = fp.from_table({"a": ["first"] * 5, "b": ["x", "yy", "zzz", "u", "v"]})
+    views = [fp.template("{a}, {b}.", seed=seed) for seed in seeds]
+    found = fp.kaggle.test_time_augmentation(length_of_text, views)(rows)
     assert found == pytest.approx(np.mean([length_of_text(view(rows)) for view in views], axis=0))
 
 
 def test_views_keep_the_rows():
-    rows = from_table({"x": [1.0, 2.0]})
-    model = test_time_augmentation(lambda rows: column_values(rows, "x"), [map_rows(lambda row: row), take(1)])
+    rows = fp.from_table({"x": [1.0, 2.0]})
+    model = fp.kaggle.test_time_augmentation(lambda rows: fp.kaggle.column_values(rows, "x"), [fp.map(lambda row: row), fp.take(1)])
     with pytest.raises(ArgumentError, match=r"views must have the same number of rows, got predictions with the shapes \[\[2\], \[1\]\]"):
         model(rows)
 
 
 def test_views_are_functions_and_there_are_some():
     with pytest.raises(ArgumentError, match="needs at least one view, got none"):
-        test_time_augmentation(length_of_text, [])
+        fp.kaggle.test_time_augmentation(length_of_text, [])
     with pytest.raises(ArgumentTypeError, match=r"views\[0\] must be a function"):
-        test_time_augmentation(length_of_text, ["a"])
+        fp.kaggle.test_time_augmentation(length_of_text, ["a"])

@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from mlxfp.app.kaggle.ensembling.calibration import threshold
-from mlxfp.app.kaggle.ensembling.stacking import second_stage
-from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.kaggle.validation.cross_validation import cross_validate
+import mlxfp as fp
 from mlxfp.app.kaggle.validation.folds import Folds, stratified
-from mlxfp.app.kaggle.validation.out_of_fold import score
-from mlxfp.app.kaggle.validation.pseudolabels import Confidence, pseudo_label
-from mlxfp.app.kaggle.validation.scoring import METRICS
-from mlxfp.data.rows.selecting import Splits
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from tests.app.kaggle.passengers import TARGET, encoded, forest, learn_rates, read
 
-ACCURACY = METRICS["accuracy"]
+ACCURACY = fp.kaggle.METRICS["accuracy"]
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +23,11 @@ def train(data_folder: Path):
 
 @pytest.fixture(scope="module")
 def folds(train) -> Folds:
-    return stratified(column_values(train, TARGET), count=5, seed=0)
+    return stratified(fp.kaggle.column_values(train, TARGET), count=5, seed=0)
 
 
 def accuracy(folds: Folds, rows, fit) -> float:
-    return score(cross_validate(folds, rows, fit, target=TARGET).oof, ACCURACY).overall
+    return fp.kaggle.score(fp.kaggle.cross_validate(folds, rows, fit, target=TARGET).oof, ACCURACY).overall
 
 
 def test_target_encoding_is_learned_inside_the_folds(train, folds: Folds):
@@ -53,19 +46,19 @@ def test_target_encoding_is_learned_inside_the_folds(train, folds: Folds):
 
 
 # The rest of the test file, labelled by one teacher for all folds: its labels carry what it knows of the validation rows.
-ALL = Confidence(threshold=0.5, least=1.0, most=1.0)
-MANY = Confidence(threshold=0.7, most=1.0)
+ALL = fp.kaggle.Confidence(threshold=0.5, least=1.0, most=1.0)
+MANY = fp.kaggle.Confidence(threshold=0.7, most=1.0)
 
 
 @pytest.mark.parametrize(("unlabelled", "confidence", "gap"), [("test.csv", ALL, 0.02), ("train.csv", MANY, 0.05)])
 def test_a_teacher_has_not_seen_what_its_students_are_judged_by(
-    data_folder: Path, train, folds: Folds, unlabelled: str, confidence: Confidence, gap: float
+    data_folder: Path, train, folds: Folds, unlabelled: str, confidence: fp.kaggle.Confidence, gap: float
 ):
     others, student, teacher = read(data_folder, unlabelled), forest(3), forest(1)
-    knowing = teacher(Splits(train))
+    knowing = teacher(fp.Splits(train))
 
     def taught_by(any_teacher) -> float:
-        fit = pseudo_label(any_teacher, student, others, target=TARGET, confidence=confidence, weight=2.0)
+        fit = fp.kaggle.pseudo_label(any_teacher, student, others, target=TARGET, confidence=confidence, weight=2.0)
         return accuracy(folds, train, fit)
 
     leaking, honest = taught_by(lambda _: knowing), taught_by(teacher)
@@ -80,17 +73,17 @@ def test_a_teacher_has_not_seen_what_its_students_are_judged_by(
 
 def test_pseudo_labels_of_a_careful_teacher_leave_the_honest_score_where_it_was(data_folder: Path, train, folds: Folds):
     others = read(data_folder, "test.csv")
-    assert 0.80 < accuracy(folds, train, pseudo_label(forest(3), forest(3), others, target=TARGET)) < 0.84
+    assert 0.80 < accuracy(folds, train, fp.kaggle.pseudo_label(forest(3), forest(3), others, target=TARGET)) < 0.84
 
 
 def test_a_threshold_is_judged_on_folds_that_it_was_not_tuned_on(train):
     leaking, honest = [], []
     for seed in range(3):
-        dealt = stratified(column_values(train, TARGET), count=5, seed=seed)
-        oof = cross_validate(dealt, train, forest(3), target=TARGET).oof
-        tuned = second_stage(threshold(ACCURACY), oof)
+        dealt = stratified(fp.kaggle.column_values(train, TARGET), count=5, seed=seed)
+        oof = fp.kaggle.cross_validate(dealt, train, forest(3), target=TARGET).oof
+        tuned = fp.kaggle.second_stage(fp.kaggle.threshold(ACCURACY), oof)
         leaking.append(ACCURACY(oof.targets, tuned.predict(oof.predictions[0])))
-        honest.append(score(tuned.oof, ACCURACY).overall)
+        honest.append(fp.kaggle.score(tuned.oof, ACCURACY).overall)
     found: Any = zip(leaking, honest, strict=True)
     assert all(0.798 <= nested < tuned_on_itself for tuned_on_itself, nested in found)
     assert max(honest) < 0.83

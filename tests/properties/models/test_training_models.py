@@ -3,13 +3,9 @@
 import mlx.core as mx
 import pytest
 
-from mlxfp.models import CausalLM, Classifier, MaskedLM, TokenClassifier
+import mlxfp as fp
 from mlxfp.models.layers import random_key
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
-from mlxfp.training.steps.transforms import functional
 from tests.models.samples import CLASSES, DROPOUTS, body, gap, rows
 
 IDS, MASK = rows([3, 8])
@@ -49,7 +45,7 @@ def loss_and_gradients(model, mask, *, key, change=lambda model: model):
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all real", "padded"])
 @pytest.mark.parametrize("name", sorted(name for name, rates in DROPOUTS.items() if rates))
 def test_checkpointed_blocks_with_dropout_give_the_exact_gradients(name, mask):
-    model = functional(body(name, **DROPOUTS[name]))
+    model = fp.functional(body(name, **DROPOUTS[name]))
     plain = loss_and_gradients(model, mask, key=random_key(3))
     again = loss_and_gradients(model, mask, key=random_key(3), change=checkpointed)
     assert same_arrays(plain, again)
@@ -58,7 +54,7 @@ def test_checkpointed_blocks_with_dropout_give_the_exact_gradients(name, mask):
 
 
 def test_the_law_of_checkpoints_catches_dropout_that_draws_anew():
-    model = functional(body("bert", **DROPOUTS["bert"]))
+    model = fp.functional(body("bert", **DROPOUTS["bert"]))
 
     def forgetful(model):
         for _, layer in model.named_modules():
@@ -78,24 +74,28 @@ def test_the_law_of_checkpoints_catches_dropout_that_draws_anew():
 def heads(name):
     """A model of each body with the head it is mostly used with, its loss, and a batch."""
     if name == "decoder":
-        model = CausalLM(body(name, **DROPOUTS[name]))
+        model = fp.models.CausalLM(body(name, **DROPOUTS[name]))
         labels = mx.where(MASK[:, 1:] != 0, IDS[:, 1:], -100)
-        return model, lambda model, batch: cross_entropy(model(batch["ids"][:, :-1], batch["mask"][:, :-1]), batch["labels"]), labels
+        return (
+            model,
+            lambda model, batch: fp.losses.cross_entropy(model(batch["ids"][:, :-1], batch["mask"][:, :-1]), batch["labels"]),
+            labels,
+        )
     if name == "modernbert":
-        model = MaskedLM(body(name, **DROPOUTS[name]))
+        model = fp.models.MaskedLM(body(name, **DROPOUTS[name]))
         labels = mx.where(mx.arange(8) % 3 == 0, IDS, -100)
     elif name == "bert":
-        model, labels = TokenClassifier(body(name, **DROPOUTS[name]), 3), IDS % 3
+        model, labels = fp.models.TokenClassifier(body(name, **DROPOUTS[name]), 3), IDS % 3
     else:
-        model, labels = Classifier(body(name, **DROPOUTS[name]), 3), mx.array([0, 2])
-    return model, lambda model, batch: cross_entropy(model(batch["ids"], batch["mask"]), batch["labels"]), labels
+        model, labels = fp.models.Classifier(body(name, **DROPOUTS[name]), 3), mx.array([0, 2])
+    return model, lambda model, batch: fp.losses.cross_entropy(model(batch["ids"], batch["mask"]), batch["labels"]), labels
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_a_step_trains_every_body_and_leaves_it_as_it_was(name):
     model, loss, labels = heads(name)
-    optimizer = adamw(1e-2)
-    step, first = train_step(model, loss, optimizer), train_state(model, optimizer, seed=1)
+    optimizer = fp.optimizers.adamw(1e-2)
+    step, first = fp.train_step(model, loss, optimizer), train_state(model, optimizer, seed=1)
     batch = {"ids": IDS, "mask": MASK, "labels": labels}
     state, losses = first, []
     for _ in range(12):
@@ -103,8 +103,8 @@ def test_a_step_trains_every_body_and_leaves_it_as_it_was(name):
         losses.append(metrics["loss"].item())
     assert losses[-1] < losses[0]
     assert step.variants == 1
-    assert same_arrays(first.params, functional(model).params)
+    assert same_arrays(first.params, fp.functional(model).params)
     again, _ = step(first, batch)
     assert same_arrays(again.params, step(first, batch)[0].params)
-    trained = functional(model).bind(state.params, state.buffers)
+    trained = fp.functional(model).bind(state.params, state.buffers)
     assert gap(trained(IDS, MASK), model.eval()(IDS, MASK)) > 1e-3

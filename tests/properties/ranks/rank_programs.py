@@ -11,32 +11,13 @@ import pyarrow as pa
 from attrs import frozen
 from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp import runners
-from mlxfp.collators.collating import collate
-from mlxfp.collators.plain import default
 from mlxfp.core.describing import schema
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.stages import Stage
-from mlxfp.data.inspection.profiling import profile
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.writing import write
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.evaluation.metrics import roc_auc
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.observers import checkpoint
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 
-ROWS = from_examples([{"x": [i % 7, i / 10, 1.0], "y": i % 2, "number": i, "input_ids": list(range(i % 5))} for i in range(120)])
+ROWS = fp.from_examples([{"x": [i % 7, i / 10, 1.0], "y": i % 2, "number": i, "input_ids": list(range(i % 5))} for i in range(120)])
 GLOBAL = 8  # rows of all ranks in a batch
 
 
@@ -45,7 +26,7 @@ def squared(row):
 
 
 @frozen(repr=False)
-class Gaps(Stage):
+class Gaps(fp.Stage):
     """Adds the difference to the row before: it keeps a state that is empty at the start."""
 
     def step(self, state, chunk):
@@ -74,36 +55,38 @@ class Breaks:
 
 
 WRITTEN = {
-    "rows": pipe(ROWS, map(squared), filter(lambda row: row["number"] % 3 > 0)),
-    "packed": pipe(ROWS, map(squared), pack(16)),
-    "a state that is empty at first": pipe(from_examples([{"x": i} for i in range(120)]), Gaps()),
+    "rows": fp.pipe(ROWS, fp.map(squared), fp.filter(lambda row: row["number"] % 3 > 0)),
+    "packed": fp.pipe(ROWS, fp.map(squared), fp.pack(16)),
+    "a state that is empty at first": fp.pipe(fp.from_examples([{"x": i} for i in range(120)]), Gaps()),
 }
 
 
 def batches(size):
-    return pipe(ROWS, filter(lambda row: row["x"][0] != 3), batch(size), collate(default()))
+    return fp.pipe(ROWS, fp.filter(lambda row: row["x"][0] != 3), fp.batch(size), fp.collate(fp.collators.default()))
 
 
 def measure(model, group):
     logits = model(group["x"])
-    return {"loss": cross_entropy(logits, group["y"]), "auc": roc_auc(logits[:, 1] - logits[:, 0], group["y"])}
+    return {"loss": fp.losses.cross_entropy(logits, group["y"]), "auc": fp.metrics.roc_auc(logits[:, 1] - logits[:, 0], group["y"])}
 
 
 def state_of():
     model = nn.Linear(3, 2)
     model.weight, model.bias = mx.array([[0.1, -0.2, 0.3], [0.2, 0.1, -0.1]]), mx.zeros(2)
-    return model, train_state(model, optimizers.SGD(0.01, momentum=0.9))
+    return model, fp.train_state(model, optimizers.SGD(0.01, momentum=0.9))
 
 
 def measured(ranks, size):
     model, state = state_of()
-    forward = predict(model, lambda model, group: {"p": model(group["x"])}, ranks=ranks)
+    forward = fp.predict(model, lambda model, group: {"p": model(group["x"])}, ranks=ranks)
     answers = [answer["p"].tolist() for answer in forward(state, batches(size))]
-    return evaluate(model, measure, ranks=ranks)(state, batches(size)), answers
+    return fp.evaluate(model, measure, ranks=ranks)(state, batches(size)), answers
 
 
 def shared(world, size):
-    return pipe(ROWS, shuffle(seed=0), shard(world.copy, world.copies), batch(size, drop_last=True), collate(default()))
+    return fp.pipe(
+        ROWS, fp.shuffle(seed=0), fp.shard(world.copy, world.copies), fp.batch(size, drop_last=True), fp.collate(fp.collators.default())
+    )
 
 
 def filtered(row):
@@ -112,27 +95,29 @@ def filtered(row):
 
 def streamed(world, size):
     """Return the batches of a rank from a stream, which has no random access."""
-    rows = pipe(ROWS, filter(filtered), shuffle(seed=0, buffer=20), shard(world.copy, world.copies, ends="drop"))
-    return pipe(rows, batch(size, drop_last=True), collate(default()))
+    rows = fp.pipe(ROWS, fp.filter(filtered), fp.shuffle(seed=0, buffer=20), fp.shard(world.copy, world.copies, ends="drop"))
+    return fp.pipe(rows, fp.batch(size, drop_last=True), fp.collate(fp.collators.default()))
 
 
 def train(ranks, folder, *, steps, batches=shared, observer=iter):
     """Train up to a step, from the last checkpoint; return where it began and ended, and the parameters."""
     (model, start), optimizer = state_of(), optimizers.SGD(0.01, momentum=0.9)
     own = batches(ranks.world, GLOBAL // ranks.world.copies)
-    step = train_step(model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizer, ranks=ranks)
-    begin = load_latest(folder, start, ranks=ranks)
-    stream = fit(step, begin.state, own, epochs=3, steps=steps, cursor=begin.cursor, running=begin.running, log_every=4)
-    end = last(pipe(stream, checkpoint(folder, steps=1, ranks=ranks), observer))
+    step = fp.train_step(model, lambda model, group: fp.losses.cross_entropy(model(group["x"]), group["y"]), optimizer, ranks=ranks)
+    begin = fp.load_latest(folder, start, ranks=ranks)
+    stream = fp.fit(step, begin.state, own, epochs=3, steps=steps, cursor=begin.cursor, running=begin.running, log_every=4)
+    end = fp.last(fp.pipe(stream, fp.observers.checkpoint(folder, steps=1, ranks=ranks), observer))
     return begin.state.step, end.step, [np.array(leaf).tolist() for leaf in flatten(end.state.params)[1]]
 
 
 def profiled(ranks):
     """Profile training; return how many steps there were, what each sends, and how the profile says it."""
     model, _ = state_of()
-    step = train_step(model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizers.SGD(0.01), ranks=ranks)
-    consumer = step.consumer(train_state(model, optimizers.SGD(0.01)))
-    found = profile(shared(ranks.world, GLOBAL // ranks.world.copies), items=4, consume=consumer)
+    step = fp.train_step(
+        model, lambda model, group: fp.losses.cross_entropy(model(group["x"]), group["y"]), optimizers.SGD(0.01), ranks=ranks
+    )
+    consumer = step.consumer(fp.train_state(model, optimizers.SGD(0.01)))
+    found = fp.inspect.profile(shared(ranks.world, GLOBAL // ranks.world.copies), items=4, consume=consumer)
     return consumer.state.step, found.sent, step.bytes_sent, str(found).splitlines()[-2].partition(" For each, it sends ")[2]
 
 
@@ -140,24 +125,24 @@ def work_together(ranks, folder):
     """Do everything that ranks do together, and say what came out."""
     place, size = Path(folder), ranks.world.size
     for name, dataset in WRITTEN.items() if size == 2 else ():
-        manifest = write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100))
-        assert write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100)) == manifest
+        manifest = fp.write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100))
+        assert fp.write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100)) == manifest
     trained = train(ranks, place / "trained", steps=5 if size == 2 else 20)
     said = {"measured": [measured(ranks, rows) for rows in (4, 200)], "trained": trained, "profiled": profiled(ranks)}
     model, state = state_of()
     try:
-        evaluate(model, measure, ranks=ranks)(state, shared(ranks.world, 4))
+        fp.evaluate(model, measure, ranks=ranks)(state, shared(ranks.world, 4))
     except ArgumentError as error:
         said["refused"] = "evaluate needs the same batches on all ranks" in str(error)
     (place / f"{size}-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
 
 
 def breaking(how):
-    return pipe(ROWS, map(Breaks(how), schema=schema(ROWS)))
+    return fp.pipe(ROWS, fp.map(Breaks(how), schema=schema(ROWS)))
 
 
 def write_and_end(how):
-    return lambda ranks, folder: write(breaking(how), folder, rows_per_file=20, on=runners.ranks(limit=30))
+    return lambda ranks, folder: fp.write(breaking(how), folder, rows_per_file=20, on=runners.ranks(limit=30))
 
 
 def train_and_end(step):

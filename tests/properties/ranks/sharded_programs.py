@@ -10,21 +10,10 @@ from attrs import evolve
 from mlx import nn, optimizers
 from mlx.nn.layers.distributed import fully_shard, shard_inplace
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.sharding import World, shard
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.distributed import shard_linear
-from mlxfp.models.adapters import lora
+import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.observers import checkpoint
 from mlxfp.training.steps.sharding import Parts, axes_in, names_of
 from mlxfp.training.steps.state import trees_of
 from tests.training.samples import Block, deep, group, loss, setting, stacked
@@ -44,8 +33,8 @@ def tensor(ranks):
     """The same model, with the two linear layers of each block divided between the ranks of a copy."""
     model = deep(rate=0.0)
     for block in model.blocks:
-        block.inner = shard_linear(block.inner, "all-to-sharded", ranks=ranks)
-        block.outer = shard_linear(block.outer, "sharded-to-all", ranks=ranks)
+        block.inner = fp.distributed.shard_linear(block.inner, "all-to-sharded", ranks=ranks)
+        block.outer = fp.distributed.shard_linear(block.outer, "sharded-to-all", ranks=ranks)
     return model
 
 
@@ -65,8 +54,8 @@ def fused(ranks):
         block.outer = nn.Linear(16, 8)
     draw_weights(model, 0)
     for block, segments in zip(model.blocks, (2, [16], [0.5]), strict=True):
-        block.inner = shard_linear(block.inner, "all-to-sharded", ranks=ranks, segments=segments)
-        block.outer = shard_linear(block.outer, "sharded-to-all", ranks=ranks)
+        block.inner = fp.distributed.shard_linear(block.inner, "all-to-sharded", ranks=ranks, segments=segments)
+        block.outer = fp.distributed.shard_linear(block.outer, "sharded-to-all", ranks=ranks)
     return model
 
 
@@ -76,8 +65,8 @@ def small(ranks):
     if ranks.world.tensor == 1:
         model = nn.Sequential(fully_shard(layers.first), layers.last)
         return fully_shard(model) if ranks.world.size == 2 else model
-    first = shard_linear(layers.first, "all-to-sharded", ranks=ranks)
-    return nn.Sequential(first, shard_linear(layers.last, "sharded-to-all", ranks=ranks))
+    first = fp.distributed.shard_linear(layers.first, "all-to-sharded", ranks=ranks)
+    return nn.Sequential(first, fp.distributed.shard_linear(layers.last, "sharded-to-all", ranks=ranks))
 
 
 OPTIONS = {
@@ -131,18 +120,24 @@ def train(ranks, folder, *, cases=tuple(OPTIONS), again=False):
 def batches(world, count=12):
     """Shuffled rows, of which all copies together have 12 in a batch."""
     rows = [{"x": group(120)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(120)]
-    return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(count // world.copies), collate(stacked))
+    return fp.pipe(
+        fp.from_examples(rows), fp.shuffle(seed=0), fp.shard(world.copy, world.copies), fp.batch(count // world.copies), fp.collate(stacked)
+    )
 
 
 def go_on(ranks, folder, *, make=None):
     """Make six steps from the last checkpoint, evaluate, and write where it began and what came out."""
     model, options = (make or kind_of(ranks))(ranks), {"accumulate": 2, "ema": 0.5}
     step, state = setting(model=model, optimizer=optimizers.AdamW(0.01, weight_decay=0.1), ranks=ranks, **options)
-    begin = load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
-    stream = fit(step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running)
-    end = last(pipe(stream, checkpoint(Path(folder, "checkpoints"), steps=3, ranks=ranks)))
-    found = evaluate(model, lambda model, rows: {"loss": loss(model, rows)}, ranks=ranks)(end.state, batches(World(0, 1), 25))
-    answers = predict(model, lambda model, rows: model(rows["x"]), ranks=ranks)(end.state, batches(World(0, 1), 25))
+    begin = fp.load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
+    stream = fp.fit(
+        step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running
+    )
+    end = fp.last(fp.pipe(stream, fp.observers.checkpoint(Path(folder, "checkpoints"), steps=3, ranks=ranks)))
+    found = fp.evaluate(model, lambda model, rows: {"loss": loss(model, rows)}, ranks=ranks)(
+        end.state, batches(fp.distributed.World(0, 1), 25)
+    )
+    answers = fp.predict(model, lambda model, rows: model(rows["x"]), ranks=ranks)(end.state, batches(fp.distributed.World(0, 1), 25))
     write(ranks, folder, f"step {end.step}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
 
 
@@ -171,7 +166,7 @@ def refused(make):
 
 def adapters(ranks, folder):
     """Train adapters in blocks that are divided, and try what cannot be trained."""
-    model = lora(deep(rate=0.0), rank=4)
+    model = fp.models.lora(deep(rate=0.0), rank=4)
     model.blocks = [fully_shard(block) for block in model.blocks]
     step, state = setting(model=model, optimizer=optimizers.SGD(0.1, momentum=0.9), ranks=ranks, clip_norm=0.01, ema=0.5)
     seen = []
@@ -181,14 +176,14 @@ def adapters(ranks, folder):
     write(ranks, folder, "adapters", state, seen)
     if ranks.world.size == 1:
         return
-    ranks = evolve(ranks, world=World(ranks.world.rank, ranks.world.size, tensor=ranks.world.size))
-    cut, inner = lora(deep(rate=0.0), rank=4), deep(rate=0.0)
-    cut.blocks[0].inner.linear = shard_linear(cut.blocks[0].inner.linear, "all-to-sharded", ranks=ranks)
+    ranks = evolve(ranks, world=fp.distributed.World(ranks.world.rank, ranks.world.size, tensor=ranks.world.size))
+    cut, inner = fp.models.lora(deep(rate=0.0), rank=4), deep(rate=0.0)
+    cut.blocks[0].inner.linear = fp.distributed.shard_linear(cut.blocks[0].inner.linear, "all-to-sharded", ranks=ranks)
     shard_inplace(inner.blocks[0].inner, "all-to-sharded", group=ranks.tensor_group)
     said = [refused(lambda: setting(model=cut, optimizer=optimizers.SGD(0.1), ranks=ranks))]
     for other in (inner, deep(rate=0.0, seed=ranks.world.rank)):
         step, state = setting(model=other, optimizer=optimizers.SGD(0.1), ranks=ranks)
-        said.append(refused(lambda: last(fit(step, state, [group()]))))  # noqa: B023  # called here
+        said.append(refused(lambda: fp.last(fp.fit(step, state, [group()]))))  # noqa: B023  # called here
     Path(folder, f"refused-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
 
 

@@ -13,11 +13,9 @@ from time import monotonic, sleep
 import numpy as np
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli.commands import main
 from mlxfp.app.cli.ranks import _free, _threads, start
-from mlxfp.data.running.writing import write
-from mlxfp.distributed import connect
-from mlxfp.runners import ranks as on_ranks
 from mlxfp.support.blas import THREAD_VARIABLES, free_cores
 from mlxfp.support.errors import ArgumentError
 from tests.compiling import nothing_compiled
@@ -84,7 +82,7 @@ def uncompiled():
 @pytest.mark.usefixtures("uncompiled")
 def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
     alone = [list(measured(None, rows)) for rows in (4, 200)]
-    _, _, whole = train(connect(), tmp_path / "whole", steps=30)
+    _, _, whole = train(fp.distributed.connect(), tmp_path / "whole", steps=30)
     for size in (2, 4):
         printed = launched(size, "-c", PROGRAM, "together", str(tmp_path))
         assert "Traceback" not in printed, printed
@@ -99,9 +97,9 @@ def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
         assert found[0]["refused"]
         assert found[0]["trained"][:2] == ([0, 5] if size == 2 else [5, 20])
     for name, dataset in WRITTEN.items():
-        write(dataset, tmp_path / f"{name}, alone", rows_per_file=30)
+        fp.write(dataset, tmp_path / f"{name}, alone", rows_per_file=30)
         assert files_in(tmp_path / name) == files_in(tmp_path / f"{name}, alone")
-    begun, ended, params = train(connect(), tmp_path / "trained", steps=30)
+    begun, ended, params = train(fp.distributed.connect(), tmp_path / "trained", steps=30)
     assert (begun, ended) == (20, 30)
     assert all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for ours, theirs in zip(params, whole, strict=True))
 
@@ -112,9 +110,9 @@ def test_training_on_a_stream_continues_on_other_ranks_after_a_kill(tmp_path):
     for size, case in ((2, "killed at 7"), (4, "killed at 19")):
         outputs = started(size, folder, "-c", PROGRAM, case, str(folder))
         assert outputs[-1][1] == -signal.SIGKILL, outputs
-    begun, ended, params = train(connect(), folder, steps=30, batches=streamed)
+    begun, ended, params = train(fp.distributed.connect(), folder, steps=30, batches=streamed)
     assert 7 < begun < 19
-    _, _, whole = train(connect(), tmp_path / "whole", steps=30, batches=streamed)
+    _, _, whole = train(fp.distributed.connect(), tmp_path / "whole", steps=30, batches=streamed)
     assert ended == 30
     assert all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for ours, theirs in zip(params, whole, strict=True))
 
@@ -131,8 +129,8 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
         assert "RankError: Rank 1 of 2 failed while writing its files, so rank 0 stops" in first
         assert "ValueError: a broken row" in second
     assert 0 < len(list(folder.glob("part-*"))) < 6
-    assert write(breaking(how), folder, rows_per_file=20).rows == 120
-    write(breaking(how), tmp_path / "alone", rows_per_file=20)
+    assert fp.write(breaking(how), folder, rows_per_file=20).rows == 120
+    fp.write(breaking(how), tmp_path / "alone", rows_per_file=20)
     assert files_in(tmp_path / "alone") == files_in(folder)
 
 
@@ -282,4 +280,4 @@ def test_arguments_of_ranks_that_cannot_be_are_a_sentence(capsys):
     assert "Leave out --ranks: the hostfile lists all ranks." in said
     assert "There is no file 'nowhere.json'" in said
     with pytest.raises(ArgumentError, match="limit must be above 0, got limit=0"):
-        on_ranks(limit=0)
+        fp.runners.ranks(limit=0)

@@ -19,19 +19,12 @@ from mlx.nn.layers.distributed import (
     QuantizedShardedToAllLinear,
 )
 
-from mlxfp.data.rows.sharding import World
+import mlxfp as fp
 from mlxfp.distributed import Ranks, _divided, connect, shard_linear
-from mlxfp.models.adapters import lora
 from mlxfp.support.errors import ArgumentError, CheckpointError
 from mlxfp.support.trees import flatten, tree_map
-from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.events import RunStarted
-from mlxfp.training.observers import checkpoint_best
-from mlxfp.training.optimization.optimizers import adamw, by_name, grouped, vectors
 from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import train_state, trees_of
-from mlxfp.training.steps.steps import train_step
 from tests.compiling import nothing_compiled
 from tests.properties.ranks.sharded_programs import CASES, OPTIONS, go_on, train
 from tests.properties.ranks.test_ranks import ENVIRONMENT, ROOT, started
@@ -195,7 +188,7 @@ class Group:
 
 
 def linear(size=2):
-    ranks = Ranks(World(0, size, size), Group(size))
+    ranks = Ranks(fp.distributed.World(0, size, size), Group(size))
     inner, outer = nn.Linear(4, 4), nn.Linear(4, 2)
     return nn.Sequential(
         nn.Linear(3, 4), shard_linear(inner, "all-to-sharded", ranks=ranks), shard_linear(outer, "sharded-to-all", ranks=ranks)
@@ -210,7 +203,7 @@ def stored(module, size=2):
 
 
 def told(rank=0, size=2, tensor=1):
-    return Ranks(World(rank, size, tensor), None)
+    return Ranks(fp.distributed.World(rank, size, tensor), None)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +228,7 @@ def told(rank=0, size=2, tensor=1):
 )
 def test_ranks_that_do_not_fit_the_parts_of_a_model_are_refused(model, ranks, said):
     with pytest.raises(ArgumentError, match=said):
-        train_step(model(), loss, adamw(0.1), ranks=ranks)
+        fp.train_step(model(), loss, fp.optimizers.adamw(0.1), ranks=ranks)
 
 
 def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_whole_arrays_is_refused(tmp_path):
@@ -254,10 +247,10 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
 def test_adapters_are_made_before_a_model_is_divided():
     for divided in (linear(), nn.Sequential(nn.Linear(4, 4), stored(nn.Linear(2, 2)))):
         with pytest.raises(ArgumentError, match=r"need whole layers, but the model is sharded over ranks at 'layers\.1.*Call lora first"):
-            lora(divided)
+            fp.models.lora(divided)
 
 
-@pytest.mark.parametrize("make", [evaluate, predict])
+@pytest.mark.parametrize("make", [fp.evaluate, fp.predict])
 def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
     with pytest.raises(ArgumentError, match=rf"but {make.__name__} has no ranks\. Pass ranks="):
         make(stored(nn.Linear(2, 2)), loss)
@@ -265,42 +258,45 @@ def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
 
 def test_a_layer_that_one_rank_has_alone_is_whole():
     model = nn.Sequential(nn.Linear(3, 4), AllToShardedLinear(4, 2, group=connect().tensor_group))
-    state, _ = train_step(model, loss, adamw(0.1))(train_state(model, adamw(0.1)), group())
+    state, _ = fp.train_step(model, loss, fp.optimizers.adamw(0.1))(train_state(model, fp.optimizers.adamw(0.1)), group())
     assert (state.step, state.shards) == (1, None)
 
 
 @pytest.mark.parametrize(
     ("optimizer", "fits"),
     [
-        (adamw(0.1), True),
+        (fp.optimizers.adamw(0.1), True),
         (optimizers.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.1), True),
         (optimizers.Lion(0.1), True),
         (optimizers.AdaDelta(0.1), True),
-        (by_name("adamw", 0.1, weight_decay=0.1), True),
+        (fp.optimizers.by_name("adamw", 0.1, weight_decay=0.1), True),
         (optimizers.Adam(optimizers.linear_schedule(0, 1e-3, 1000), bias_correction=True), True),
         (optimizers.Muon(0.1), False),
         (optimizers.Muon(1e-6), False),
         (optimizers.Muon(optimizers.linear_schedule(0, 1e-3, 1000)), False),
         (optimizers.Adafactor(0.1), False),
         (optimizers.Adafactor(warmup_init=True), False),
-        (by_name("adafactor", 0.1), False),
-        (grouped((vectors, adamw(0.1)), rest=optimizers.Muon(0.1)), False),
-        (grouped((vectors, optimizers.Adafactor(0.1)), rest=adamw(0.1)), False),
-        (grouped((lambda path, array: path.startswith("layers.0"), optimizers.Muon(0.1)), rest=adamw(0.1)), True),
+        (fp.optimizers.by_name("adafactor", 0.1), False),
+        (fp.optimizers.grouped((fp.optimizers.vectors, fp.optimizers.adamw(0.1)), rest=optimizers.Muon(0.1)), False),
+        (fp.optimizers.grouped((fp.optimizers.vectors, optimizers.Adafactor(0.1)), rest=fp.optimizers.adamw(0.1)), False),
+        (
+            fp.optimizers.grouped((lambda path, array: path.startswith("layers.0"), optimizers.Muon(0.1)), rest=fp.optimizers.adamw(0.1)),
+            True,
+        ),
     ],
 )
 def test_optimizers_that_need_whole_arrays_are_refused(optimizer, fits):
     model = linear()
     if fits:
-        train_step(model, loss, optimizer, ranks=told(tensor=2))
+        fp.train_step(model, loss, optimizer, ranks=told(tensor=2))
         return
     with pytest.raises(ArgumentError, match=r"updates whole arrays, but this rank has only a part of layers\.[12]\."):
-        train_step(model, loss, optimizer, ranks=told(tensor=2))
+        fp.train_step(model, loss, optimizer, ranks=told(tensor=2))
 
 
 def test_a_state_of_the_model_before_it_was_divided_is_refused():
-    step = train_step(linear(), loss, adamw(0.1), ranks=told(tensor=2))
-    state = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    step = fp.train_step(linear(), loss, fp.optimizers.adamw(0.1), ranks=told(tensor=2))
+    state = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
     with pytest.raises(
         ArgumentError, match=r"The model of the step is part 1 of 2, but the state is whole\. Build both from the same model"
     ):
@@ -308,43 +304,43 @@ def test_a_state_of_the_model_before_it_was_divided_is_refused():
 
 
 def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
-    state = train_state(linear(), adamw(0.1))
-    save_state(tmp_path / "part.safetensors", state)
-    assert load_state(tmp_path / "part.safetensors", state).state == state
-    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    state = train_state(linear(), fp.optimizers.adamw(0.1))
+    fp.save_state(tmp_path / "part.safetensors", state)
+    assert fp.load_state(tmp_path / "part.safetensors", state).state == state
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
     said = r"has part 1 of 2, but the state to load into is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
     with pytest.raises(CheckpointError, match=said):
-        load_state(tmp_path / "part.safetensors", whole)
+        fp.load_state(tmp_path / "part.safetensors", whole)
     with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state to load into is part 2 of 2"):
-        load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
+        fp.load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
 
 
 def test_parts_of_which_one_is_missing_are_named(tmp_path):
     (tmp_path / "rank-0").mkdir()
-    save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), adamw(0.1)))
-    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    fp.save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), fp.optimizers.adamw(0.1)))
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
     with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors is only in rank-0\. Use"):
-        load_latest(tmp_path, whole, ranks=connect())
+        fp.load_latest(tmp_path, whole, ranks=connect())
 
 
 def test_a_step_of_which_a_part_is_damaged_is_passed_over(tmp_path):
-    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
-    state = train_state(linear(), adamw(0.1))
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
+    state = train_state(linear(), fp.optimizers.adamw(0.1))
     for rank in range(2):
         (tmp_path / f"rank-{rank}").mkdir()
         for step in (1, 2):
             part = evolve(state, step=step, shards=evolve(state.shards, index=rank))
-            save_state(tmp_path / f"rank-{rank}" / f"step-0000000{step}.safetensors", part)
-    assert load_latest(tmp_path, whole, ranks=connect()).state.step == 2
+            fp.save_state(tmp_path / f"rank-{rank}" / f"step-0000000{step}.safetensors", part)
+    assert fp.load_latest(tmp_path, whole, ranks=connect()).state.step == 2
     (tmp_path / "rank-0" / "step-00000002.safetensors").write_bytes(b"damaged")
     with pytest.warns(RuntimeWarning, match="A checkpoint is damaged"):
-        assert load_latest(tmp_path, whole, ranks=connect()).state.step == 1
+        assert fp.load_latest(tmp_path, whole, ranks=connect()).state.step == 1
 
 
 def test_one_file_cannot_hold_the_best_state_of_a_model_in_parts(tmp_path):
-    began = RunStarted(train_state(linear(), adamw(0.1)), None, 0, total=None)
+    began = fp.events.RunStarted(train_state(linear(), fp.optimizers.adamw(0.1)), None, 0, total=None)
     for rank in range(2):
-        watching = checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", ranks=told(rank, tensor=2))
+        watching = fp.observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", ranks=told(rank, tensor=2))
         with pytest.raises(ArgumentError, match=r"writes one file, but the model is divided between 2 ranks\. Use checkpoint\("):
             list(watching([began]))
 
@@ -353,17 +349,17 @@ def test_groups_of_ranks_that_cannot_be_are_refused():
     with pytest.raises(ArgumentError, match=r"Each of the 2 ranks holds a copy of the model, .* connect\(tensor=2\)"):
         told().tensor_group  # noqa: B018
     with pytest.raises(ArgumentError, match=r"tensor=2 of 4 ranks needs groups of ranks, .* \[ring\] .* Pass tensor=4, which"):
-        _divided(World(0, 4, tensor=2), Group(4))
+        _divided(fp.distributed.World(0, 4, tensor=2), Group(4))
     with pytest.raises(ArgumentError, match="size=1 ranks cannot be divided into copies of tensor=2"):
         connect(tensor=2)
 
 
 def test_arrays_have_the_names_and_axes_of_a_model_that_is_not_divided():
     def state_of(wrap, outer):
-        model, optimizer = deep(depth=2), by_name("adamw", 0.1, weight_decay=0.1)
+        model, optimizer = deep(depth=2), fp.optimizers.by_name("adamw", 0.1, weight_decay=0.1)
         model.blocks = [wrap(block) for block in model.blocks]
         model = outer(model)
-        step = train_step(model, loss, optimizer, ema=0.5, accumulate=2, ranks=told())
+        step = fp.train_step(model, loss, optimizer, ema=0.5, accumulate=2, ranks=told())
         return step.start(train_state(model, optimizer))
 
     whole = trees_of(state_of(lambda module: module, lambda module: module))
@@ -381,7 +377,7 @@ def test_arrays_have_the_names_and_axes_of_a_model_that_is_not_divided():
 
 def test_quantized_layers_are_parts_that_do_not_train():
     layers = [QuantizedAllToShardedLinear(64, 128, group=Group(2)), QuantizedShardedToAllLinear(128, 64, group=Group(2))]
-    state = train_state(nn.Sequential(nn.Linear(3, 64), *layers), adamw(0.1))
+    state = train_state(nn.Sequential(nn.Linear(3, 64), *layers), fp.optimizers.adamw(0.1))
     axes = {name.removeprefix("buffers.layers"): axis for name, axis in state.shards.axes.items()}
     first, second = ({f"[{place}].{name}": axis for name in ("weight", "scales", "biases")} for place, axis in ((1, 0), (2, 1)))
     assert axes == {**first, "[1].bias": 0, **second}
@@ -398,7 +394,7 @@ class Doubling(Ranks):
 
 
 def test_arrays_of_one_dtype_are_sent_together():
-    ranks = Doubling(World(0, 2), None)
+    ranks = Doubling(fp.distributed.World(0, 2), None)
     object.__setattr__(ranks, "messages", [])
     tree = {"a": mx.array([1.0, 2.0]), "b": (mx.array(3), mx.array([[4.0]])), "c": mx.array(0.5, mx.float16)}
     assert str(ranks.add_up(tree)) == str(tree_map(lambda leaf: leaf * 2, tree))

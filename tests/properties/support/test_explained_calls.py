@@ -6,12 +6,7 @@ from typing import Any, Literal, get_type_hints
 
 import pytest
 
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.mixing import concat
-from mlxfp.data.rows.selecting import split
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.evaluation import metrics
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import ArgumentTypeError
@@ -50,26 +45,26 @@ def test_an_error_of_the_function_itself_stays_what_it_is():
 
 def test_a_signature_is_shown_without_the_modules_of_its_types():
     @explain_call
-    def cut(rows: Callable[[Dataset[Any]], Dataset[Any]], *, how: Literal["a.b", "c"] = "c") -> Mapping[str, Any] | None:
+    def cut(rows: Callable[[fp.Dataset[Any]], fp.Dataset[Any]], *, how: Literal["a.b", "c"] = "c") -> Mapping[str, Any] | None:
         return None
 
     shown = "(rows: Callable[[Dataset[Any]], Dataset[Any]], *, how: Literal['a.b', 'c'] = 'c') -> Mapping[str, Any] | None"
     assert str(signature(cut)) == shown
-    assert get_type_hints(cut)["rows"] == Callable[[Dataset[Any]], Dataset[Any]]  # what programs read stays
-    assert "mlxfp." not in str(signature(batch))
-    assert "collections." not in str(signature(batch))
+    assert get_type_hints(cut)["rows"] == Callable[[fp.Dataset[Any]], fp.Dataset[Any]]  # what programs read stays
+    assert "mlxfp." not in str(signature(fp.batch))
+    assert "collections." not in str(signature(fp.batch))
 
 
-@pytest.mark.parametrize("call", [lambda rows: batch(rows, 4), lambda rows: shuffle(rows, seed=0), lambda rows: split(rows, 0.2)])
+@pytest.mark.parametrize("call", [lambda rows: fp.batch(rows, 4), lambda rows: fp.shuffle(rows, seed=0), lambda rows: fp.split(rows, 0.2)])
 def test_data_given_to_a_stage_are_answered_with_pipe(call):
     with pytest.raises(ArgumentTypeError, match=r"with settings only, .*fp\.pipe\(dataset, fp\.\w+\(\.\.\.\)\)\. Call it as"):
-        call(from_examples([{"x": 1}]))
+        call(fp.from_examples([{"x": 1}]))
 
 
 def test_what_takes_datasets_says_how_it_takes_them():
-    rows = from_examples([{"x": 1}])
+    rows = fp.from_examples([{"x": 1}])
     with pytest.raises(ArgumentTypeError, match=r"were given\. Call it as concat\(datasets\), where datasets is a list"):
-        concat(rows, rows)  # type: ignore[call-arg]  # the mistake
+        fp.concat(rows, rows)  # type: ignore[call-arg]  # the mistake
 
 
 @pytest.mark.parametrize("family", [losses, metrics])

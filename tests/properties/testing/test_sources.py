@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
-from mlxfp.core.sources import Source
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.laws import assert_random_access, assert_reads
 from tests.testing.laws import broken
@@ -15,7 +11,7 @@ from tests.testing.laws import broken
 
 def test_a_source_that_is_right_passes():
     assert_reads(broken.BrokenSource())
-    assert_random_access(Dataset(broken.BrokenSource()), np.array([6, 0, 0, 3]))
+    assert_random_access(fp.Dataset(broken.BrokenSource()), np.array([6, 0, 0, 3]))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +26,7 @@ def test_a_source_that_is_right_passes():
     ],
     ids=repr,
 )
-def test_the_law_catches(source: Source, words: str):
+def test_the_law_catches(source: fp.Source, words: str):
     with pytest.raises(AssertionError, match=words):
         assert_reads(source)
 
@@ -41,7 +37,7 @@ def test_positions_that_no_cursor_can_write_are_caught():
 
 
 def test_taking_rows_in_another_order_is_caught():
-    dataset = Dataset(broken.SortsIndices())
+    dataset = fp.Dataset(broken.SortsIndices())
     assert_random_access(dataset, np.array([0, 3, 6]))
     with pytest.raises(AssertionError, match=r"taking the rows \[3, 0\]"):
         assert_random_access(dataset, np.array([3, 0]))
@@ -49,9 +45,9 @@ def test_taking_rows_in_another_order_is_caught():
 
 def test_a_stage_that_only_claims_to_be_row_wise_is_caught():
     with pytest.raises(AssertionError, match=r"taking the rows \[3, 0\]"):
-        assert_random_access(pipe(from_table(broken.TABLE), broken.FakeRowWise()), np.array([3, 0]))
+        assert_random_access(fp.pipe(fp.from_table(broken.TABLE), broken.FakeRowWise()), np.array([3, 0]))
 
 
 def test_what_has_no_random_access_is_caught():
     with pytest.raises(AssertionError, match=r"has random access"):
-        assert_random_access(pipe(from_table(broken.TABLE), filter(bool)), np.array([0]))
+        assert_random_access(fp.pipe(fp.from_table(broken.TABLE), fp.filter(bool)), np.array([0]))

@@ -5,16 +5,12 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from mlxfp.core.chunks import one_chunk
-from mlxfp.core.datasets import Wrapper
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.running.prefetching import prefetch
+import mlxfp as fp
 from mlxfp.testing.laws import assert_transparent
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken
 
-WHOLE = one_chunk(broken.TABLE)
+WHOLE = fp.parts.one_chunk(broken.TABLE)
 ROWS = from_chunks([WHOLE.slice(row, 1) for row in range(WHOLE.num_rows)])
 
 
@@ -28,17 +24,17 @@ class FailsAt:
         return row
 
 
-@pytest.mark.parametrize("dataset", [ROWS, pipe(ROWS, map(FailsAt(3), schema=broken.TABLE.schema))], ids=repr)
+@pytest.mark.parametrize("dataset", [ROWS, fp.pipe(ROWS, fp.map(FailsAt(3), schema=broken.TABLE.schema))], ids=repr)
 def test_prefetching_passes_with_and_without_an_error(dataset: Any):
-    assert_transparent(prefetch(1), dataset)
-    assert_transparent(prefetch(5), dataset)
+    assert_transparent(fp.prefetch(1), dataset)
+    assert_transparent(fp.prefetch(5), dataset)
 
 
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [(broken.OrderOfArrival, False), (broken.ForgetsResume, False), (broken.SwallowsErrors, True), (broken.FailsEarly, True)],
 )
-def test_the_law_catches(kind: type[Wrapper], fails: bool):  # a column of the table above
-    dataset = pipe(ROWS, map(FailsAt(3), schema=broken.TABLE.schema)) if fails else ROWS
+def test_the_law_catches(kind: type[fp.parts.Wrapper], fails: bool):  # a column of the table above
+    dataset = fp.pipe(ROWS, fp.map(FailsAt(3), schema=broken.TABLE.schema)) if fails else ROWS
     with pytest.raises(AssertionError):
         assert_transparent(broken.wrapped(kind), dataset)

@@ -9,22 +9,18 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows, row_keys, source_rows
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.text.encoding.framing import find_frame
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import TEXTS, framings, trained
 
 TWICE = 7  # the frame that writes a text twice
 
 
-def reference(tokenizer: Tokenizer, texts: list[str], max_length: int, stride: int, side: str, *, special: bool) -> list[list[int]]:
+def reference(tokenizer: fp.Tokenizer, texts: list[str], max_length: int, stride: int, side: str, *, special: bool) -> list[list[int]]:
     """Encode row by row with the tokenizer's own truncation."""
     own = hf.Tokenizer.from_str(tokenizer.json)
     own.enable_truncation(max_length, stride=stride, direction=side)
@@ -57,13 +53,13 @@ def assert_cut_alike(stage: Any, texts: list[str], expected: list[list[int]]) ->
 def test_the_pieces_are_those_of_the_tokenizer(place: int, texts: list[str], room: int, stride: int, side: Any, *, special: bool):
     tokenizer = framings()[place]
     max_length = room + find_frame(tokenizer.json, pair=False, special=True).added
-    stage = tokenize(tokenizer, max_length=max_length, stride=stride % room, truncation=side, special=special)
+    stage = fp.tokenize(tokenizer, max_length=max_length, stride=stride % room, truncation=side, special=special)
     assert_cut_alike(stage, texts, reference(tokenizer, texts, max_length, stride % room, side, special=special))
 
 
 def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch):
     tokenizer, texts = trained("wordpiece"), ["a class in the year " * 9]
-    stage = tokenize(tokenizer, max_length=8, stride=2, special=False)
+    stage = fp.tokenize(tokenizer, max_length=8, stride=2, special=False)
     assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 2, "right", special=False))
     with pytest.raises(AssertionError):
         assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 3, "right", special=False))
@@ -78,7 +74,7 @@ def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_piece_has_the_other_columns_its_source_row_and_a_key_of_its_own():
-    stage = tokenize(trained("wordpiece"), max_length=6, stride=1)
+    stage = fp.tokenize(trained("wordpiece"), max_length=6, stride=1)
     (chunk,) = pieces_of(stage, chunk_of(["in class", "a class in the year " * 3]))
     assert len(chunk) > 3
     assert chunk["label"].to_pylist() == [0] + [1] * (len(chunk) - 1)
@@ -89,7 +85,7 @@ def test_every_piece_has_the_other_columns_its_source_row_and_a_key_of_its_own()
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 3))
 def test_a_stage_of_pieces_obeys_the_laws_of_stages(texts: list[str], size: int):
     table = pa.table({"text": pa.array(texts, pa.string())})
-    stage, other = (tokenize(trained("wordpiece"), max_length=5, stride=stride) for stride in (1, 2))
+    stage, other = (fp.tokenize(trained("wordpiece"), max_length=5, stride=stride) for stride in (1, 2))
     chunks = table.to_batches(max_chunksize=size)
     dataset = stage(from_chunks(chunks))
     laws.assert_value(dataset)
@@ -102,7 +98,7 @@ def test_a_stage_of_pieces_obeys_the_laws_of_stages(texts: list[str], size: int)
 
 
 def test_a_text_of_many_pieces_comes_in_several_chunks():
-    dataset = pipe(from_examples([{"text": "class " * 999}]), tokenize(trained("bpe"), max_length=3, stride=2, special=False))
+    dataset = fp.pipe(fp.from_examples([{"text": "class " * 999}]), fp.tokenize(trained("bpe"), max_length=3, stride=2, special=False))
     chunks = pieces_of(dataset.stages[0], chunk_of(["class " * 999]))
     assert max(chunk.num_rows for chunk in chunks) == 256
     assert sum(chunk.num_rows for chunk in chunks) == len(list(dataset)) > 500
@@ -112,8 +108,8 @@ def test_randomness_differs_between_the_pieces_of_a_text():
     def draw(row: Any, random: np.random.Generator) -> Any:
         return {"drawn": int(random.integers(1 << 40))}
 
-    stages = tokenize(trained("wordpiece"), max_length=4, stride=0), map(draw, seed=0)
-    drawn = [row["drawn"] for row in pipe(from_examples([{"text": "a class in the year"}]), *stages)]
+    stages = fp.tokenize(trained("wordpiece"), max_length=4, stride=0), fp.map(draw, seed=0)
+    drawn = [row["drawn"] for row in fp.pipe(fp.from_examples([{"text": "a class in the year"}]), *stages)]
     assert len(drawn) == len(set(drawn)) > 1
 
 
@@ -127,9 +123,9 @@ def test_mistakes_are_named():
         ({"stride": -1, "max_length": 9}, r"stride must be at least 0, got stride=-1"),
     ):
         with pytest.raises(ArgumentError, match=message):
-            tokenize(tokenizer, **options)
+            fp.tokenize(tokenizer, **options)
     with pytest.raises(
         ArgumentError, match=r"stride=1 needs a tokenizer with one copy of the text per row, but Tokenizer.* repeats the text\. Use"
     ):
-        tokenize(framings()[TWICE], max_length=9, stride=1)
-    assert repr(tokenize(tokenizer, max_length=9, stride=3)).endswith("max_length=9, stride=3)")
+        fp.tokenize(framings()[TWICE], max_length=9, stride=1)
+    assert repr(fp.tokenize(tokenizer, max_length=9, stride=3)).endswith("max_length=9, stride=3)")

@@ -7,11 +7,7 @@ import pyarrow as pa
 import pytest
 import tokenizers as hf
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.running.caching import cache
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
+import mlxfp as fp
 from tests.text.configurations import known
 from tests.text.corpora import SENTENCES, stage_of, trained
 
@@ -39,7 +35,7 @@ def test_odd_texts_have_the_ids_of_the_package(name: str):
     tokenizer, texts = known()[name], [*ODD.values(), *SENTENCES]
     own = hf.Tokenizer.from_str(tokenizer.json)
     expected = [own.encode(text).ids for text in texts]
-    stage = stage_of(tokenize(tokenizer))
+    stage = stage_of(fp.tokenize(tokenizer))
     assert stage.apply(pa.record_batch({"text": texts * 2}))["input_ids"].to_pylist() == expected * 2
     for text, ids in zip(texts, expected, strict=True):
         assert stage.apply(pa.record_batch({"text": [text]}))["input_ids"].to_pylist() == [ids]
@@ -50,7 +46,7 @@ def test_a_million_spaces_are_encoded():
     assert tokenizer.encode(text, special=False) == hf.Tokenizer.from_str(tokenizer.json).encode(text, add_special_tokens=False).ids
 
 
-def changed(name: str) -> Tokenizer:
+def changed(name: str) -> fp.Tokenizer:
     data = jsons.loads(trained("bpe").json)
     if name == "a merge":
         data["model"]["merges"] = [merge for merge in data["model"]["merges"] if "".join(merge) != "male"]
@@ -58,14 +54,14 @@ def changed(name: str) -> Tokenizer:
         data["added_tokens"] = [*data["added_tokens"], {**data["added_tokens"][0], "id": 300, "content": "A male"}]
     elif name == "capitals":
         data["normalizer"] = {"type": "Lowercase"}
-    return Tokenizer(jsons.dumps(data))
+    return fp.Tokenizer(jsons.dumps(data))
 
 
 @pytest.mark.parametrize("name", ["a merge", "an added token", "capitals", "literal text"])
 def test_a_cache_behind_another_tokenizer_is_another_one(name: str, tmp_path: Path):
-    rows = from_examples([{"text": "A male[SEP]"}, {"text": "in class"}])
-    plain = pipe(rows, tokenize(trained("bpe")))
-    other = pipe(rows, tokenize(trained("bpe"), literal=True) if name == "literal text" else tokenize(changed(name)))
-    assert list(pipe(plain, cache(tmp_path))) == list(plain)
-    assert list(pipe(other, cache(tmp_path))) == list(other) != list(plain)
-    assert list(pipe(plain, cache(tmp_path))) == list(plain)
+    rows = fp.from_examples([{"text": "A male[SEP]"}, {"text": "in class"}])
+    plain = fp.pipe(rows, fp.tokenize(trained("bpe")))
+    other = fp.pipe(rows, fp.tokenize(trained("bpe"), literal=True) if name == "literal text" else fp.tokenize(changed(name)))
+    assert list(fp.pipe(plain, fp.cache(tmp_path))) == list(plain)
+    assert list(fp.pipe(other, fp.cache(tmp_path))) == list(other) != list(plain)
+    assert list(fp.pipe(plain, fp.cache(tmp_path))) == list(plain)

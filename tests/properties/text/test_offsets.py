@@ -10,13 +10,9 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_examples
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import laws
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import Truncation, tokenize
 from tests.text.configurations import HURTFUL, known, sequence, splitter, tokenizers, with_parts
 from tests.text.corpora import SENTENCES, TEXTS, framings, stage_of, trained
@@ -28,7 +24,7 @@ def spans(row: dict[str, Any]) -> list[Span]:
     return list(zip(row["token_starts"], row["token_ends"], strict=True))
 
 
-def assert_offsets_are_the_packages(tokenizer: Tokenizer, texts: list[str], **options: Any) -> None:
+def assert_offsets_are_the_packages(tokenizer: fp.Tokenizer, texts: list[str], **options: Any) -> None:
     """Law: ids and offsets of a column are those of the tokenizer itself for each text."""
     own = hf.Tokenizer.from_str(tokenizer.json)
     if options.get("max_length"):
@@ -62,11 +58,11 @@ def test_offsets_are_those_of_the_tokenizer(
 
 
 @given(tokenizers(), st.lists(HURTFUL, max_size=3))
-def test_tokenizers_of_any_parts_keep_that_law(tokenizer: Tokenizer, texts: list[str]):
+def test_tokenizers_of_any_parts_keep_that_law(tokenizer: fp.Tokenizer, texts: list[str]):
     assert_offsets_are_the_packages(tokenizer, texts)
 
 
-def llama3() -> Tokenizer:
+def llama3() -> fp.Tokenizer:
     """Make a tokenizer that looks whole words up before it merges, as Llama 3 does: its offsets were wrong once (transformers#33675)."""
     data = jsons.loads(trained("bpe").json)
     split = splitter("Split", pattern=jsons.loads(known()["llama3"].json)["pre_tokenizer"]["pretokenizers"][0]["pattern"])
@@ -74,9 +70,9 @@ def llama3() -> Tokenizer:
     return with_parts({**data, "model": {**data["model"], "ignore_merges": True}}, pre_tokenizer=parts)
 
 
-def characters(tokenizer: Tokenizer, text: str) -> Iterator[tuple[str, str]]:
+def characters(tokenizer: fp.Tokenizer, text: str) -> Iterator[tuple[str, str]]:
     """Yield what the tokens of one span decode to, and the slice of the text."""
-    (row,) = pipe(from_examples([{"text": text}]), tokenize(tokenizer, offsets=True, special=False))
+    (row,) = fp.pipe(fp.from_examples([{"text": text}]), tokenize(tokenizer, offsets=True, special=False))
     groups: list[tuple[Span, list[int]]] = []
     for span, number in zip(spans(row), row["input_ids"], strict=True):
         if groups and groups[-1][0] == span:
@@ -89,7 +85,7 @@ def characters(tokenizer: Tokenizer, text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("tokenizer", [known()["gpt2"], known()["llama3"], known()["starcoder"], llama3()])
 @given(text=st.sampled_from(SENTENCES) | st.text(max_size=12) | st.sampled_from(["Hello [SEP] é😀x", "a\u0301b  in 漢字"]))
-def test_slices_of_the_text_are_what_the_tokens_of_byte_level_tokenizers_decode_to(tokenizer: Tokenizer, text: str):
+def test_slices_of_the_text_are_what_the_tokens_of_byte_level_tokenizers_decode_to(tokenizer: fp.Tokenizer, text: str):
     found = list(characters(tokenizer, text))
     assert all(decoded == part or "\ufffd" in decoded for decoded, part in found)
     if all(decoded == part for decoded, part in found):
@@ -99,7 +95,7 @@ def test_slices_of_the_text_are_what_the_tokens_of_byte_level_tokenizers_decode_
 @pytest.mark.parametrize("name", known())
 def test_every_kind_of_tokenizer_covers_every_visible_character(name: str):
     for text in ("A 22 year old in class [SEP] 3.", "it's  a don't\n old", "漢字 and \U0001f468\u200d\U0001f469 stand"):
-        (row,) = pipe(from_examples([{"text": text}]), tokenize(known()[name], offsets=True))
+        (row,) = fp.pipe(fp.from_examples([{"text": text}]), tokenize(known()[name], offsets=True))
         covered = {place for start, end in spans(row) for place in range(start, end)}
         assert {place for place, letter in enumerate(text) if letter.isprintable() and letter != " "} <= covered
         assert all(0 <= start <= end <= len(text) for start, end in spans(row))
@@ -109,7 +105,7 @@ def test_every_kind_of_tokenizer_covers_every_visible_character(name: str):
 @pytest.mark.parametrize("name", ["bert", "gpt2", "unigram", "t5", "llama2"])
 def test_a_span_of_characters_finds_its_tokens(name: str):
     text = "The café in class, female é"
-    (row,) = pipe(from_examples([{"text": text}]), tokenize(known()[name], offsets=True, special=False))
+    (row,) = fp.pipe(fp.from_examples([{"text": text}]), tokenize(known()[name], offsets=True, special=False))
     for word in ("café", "class", "female"):
         begin = text.index(word)
         inside = [span for span in spans(row) if span[0] < begin + len(word) and span[1] > begin]
@@ -122,23 +118,23 @@ def test_the_pieces_of_a_long_text_keep_their_places_in_it():
     for side in ("right", "left"):
         own.enable_truncation(9, stride=3, direction=side)
         encoding = own.encode(text)
-        rows = list(pipe(from_examples([{"text": text}]), tokenize(tokenizer, max_length=9, stride=3, truncation=side, offsets=True)))
+        rows = list(fp.pipe(fp.from_examples([{"text": text}]), tokenize(tokenizer, max_length=9, stride=3, truncation=side, offsets=True)))
         assert [row["input_ids"] for row in rows] == [piece.ids for piece in (encoding, *encoding.overflowing)]
         assert [spans(row) for row in rows] == [piece.offsets for piece in (encoding, *encoding.overflowing)]
 
 
 def test_a_sentence_of_a_template_has_offsets_too():
-    rows = from_examples([{"sex": "male"}] * 3)
-    stages = [template("a {sex} in class"), tokenize(trained("wordpiece"), offsets=True, literal=True)]
-    row = pipe(rows, *stages)[0]
+    rows = fp.from_examples([{"sex": "male"}] * 3)
+    stages = [fp.template("a {sex} in class"), tokenize(trained("wordpiece"), offsets=True, literal=True)]
+    row = fp.pipe(rows, *stages)[0]
     assert [row["text"][start:end] for start, end in spans(row)] == ["", "a", "male", "in", "class", ""]
 
 
 def test_offsets_are_a_part_of_the_stage():
     plain, more = tokenize(trained("bpe")), tokenize(trained("bpe"), offsets=True)
-    assert fingerprint(plain) != fingerprint(more)
+    assert fp.inspect.fingerprint(plain) != fp.inspect.fingerprint(more)
     assert repr(more) == "tokenize(tokenizer=Tokenizer(BPE, vocab_size=300), offsets=True)"
-    dataset = pipe(from_examples([{"text": text} for text in SENTENCES]), more)
+    dataset = fp.pipe(fp.from_examples([{"text": text} for text in SENTENCES]), more)
     assert dataset.resolved.schemas[-1].names == ["text", "input_ids", "token_starts", "token_ends"]
     laws.assert_resumable(dataset)
 

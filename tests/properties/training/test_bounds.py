@@ -8,22 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.inspection.provenance import row_origins
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.evaluation.metrics import accuracy
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import DataError
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.models.samples import CONFIGS, VOCABULARY, models
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict got shuffled batches")  # the order of rows does not matter here
@@ -45,7 +33,7 @@ def data(changes, *stages, count=12, size=4):
             rows[row]["label"] = number
         else:
             rows[row]["ids"][place] = number
-    return pipe(from_examples(rows), shuffle(seed=0), batch(size), collate(collated), *stages)
+    return fp.pipe(fp.from_examples(rows), fp.shuffle(seed=0), batch(size), fp.collate(collated), *stages)
 
 
 def summed(model, batch):
@@ -60,13 +48,13 @@ def test_every_model_refuses_a_batch_with_an_id_outside_in_every_loop(name):
     row, place, wrong = int(draw.integers(12)), int(draw.integers(LENGTH)), int(draw.choice([-1, VOCABULARY, 10**6]))
     batches, model = data({(row, place): wrong}, size=12), MODELS[name]
     state, inside = (
-        train_state(model, adamw(0.1)),
+        fp.train_state(model, fp.optimizers.adamw(0.1)),
         rf"ids holds {wrong} at row \d+, position {place} \(row {row} of from_examples\(12 rows\)\)",
     )
     loops = (
-        lambda: last(fit(train_step(model, summed, adamw(0.1)), state, batches)),
-        lambda: evaluate(model, lambda model, batch: {"size": summed(model, batch)})(state, batches),
-        lambda: list(predict(model, lambda model, batch: model(batch["ids"], batch["mask"]))(state, batches)),
+        lambda: fp.last(fp.fit(fp.train_step(model, summed, fp.optimizers.adamw(0.1)), state, batches)),
+        lambda: fp.evaluate(model, lambda model, batch: {"size": summed(model, batch)})(state, batches),
+        lambda: list(fp.predict(model, lambda model, batch: model(batch["ids"], batch["mask"]))(state, batches)),
     )
     for loop in loops if name.endswith(("mean", "causal")) else loops[:1]:
         with pytest.raises(DataError, match=inside):
@@ -87,12 +75,12 @@ class Foreign(nn.Module):
 
 
 def of_labels(model, batch):
-    return cross_entropy(model(batch["ids"]), batch["labels"])
+    return fp.losses.cross_entropy(model(batch["ids"]), batch["labels"])
 
 
 MODEL = Foreign()
-STEP, FIRST = train_step(MODEL, of_labels, adamw(0.1)), train_state(MODEL, adamw(0.1))
-EVALUATE = evaluate(MODEL, lambda model, batch: {"accuracy": accuracy(model(batch["ids"]), batch["labels"])})
+STEP, FIRST = fp.train_step(MODEL, of_labels, fp.optimizers.adamw(0.1)), fp.train_state(MODEL, fp.optimizers.adamw(0.1))
+EVALUATE = fp.evaluate(MODEL, lambda model, batch: {"accuracy": fp.metrics.accuracy(model(batch["ids"]), batch["labels"])})
 
 
 @given(
@@ -103,14 +91,14 @@ EVALUATE = evaluate(MODEL, lambda model, batch: {"accuracy": accuracy(model(batc
 )
 @settings(max_examples=6)
 def test_the_error_names_the_row_of_the_data_and_the_events_before_it_are_good(row, place, wrong, ahead):
-    batches, events = data({(row, place): wrong}, *[prefetch(2)] * ahead), []
+    batches, events = data({(row, place): wrong}, *[fp.prefetch(2)] * ahead), []
     with pytest.raises(
         DataError, match=rf"{'labels' if place == 'label' else 'ids'} holds {wrong} at .*\(row {row} of from_exam"
     ) as raised:
-        events.extend(fit(STEP, FIRST, batches))  # those before the error stay in the list
-    bad = next(number for number in range(3) if row in [origin.row for origin in row_origins(batches, number)])
+        events.extend(fp.fit(STEP, FIRST, batches))  # those before the error stay in the list
+    bad = next(number for number in range(3) if row in [origin.row for origin in fp.inspect.row_origins(batches, number)])
     assert [event.step for event in events] == list(range(bad + 1))
-    assert events[-1].state == [*fit(STEP, FIRST, data({}))][bad].state  # and training can go on from it
+    assert events[-1].state == [*fp.fit(STEP, FIRST, data({}))][bad].state  # and training can go on from it
     assert not getattr(raised.value, "__notes__", [])
     with pytest.raises(DataError, match=rf"\(row {row} of"):
         EVALUATE(FIRST, batches)
@@ -119,7 +107,7 @@ def test_the_error_names_the_row_of_the_data_and_the_events_before_it_are_good(r
 def test_batches_that_are_not_a_dataset_and_steps_that_are_called_alone_name_the_place():
     batches = list(data({(7, 3): VOCABULARY}))
     bad = next(each for each in batches if mx.any(each["ids"] == VOCABULARY).item())
-    for call in (lambda: last(fit(STEP, FIRST, batches)), lambda: STEP(FIRST, bad), lambda: EVALUATE(FIRST, batches)):
+    for call in (lambda: fp.last(fp.fit(STEP, FIRST, batches)), lambda: STEP(FIRST, bad), lambda: EVALUATE(FIRST, batches)):
         with pytest.raises(DataError, match=r"ids holds 20 at row \d, position 3, and an embedding of the model has 20 rows: 0 to 19"):
             call()
 
@@ -136,30 +124,32 @@ def test_checked_and_unchecked_embeddings_train_alike():
         layer = Unchecked(*model[name].weight.shape)
         layer.weight = model[name].weight
         setattr(model, name, layer)
-    end = last(fit(train_step(model, of_labels, adamw(0.1)), train_state(model, adamw(0.1)), data({})))
-    assert end.state == last(fit(STEP, FIRST, data({}))).state
+    end = fp.last(
+        fp.fit(fp.train_step(model, of_labels, fp.optimizers.adamw(0.1)), fp.train_state(model, fp.optimizers.adamw(0.1)), data({}))
+    )
+    assert end.state == fp.last(fp.fit(STEP, FIRST, data({}))).state
 
 
 def next_tokens(model, batch):
     """The loss that mlx-lm has: it computes the inputs and the labels from the batch."""
     logits = model(batch["ids"][:, :-1])
-    return cross_entropy(logits, batch["ids"][:, -1] % 2)
+    return fp.losses.cross_entropy(logits, batch["ids"][:, -1] % 2)
 
 
 def test_ids_that_the_loss_computes_never_read_foreign_memory_and_are_named_when_the_loss_is_read():
-    step = train_step(MODEL, next_tokens, adamw(0.1))
+    step = fp.train_step(MODEL, next_tokens, fp.optimizers.adamw(0.1))
     with pytest.raises(DataError, match=r"The array of ids holds 999 at row \d, position 2 \(row 7 of from_examples\(12 rows\)\)"):
-        last(fit(step, FIRST, data({(7, 2): 999})))
-    assert last(fit(step, FIRST, data({}))).step == 3
+        fp.last(fp.fit(step, FIRST, data({(7, 2): 999})))
+    assert fp.last(fp.fit(step, FIRST, data({}))).step == 3
     with pytest.raises(ArithmeticError, match="The loss is nan"):  # there is nothing to look at again
-        last(fit(step, FIRST, list(data({(7, 2): 999}))))
+        fp.last(fp.fit(step, FIRST, list(data({(7, 2): 999}))))
 
 
 def test_labels_with_weight_0_may_be_anything():
     def weighted(model, batch):
-        return cross_entropy(model(batch["ids"]), batch["labels"], example_weights=batch["weight"])
+        return fp.losses.cross_entropy(model(batch["ids"]), batch["labels"], example_weights=batch["weight"])
 
-    step = train_step(MODEL, weighted, adamw(0.1))
+    step = fp.train_step(MODEL, weighted, fp.optimizers.adamw(0.1))
     one = next(iter(data({}))) | {"weight": mx.array([1.0, 0.0, 1.0, 1.0])}
     expected, _ = step(FIRST, one)
     found, _ = step(FIRST, one | {"labels": mx.where(one["weight"] == 0, 77, one["labels"])})

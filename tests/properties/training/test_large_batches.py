@@ -8,15 +8,14 @@ from mlx import nn, optimizers
 import mlxfp as fp
 from mlxfp.evaluation.rows import sum_of
 from mlxfp.models.heads import mean_over_tokens
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
 from mlxfp.training.steps.accumulating import clip
 
 COUNT = 2**24 + 1000
 LOSSES = {
-    "binary_cross_entropy": lambda: binary_cross_entropy(mx.zeros((COUNT,)), mx.ones((COUNT,), mx.int32)),
-    "cross_entropy": lambda: cross_entropy(mx.zeros((COUNT, 2)), mx.zeros((COUNT,), mx.int32)),
-    "mse": lambda: mse(mx.zeros((COUNT,)), mx.ones((COUNT,))),
-    "huber": lambda: mx.compile(huber)(mx.zeros((COUNT,)), mx.ones((COUNT,))),
+    "binary_cross_entropy": lambda: fp.losses.binary_cross_entropy(mx.zeros((COUNT,)), mx.ones((COUNT,), mx.int32)),
+    "cross_entropy": lambda: fp.losses.cross_entropy(mx.zeros((COUNT, 2)), mx.zeros((COUNT,), mx.int32)),
+    "mse": lambda: fp.losses.mse(mx.zeros((COUNT,)), mx.ones((COUNT,))),
+    "huber": lambda: mx.compile(fp.losses.huber)(mx.zeros((COUNT,)), mx.ones((COUNT,))),
 }
 MEANS = {"binary_cross_entropy": 0.693147, "cross_entropy": 0.693147, "mse": 1.0, "huber": 0.5}
 

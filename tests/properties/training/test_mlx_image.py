@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 
 MISSING = "mlx-image is not installed, and needs older versions of MLX and numpy than we do: pip install --no-deps mlx-image"
 SIDE = 32
@@ -44,11 +40,11 @@ def made(name):
     model, optimizer = CASES[name](), optimizers.AdamW(1e-3)
     draw_weights(model, 0)
     model.train()
-    return model, train_step(model, loss, optimizer), train_state(model, optimizer, seed=3)
+    return model, fp.train_step(model, loss, optimizer), fp.train_state(model, optimizer, seed=3)
 
 
 def loss(model, batch):
-    return cross_entropy(model(batch["images"]), batch["labels"])
+    return fp.losses.cross_entropy(model(batch["images"]), batch["labels"])
 
 
 def batches():
@@ -78,11 +74,11 @@ def test_layers_of_a_model_of_mlx_image_are_left_out_anew_in_each_step(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_of_a_model_of_mlx_image_continues_exactly(name, tmp_path):
     _, step, state = made(name)
-    whole = last(fit(step, state, list(batches()), epochs=1)).state
-    half = last(fit(step, state, list(islice(batches(), 2)), epochs=1)).state
-    save_state(tmp_path / "half.safetensors", half)
-    resumed = load_state(tmp_path / "half.safetensors", state).state
-    assert last(fit(step, resumed, list(islice(batches(), 2, None)), epochs=1)).state == whole
+    whole = fp.last(fp.fit(step, state, list(batches()), epochs=1)).state
+    half = fp.last(fp.fit(step, state, list(islice(batches(), 2)), epochs=1)).state
+    fp.save_state(tmp_path / "half.safetensors", half)
+    resumed = fp.load_state(tmp_path / "half.safetensors", state).state
+    assert fp.last(fp.fit(step, resumed, list(islice(batches(), 2, None)), epochs=1)).state == whole
     (_, ours), (_, first) = flatten(whole.params), flatten(state.params)
     assert not all(np.array_equal(a, b) for a, b in zip(ours, first, strict=True))
 

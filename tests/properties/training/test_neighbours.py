@@ -11,17 +11,9 @@ from attrs import frozen
 from mlx import nn, optimizers
 
 import mlxfp as fp
-from mlxfp.collators.collating import collate
-from mlxfp.collators.texts import text
-from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.trees import flatten, paths
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.losses import mse
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.properties.project.test_docs import blocks
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/mlx-lm.md"
@@ -32,12 +24,14 @@ KINDS = ["whole", "lora", "quantized lora"]
 def rows(count=20):
     """Documents of several lengths, shuffled."""
     draw = np.random.default_rng(0)
-    return pipe(from_examples([{"input_ids": draw.integers(1, 64, draw.integers(5, 17)).tolist()} for _ in range(count)]), shuffle(seed=0))
+    return fp.pipe(
+        fp.from_examples([{"input_ids": draw.integers(1, 64, draw.integers(5, 17)).tolist()} for _ in range(count)]), fp.shuffle(seed=0)
+    )
 
 
 def documents():
     """The same in batches, padded: five in all."""
-    return pipe(rows(), batch(4), collate(text(pad_id=0, pad_multiple=32)))
+    return fp.pipe(rows(), batch(4), fp.collate(fp.collators.text(pad_id=0, pad_multiple=32)))
 
 
 def llama(kind, dropout=0.0):
@@ -100,7 +94,7 @@ def their_loss(model, batch):
 
 def trained(model, loss, batches, optimizer, **options):
     """Our own way: a few steps."""
-    step, state = train_step(model, loss, optimizer, **options), train_state(model, optimizer)
+    step, state = fp.train_step(model, loss, optimizer, **options), fp.train_state(model, optimizer)
     for each, _ in zip(batches, range(STEPS), strict=False):
         state, _ = step(state, each)
     return state
@@ -144,7 +138,7 @@ def test_the_trainer_of_mlx_lm_gets_the_same_from_our_pipeline_as_from_its_own_b
     runs = []
     for model, part, check, batches in (
         (models[0], held, [(row["input_ids"], 0) for row in valid][:8], trainer.iterate_batches),
-        (models[1], from_examples([{"input_ids": ids} for ids in order]), from_examples(list(valid)[:8]), feed),
+        (models[1], fp.from_examples([{"input_ids": ids} for ids in order]), fp.from_examples(list(valid)[:8]), feed),
     ):
         seen = SimpleNamespace(losses=[], checks=[])
         seen.on_train_loss_report = lambda said, seen=seen: seen.losses.append(said["train_loss"])
@@ -186,7 +180,7 @@ def test_ranks_that_are_fed_read_the_global_batches_of_one_rank(count, feed):
 
 
 def test_only_the_adapters_of_lora_have_gradients_and_moments():
-    state = train_state(llama("lora"), adam())
+    state = fp.train_state(llama("lora"), adam())
     names = paths(flatten(state.params)[0])
     assert names
     assert all(name.endswith(("lora_a", "lora_b")) for name in names)
@@ -196,7 +190,7 @@ def test_only_the_adapters_of_lora_have_gradients_and_moments():
 @pytest.mark.parametrize("options", [{}, {"checkpoint_blocks": True}, {"compute_dtype": mx.bfloat16, "accumulate": 2, "ema": 0.9}])
 def test_a_step_of_a_foreign_model_with_dropout_obeys_the_laws(options):
     model = llama("lora", dropout=0.5)
-    step, state = train_step(model, their_loss, adam(), **options), train_state(model, adam())
+    step, state = fp.train_step(model, their_loss, adam(), **options), fp.train_state(model, adam())
     state, _ = step(state, next(iter(documents())))
     assert_pure_step(step, state, next(iter(documents())))
     assert_compiled_equals_eager(step, state, next(iter(documents())), tolerance=3e-2 if options.get("compute_dtype") else 1e-5)
@@ -253,7 +247,7 @@ def bert():
 
 def embedding_loss(model, batch):
     made = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-    return mse(made.text_embeds @ made.text_embeds.T, mx.eye(4))
+    return fp.losses.mse(made.text_embeds @ made.text_embeds.T, mx.eye(4))
 
 
 def test_a_model_of_mlx_embeddings_trains_as_in_a_loop_of_mlx():

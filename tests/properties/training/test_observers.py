@@ -5,12 +5,10 @@ from itertools import islice
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import observers
 from mlxfp.training.loop import events
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.fitting import fit
 from tests.screens import Terminal
 from tests.training.observers.runs import evaluations, run, state
 from tests.training.samples import group, setting
@@ -29,7 +27,7 @@ OBSERVERS = {
     "on_event": lambda _: observers.on_event(events.Event, lambda event: None),
     "progress": lambda _: observers.progress(file=io.StringIO()),
     "progress on a terminal": lambda _: observers.progress(file=Terminal()),
-    "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", control=Control(), mode="min", patience=1),
+    "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", control=fp.observers.Control(), mode="min", patience=1),
     "stop_on_signal": lambda _: observers.stop_on_signal(),
     "time_budget": lambda _: observers.time_budget(1e-9),
 }
@@ -106,7 +104,7 @@ def test_who_stops_consuming_stops_the_run(name, tmp_path):
             closed.append(True)
 
     step, state = SETTING
-    stream = pipe(fit(step, state, batches(), log_every=1), OBSERVERS[name](tmp_path))
+    stream = fp.pipe(fp.fit(step, state, batches(), log_every=1), OBSERVERS[name](tmp_path))
     list(islice(stream, 3))
     stream.close()
     assert closed

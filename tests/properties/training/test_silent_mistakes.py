@@ -13,62 +13,49 @@ import numpy as np
 import pytest
 from mlx import optimizers
 
-from mlxfp.collators.collating import collate
-from mlxfp.collators.plain import default
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training import observers
 from mlxfp.training.loop.checkpoints import load_latest, name_of, save_state
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.evaluating import predict
-from mlxfp.training.loop.events import Stepped, Warned
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
-from mlxfp.training.optimization.schedules import cosine_decay, linear_decay
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 from tests.training.samples import dataset, group, loss, net, setting, stacked
 
 STEP, FIRST = setting()
 
 
 def messages(events):
-    return [event.message for event in events if isinstance(event, Warned)]
+    return [event.message for event in events if isinstance(event, fp.events.Warned)]
 
 
 def test_a_run_that_nobody_consumes_warns_where_it_is_dropped():
     with pytest.warns(
         RuntimeWarning, match=r"fit was called, and it trains nothing until its events are consumed\. .* last\(fit"
     ) as caught:
-        fit(STEP, FIRST, dataset())
+        fp.fit(STEP, FIRST, dataset())
     assert caught[0].filename == __file__
     with pytest.warns(RuntimeWarning, match="trains nothing"):
-        pipe(fit(STEP, FIRST, dataset()), observers.progress(), observers.early_stopping("loss", mode="min", patience=1))
+        fp.pipe(fp.fit(STEP, FIRST, dataset()), observers.progress(), observers.early_stopping("loss", mode="min", patience=1))
 
 
 def test_a_run_that_has_begun_or_was_kept_or_meets_an_error_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        last(fit(STEP, FIRST, [group()]))
-        next(fit(STEP, FIRST, [group()]))
-        stream = fit(STEP, FIRST, [group()])
+        fp.last(fp.fit(STEP, FIRST, [group()]))
+        next(fp.fit(STEP, FIRST, [group()]))
+        stream = fp.fit(STEP, FIRST, [group()])
         stream.close()
         assert list(stream) == []
         with pytest.raises(ArgumentError):
-            pipe(fit(STEP, FIRST, [group()]), observers.early_stopping("loss", mode="min", patience=0))
+            fp.pipe(fp.fit(STEP, FIRST, [group()]), observers.early_stopping("loss", mode="min", patience=0))
         with pytest.raises(ArgumentTypeError):
-            pipe(fit(STEP, FIRST, [group()]), 3)
-        kept = fit(STEP, FIRST, [group()])
+            fp.pipe(fp.fit(STEP, FIRST, [group()]), 3)
+        kept = fp.fit(STEP, FIRST, [group()])
         kept = None  # what is assigned again may have been made for nothing
         assert kept is None
 
 
 def test_a_run_says_that_it_has_not_begun_when_it_is_shown():
-    stream = fit(STEP, FIRST, [group()])
+    stream = fp.fit(STEP, FIRST, [group()])
     assert repr(stream).startswith("<a run that has not begun: it trains nothing until")
     next(stream)
     assert repr(stream) == "<the events of a run>"
@@ -91,46 +78,50 @@ def test_nothing_is_said_when_python_exits(end, tmp_path):
 
 
 def test_an_observer_of_evaluations_that_sees_none_says_so_after_the_first_epoch(tmp_path):
-    control = Control()
+    control = fp.observers.Control()
     for observer in (
         observers.early_stopping("loss", mode="min", patience=1),
         observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
         observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min"),
     ):
-        events = list(pipe(fit(STEP, FIRST, dataset(), epochs=3, control=control), observer))
+        events = list(fp.pipe(fp.fit(STEP, FIRST, dataset(), epochs=3, control=control), observer))
         assert len(messages(events)) == 1
-        place = next(place for place, event in enumerate(events) if isinstance(event, Warned))
+        place = next(place for place, event in enumerate(events) if isinstance(event, fp.events.Warned))
         assert (events[place].step, events[place].epoch) == (4, 1)  # before the first step of the second epoch is passed on
-        good = pipe(fit(STEP, FIRST, dataset(), epochs=3), observers.evaluate_every(lambda state: {"loss": 0.5 / state.step}), observer)
+        good = fp.pipe(
+            fp.fit(STEP, FIRST, dataset(), epochs=3), observers.evaluate_every(lambda state: {"loss": 0.5 / state.step}), observer
+        )
         assert messages(good) == []
 
 
 def test_a_state_with_steps_and_no_cursor_is_said_to_begin_the_data_again():
-    middle = next(event for event in fit(STEP, FIRST, dataset(), epochs=2) if event.step == 4)
-    (found,) = messages(fit(STEP, middle.state, dataset(), epochs=1))
+    middle = next(event for event in fp.fit(STEP, FIRST, dataset(), epochs=2) if event.step == 4)
+    (found,) = messages(fp.fit(STEP, middle.state, dataset(), epochs=1))
     assert found == (
         "The state has made 4 steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, pass cursor=, "
         "history= and running= of the checkpoint; to begin another run with trained weights, pass attrs.evolve(state, step=0)."
     )
-    assert messages(fit(STEP, middle.state, dataset(), epochs=2, cursor=middle.cursor)) == []
-    assert messages(fit(STEP, attrs.evolve(middle.state, step=0), dataset())) == []
-    assert messages(fit(STEP, middle.state, [group()])) == []  # a list has no cursor
-    assert messages(fit(STEP, middle.state, dataset(), steps=4)) == []  # there is nothing left to do
+    assert messages(fp.fit(STEP, middle.state, dataset(), epochs=2, cursor=middle.cursor)) == []
+    assert messages(fp.fit(STEP, attrs.evolve(middle.state, step=0), dataset())) == []
+    assert messages(fp.fit(STEP, middle.state, [group()])) == []  # a list has no cursor
+    assert messages(fp.fit(STEP, middle.state, dataset(), steps=4)) == []  # there is nothing left to do
 
 
 def resumed(old, new, tmp_path, **more):
     """Train with one optimizer, save, load, and go on with another: the warnings, and the rates of the last state."""
     model = net()
-    first = train_state(model, old)
-    run = fit(train_step(model, loss, old), first, dataset(), epochs=1)
-    last(pipe(run, observers.checkpoint(tmp_path)))
-    found = load_latest(tmp_path, train_state(model, new))
-    events = list(fit(train_step(model, loss, new), found.state, dataset(), epochs=2, cursor=found.cursor, running=found.running, **more))
+    first = fp.train_state(model, old)
+    run = fp.fit(fp.train_step(model, loss, old), first, dataset(), epochs=1)
+    fp.last(fp.pipe(run, observers.checkpoint(tmp_path)))
+    found = load_latest(tmp_path, fp.train_state(model, new))
+    events = list(
+        fp.fit(fp.train_step(model, loss, new), found.state, dataset(), epochs=2, cursor=found.cursor, running=found.running, **more)
+    )
     return messages(events), [round(float(mx.array(rate)), 5) for rate in [events[-1].state.opt.get("learning_rate", 0.0)]]
 
 
 def test_a_run_that_goes_on_with_another_rate_says_which_one_it_uses(tmp_path):
-    (found,), rates = resumed(adamw(0.1), adamw(0.01), tmp_path)
+    (found,), rates = resumed(fp.optimizers.adamw(0.1), fp.optimizers.adamw(0.01), tmp_path)
     assert found == (
         "The state has the learning rate 0.1, but the optimizer of the step has 0.01. The run continues with 0.1 from the state. "
         'To use 0.01, pass attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)}).'
@@ -142,26 +133,30 @@ def continued(old, new, folder):
     """Train with one optimizer and a folder of checkpoints, and go on with another: the warnings."""
     model = net()
     for optimizer, epochs in ((old, 1), (new, 2)):
-        found = load_latest(folder, train_state(model, optimizer))
-        run = fit(train_step(model, loss, optimizer), found.state, dataset(), epochs=epochs, cursor=found.cursor, running=found.running)
-        events = list(pipe(run, observers.checkpoint(folder)))
+        found = load_latest(folder, fp.train_state(model, optimizer))
+        run = fp.fit(
+            fp.train_step(model, loss, optimizer), found.state, dataset(), epochs=epochs, cursor=found.cursor, running=found.running
+        )
+        events = list(fp.pipe(run, observers.checkpoint(folder)))
     return messages(events)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (adamw(0.1), adamw(0.1, betas=(0.8, 0.9)), ("betas=[0.9, 0.999]", "betas=[0.8, 0.9]")),
-        (adamw(0.1, weight_decay=0.0), adamw(0.1, weight_decay=0.5), ("weight_decay=0.0", "weight_decay=0.5")),
+        (fp.optimizers.adamw(0.1), fp.optimizers.adamw(0.1, betas=(0.8, 0.9)), ("betas=[0.9, 0.999]", "betas=[0.8, 0.9]")),
+        (fp.optimizers.adamw(0.1, weight_decay=0.0), fp.optimizers.adamw(0.1, weight_decay=0.5), ("weight_decay=0.0", "weight_decay=0.5")),
         (optimizers.SGD(0.1, momentum=0.9), optimizers.SGD(0.1, momentum=0.5), ("momentum=0.9", "momentum=0.5")),
         (
-            adamw(0.1),
+            fp.optimizers.adamw(0.1),
             optimizers.Adam(0.1),
             ("class='AdamW', bias_correction=True, weight_decay=0.01", "class='Adam', bias_correction=False"),
         ),
         (
-            grouped((vectors, adamw(0.1, weight_decay=0.0)), rest=adamw(0.1)),
-            grouped((vectors, adamw(0.1, weight_decay=0.0)), rest=adamw(0.1, weight_decay=0.3)),
+            fp.optimizers.grouped((fp.optimizers.vectors, fp.optimizers.adamw(0.1, weight_decay=0.0)), rest=fp.optimizers.adamw(0.1)),
+            fp.optimizers.grouped(
+                (fp.optimizers.vectors, fp.optimizers.adamw(0.1, weight_decay=0.0)), rest=fp.optimizers.adamw(0.1, weight_decay=0.3)
+            ),
             ("optimizers[1].weight_decay=0.01", "optimizers[1].weight_decay=0.3"),
         ),
     ],
@@ -174,40 +169,52 @@ def test_a_run_that_goes_on_with_other_settings_of_the_optimizer_says_which(old,
 
 
 def test_a_checkpoint_that_does_not_know_its_optimizer_continues(tmp_path):
-    model, optimizer = net(), adamw(0.1)
-    first = next(event for event in fit(train_step(model, loss, optimizer), train_state(model, optimizer), dataset()) if event.step == 2)
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
+    first = next(
+        event for event in fp.fit(fp.train_step(model, loss, optimizer), fp.train_state(model, optimizer), dataset()) if event.step == 2
+    )
     save_state(tmp_path / name_of(2), first.state, cursor=first.cursor, running=first.running)
     arrays, metadata = mx.load(str(tmp_path / name_of(2)), return_metadata=True)
     rest = json.loads(metadata["mlxfp"])
     del rest["optimizer"]  # as files from before have it
     mx.save_safetensors(str(tmp_path / name_of(2)), arrays, {"mlxfp": json.dumps(rest)})
     assert load_latest(tmp_path, first.state).optimizer == {}
-    assert continued(adamw(0.1, betas=(0.8, 0.9)), adamw(0.1, betas=(0.8, 0.9)), tmp_path) == []
+    assert continued(fp.optimizers.adamw(0.1, betas=(0.8, 0.9)), fp.optimizers.adamw(0.1, betas=(0.8, 0.9)), tmp_path) == []
 
 
 def test_the_cure_of_that_warning_changes_the_rate():
-    _, state = setting(optimizer=adamw(0.1))
-    step, _ = setting(optimizer=adamw(0.01))
-    assert len(messages(fit(step, state, [group()]))) == 1
+    _, state = setting(optimizer=fp.optimizers.adamw(0.1))
+    step, _ = setting(optimizer=fp.optimizers.adamw(0.01))
+    assert len(messages(fp.fit(step, state, [group()]))) == 1
     cured = attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)})
-    assert messages(fit(step, cured, [group()])) == []
-    assert last(fit(step, cured, [group()])).state.opt["learning_rate"].item() == pytest.approx(0.01)
+    assert messages(fp.fit(step, cured, [group()])) == []
+    assert fp.last(fp.fit(step, cured, [group()])).state.opt["learning_rate"].item() == pytest.approx(0.01)
 
 
 def test_a_run_that_goes_on_with_another_schedule_says_so(tmp_path):
-    (found,), _ = resumed(adamw(cosine_decay(0.1, steps=9)), adamw(cosine_decay(0.05, steps=9)), tmp_path / "a")
+    (found,), _ = resumed(
+        fp.optimizers.adamw(fp.schedules.cosine_decay(0.1, steps=9)),
+        fp.optimizers.adamw(fp.schedules.cosine_decay(0.05, steps=9)),
+        tmp_path / "a",
+    )
     assert "The run continues with the schedule of the step" in found
-    (found,), _ = resumed(adamw(linear_decay(0.1, steps=9)), adamw(linear_decay(0.1, steps=20)), tmp_path / "b")
+    (found,), _ = resumed(
+        fp.optimizers.adamw(fp.schedules.linear_decay(0.1, steps=9)),
+        fp.optimizers.adamw(fp.schedules.linear_decay(0.1, steps=20)),
+        tmp_path / "b",
+    )
     assert "used the learning rate 0.0777778, but the schedule of the step gives 0.09 for this update" in found
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: adamw(0.1),
-        lambda: adamw(cosine_decay(0.1, steps=9, warmup=2)),
+        lambda: fp.optimizers.adamw(0.1),
+        lambda: fp.optimizers.adamw(fp.schedules.cosine_decay(0.1, steps=9, warmup=2)),
         lambda: optimizers.SGD(optimizers.cosine_decay(0.1, 10)),
-        lambda: grouped((vectors, adamw(0.1)), rest=optimizers.SGD(linear_decay(0.1, steps=50))),
+        lambda: fp.optimizers.grouped(
+            (fp.optimizers.vectors, fp.optimizers.adamw(0.1)), rest=optimizers.SGD(fp.schedules.linear_decay(0.1, steps=50))
+        ),
         optimizers.Adafactor,
     ],
 )
@@ -216,28 +223,28 @@ def test_a_run_that_goes_on_as_it_began_says_nothing(make, tmp_path):
 
 
 def test_a_rate_that_observers_reduced_is_meant(tmp_path):
-    control = Control()
-    model, optimizer = net(), adamw(0.1)
-    step = train_step(model, loss, optimizer)
+    control = fp.observers.Control()
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
+    step = fp.train_step(model, loss, optimizer)
     watching = [
         observers.evaluate_every(lambda state: {"loss": 1.0}),
         observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
     ]
     middle = next(
         event
-        for event in pipe(fit(step, train_state(model, optimizer), dataset(), epochs=4, control=control), *watching)
-        if isinstance(event, Stepped) and event.step == 8
+        for event in fp.pipe(fp.fit(step, fp.train_state(model, optimizer), dataset(), epochs=4, control=control), *watching)
+        if isinstance(event, fp.events.Stepped) and event.step == 8
     )
     assert middle.state.opt["learning_rate"].item() < 0.1
-    assert messages(fit(step, middle.state, dataset(), epochs=4, cursor=middle.cursor, control=control)) == []
+    assert messages(fp.fit(step, middle.state, dataset(), epochs=4, cursor=middle.cursor, control=control)) == []
 
 
 def test_an_epoch_without_batches_names_what_leaves_them_out():
-    rows = from_examples([{"x": [0.0] * 3, "label": 0, "name": "a"}] * 5)
+    rows = fp.from_examples([{"x": [0.0] * 3, "label": 0, "name": "a"}] * 5)
     with pytest.raises(DataError, match=r"There was no batch in epoch 0\. batch\(size=8, drop_last=True\) dropped all rows"):
-        last(fit(STEP, FIRST, pipe(rows, batch(8, drop_last=True), collate(stacked))))
+        fp.last(fp.fit(STEP, FIRST, fp.pipe(rows, batch(8, drop_last=True), fp.collate(stacked))))
     with pytest.raises(DataError, match=r"There was no batch in epoch 0\. pipe\(from_examples\(5 rows\), filter"):
-        last(fit(STEP, FIRST, pipe(rows, filter(lambda row: False), batch(8), collate(stacked))))
+        fp.last(fp.fit(STEP, FIRST, fp.pipe(rows, fp.filter(lambda row: False), batch(8), fp.collate(stacked))))
 
 
 class EarlyStopping:
@@ -253,45 +260,48 @@ def test_a_callback_object_is_told_from_an_observer():
         match=r"argument 2 of pipe must be a function, got EarlyStopping, an object with the callbacks "
         r"on_epoch_end\. Observers of a run are functions from events to events: see observers\.on_event",
     ):
-        pipe(fit(STEP, FIRST, [group()]), EarlyStopping())
+        fp.pipe(fp.fit(STEP, FIRST, [group()]), EarlyStopping())
 
 
 def test_an_epoch_in_which_no_label_counts_is_an_error():
-    step = train_step(net(), lambda model, batch: (model(batch["x"]).sum() * 0, mx.array(0.0)), adamw(0.1))
+    step = fp.train_step(net(), lambda model, batch: (model(batch["x"]).sum() * 0, mx.array(0.0)), fp.optimizers.adamw(0.1))
     with pytest.raises(DataError, match=r"No batch of epoch 0 has a weight.*labels"):
-        list(fit(step, train_state(net(), adamw(0.1)), [group(), group()], epochs=2))
+        list(fp.fit(step, fp.train_state(net(), fp.optimizers.adamw(0.1)), [group(), group()], epochs=2))
 
 
 def test_a_new_state_with_a_cursor_at_the_end_is_said_to_train_nothing():
-    end = last(fit(STEP, FIRST, dataset(), epochs=1))
-    assert any("made no step" in text for text in messages(fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor)))
-    assert messages(fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
+    end = fp.last(fp.fit(STEP, FIRST, dataset(), epochs=1))
+    assert any("made no step" in text for text in messages(fp.fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor)))
+    assert messages(fp.fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
 
 
 def test_a_run_that_ends_before_its_first_update_says_so():
-    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    step = fp.train_step(net(), loss, fp.optimizers.adamw(0.1), accumulate=50)
     assert any(
-        "no update, because accumulate=50" in text for text in messages(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1))
+        "no update, because accumulate=50" in text
+        for text in messages(fp.fit(step, fp.train_state(net(), fp.optimizers.adamw(0.1)), dataset(), epochs=1))
     )
 
 
 def test_last_shows_warnings_and_keeps_the_event():
-    step = train_step(net(), loss, adamw(0.1), accumulate=50)
+    step = fp.train_step(net(), loss, fp.optimizers.adamw(0.1), accumulate=50)
     with pytest.warns(RuntimeWarning, match="no update"):
-        assert last(fit(step, train_state(net(), adamw(0.1)), dataset(), epochs=1)).reason == "epochs"
+        assert fp.last(fp.fit(step, fp.train_state(net(), fp.optimizers.adamw(0.1)), dataset(), epochs=1)).reason == "epochs"
 
 
 def test_predictions_of_shuffled_batches_are_warned_of():
-    batches = pipe(from_examples([{"x": np.float32(row)} for row in range(6)]), shuffle(seed=0), batch(2), collate(default()))
-    answers = predict(net(), lambda model, batch: batch["x"])
+    batches = fp.pipe(
+        fp.from_examples([{"x": np.float32(row)} for row in range(6)]), fp.shuffle(seed=0), batch(2), fp.collate(fp.collators.default())
+    )
+    answers = fp.predict(net(), lambda model, batch: batch["x"])
     with pytest.warns(RuntimeWarning, match="shuffled order"):
         list(answers(FIRST, batches))
 
 
 def test_the_last_checkpoint_of_the_best_state_is_announced_before_the_run_stops(tmp_path):
     scores = iter([0.5, 0.4, 0.6, 0.7])
-    events = pipe(
-        fit(STEP, FIRST, dataset(), epochs=4),
+    events = fp.pipe(
+        fp.fit(STEP, FIRST, dataset(), epochs=4),
         observers.evaluate_every(lambda state: {"loss": next(scores)}),
         observers.checkpoint_best(tmp_path / "best", "loss", mode="min"),
         observers.early_stopping("loss", mode="min", patience=1),

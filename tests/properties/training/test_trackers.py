@@ -7,14 +7,11 @@ from math import inf, nan
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support import optional as optional_imports
 from mlxfp.support.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import observers
-from mlxfp.training.loop.events import Evaluated, RunStarted, Stepped, Stopped, Warned
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.observers.evaluating import evaluate_every
 from tests.training.observers.runs import run, state
 from tests.training.samples import dataset, setting
 
@@ -167,14 +164,14 @@ def tracker(request):
 
 def test_settings_and_metrics_are_there_by_step(tracker):
     step, first = setting()
-    events = fit(step, first, dataset(), epochs=2, log_every=2)
+    events = fp.fit(step, first, dataset(), epochs=2, log_every=2)
     observer = tracker.observer("whole", params={"rate": 0.25, "folds": [1, 2], "name": "x"})
-    seen = list(pipe(events, evaluate_every(lambda state: {"accuracy": state.step / 8}), observer))
-    assert not any(isinstance(event, Warned) for event in seen)
+    seen = list(fp.pipe(events, fp.observers.evaluate_every(lambda state: {"accuracy": state.step / 8}), observer))
+    assert not any(isinstance(event, fp.events.Warned) for event in seen)
     [(settings, curves)] = tracker.runs("whole")
     assert {key: str(settings[key]) for key in ("rate", "folds", "name")} == {"rate": "0.25", "folds": "[1, 2]", "name": "x"}
     assert curves["accuracy"] == [(3, 0.375), (6, 0.75)]
-    losses = [(event.step, event.metrics["loss"]) for event in seen if isinstance(event, Stepped) and event.metrics]
+    losses = [(event.step, event.metrics["loss"]) for event in seen if isinstance(event, fp.events.Stepped) and event.metrics]
     assert [at for at, _ in losses] == [2, 4, 6]
     assert curves["train/loss"] == [(at, pytest.approx(loss, rel=1e-6)) for at, loss in losses]
     assert {"train/weight", "epoch/loss", "learning_rate"} <= curves.keys()
@@ -188,8 +185,8 @@ def test_the_laws_of_observers_hold(tracker):
 def test_numbers_that_are_not_finite_and_odd_names_break_nothing(tracker):
     metrics = iter([{"loss": nan, "odd": inf}, {"loss": nan, "step": -inf}, {"loss": 0.25, "step": 1.0, "__x__": 2.0, "a(b)": 3.0}] * 2)
     observed = tracker.observer("odd", params={"nothing": None, "bad": nan, "large": inf, "_own": 1})
-    seen = list(pipe(run(), evaluate_every(lambda state: next(metrics)), observed))
-    assert [event.message for event in seen if isinstance(event, Warned)] == []
+    seen = list(fp.pipe(run(), fp.observers.evaluate_every(lambda state: next(metrics)), observed))
+    assert [event.message for event in seen if isinstance(event, fp.events.Warned)] == []
     [(_, curves)] = tracker.runs("odd")
     assert curves["train/loss"] == [(2, 0.5), (4, 0.25)]
     assert "odd" not in curves
@@ -198,10 +195,10 @@ def test_numbers_that_are_not_finite_and_odd_names_break_nothing(tracker):
 
 def evaluated(*steps):
     """A run that continues from the step before these, and evaluates after each."""
-    yield RunStarted(state(steps[0] - 1), None, 0, None)
+    yield fp.events.RunStarted(state(steps[0] - 1), None, 0, None)
     for step in steps:
-        yield Evaluated(state(step), None, 0, {"loss": 1 / step})
-    yield Stopped(state(steps[-1]), None, 0, "steps")
+        yield fp.events.Evaluated(state(step), None, 0, {"loss": 1 / step})
+    yield fp.events.Stopped(state(steps[-1]), None, 0, "steps")
 
 
 def test_a_run_that_continues_goes_on_in_the_same_tracked_run_with_each_number_once(tracker):
@@ -216,19 +213,23 @@ def test_a_run_that_continues_goes_on_in_the_same_tracked_run_with_each_number_o
 
 def test_a_run_from_the_start_is_another_run(tracker):
     for loss in (0.5, 0.75):
-        list(tracker.observer("again")([Evaluated(state(0), None, 0, {"loss": loss}), Stopped(state(1), None, 0, "steps")]))
+        list(
+            tracker.observer("again")(
+                [fp.events.Evaluated(state(0), None, 0, {"loss": loss}), fp.events.Stopped(state(1), None, 0, "steps")]
+            )
+        )
     assert [curves["loss"] for _, curves in tracker.runs("again")] in ([[(0, 0.5)], [(0, 0.75)]], [[(0, 0.75)], [(0, 0.5)]], [[(0, 0.75)]])
 
 
 def test_a_tracker_that_fails_becomes_one_warning_and_the_training_goes_on(tracker, tmp_path, caplog):
     step, first = setting()
     with caplog.at_level(logging.WARNING, logger="mlxfp"):
-        events = list(pipe(fit(step, first, dataset(), epochs=2, log_every=1), tracker.broken(tmp_path)))
-    warned = [event.message for event in events if isinstance(event, Warned)]
+        events = list(fp.pipe(fp.fit(step, first, dataset(), epochs=2, log_every=1), tracker.broken(tmp_path)))
+    warned = [event.message for event in events if isinstance(event, fp.events.Warned)]
     assert len(warned) == 1, warned  # every call fails for the same reason, as there is no run
     assert warned[0].startswith(f"log_{tracker.package}: ")
     assert [message for message in caplog.messages if message.startswith("log_")] == warned
-    assert last(events).state == last(fit(step, first, dataset(), epochs=2)).state
+    assert fp.last(events).state == fp.last(fp.fit(step, first, dataset(), epochs=2)).state
 
 
 def test_a_missing_package_is_named_when_the_observer_is_made(tracker, monkeypatch):

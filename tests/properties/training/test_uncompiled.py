@@ -5,15 +5,12 @@ import numpy as np
 import pytest
 from mlx import nn
 
+import mlxfp as fp
 from mlxfp.models.bounds import BoundError
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_pure_step
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import train_state, trees_of
-from mlxfp.training.steps.steps import train_step
 from tests.training.samples import dataset, group, loss, net, setting
 
 OPTIONS = {"plain": {}, "several": {"accumulate": 2, "clip_norm": 1.0, "ema": 0.9, "skip_nonfinite": True}}
@@ -24,7 +21,7 @@ def test_a_run_without_compiling_ends_where_the_compiled_one_does(name):
     ends = []
     for compiles in (True, False):
         step, state = setting(compile=compiles, **OPTIONS[name])
-        ends.append(last(fit(step, state, dataset(), epochs=2)).state)
+        ends.append(fp.last(fp.fit(step, state, dataset(), epochs=2)).state)
         assert (step.variants > 0) == compiles
     for a, b in zip(*[flatten(trees_of(end))[1] for end in ends], strict=True):
         assert np.allclose(np.array(a), np.array(b), rtol=1e-4, atol=1e-5)
@@ -43,8 +40,8 @@ def test_numbers_in_the_loss_can_be_printed_at_every_step():
         seen.append(found[1].item())
         return found
 
-    step = train_step(net(), printing, adamw(0.1), compile=False)
-    state = train_state(net(), adamw(0.1))
+    step = fp.train_step(net(), printing, fp.optimizers.adamw(0.1), compile=False)
+    state = train_state(net(), fp.optimizers.adamw(0.1))
     for _ in range(3):
         state, _ = step(state, group())
     assert seen == [6.0] * 3
@@ -60,11 +57,13 @@ def test_an_error_in_the_loss_names_the_batch_and_says_nothing_of_compiling():
 
 def test_ids_outside_of_their_table_are_found_too():
     model = nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2))
-    step = train_step(model, lambda model, batch: cross_entropy(model(batch["ids"]), batch["label"]), adamw(0.1), compile=False)
+    step = fp.train_step(
+        model, lambda model, batch: fp.losses.cross_entropy(model(batch["ids"]), batch["label"]), fp.optimizers.adamw(0.1), compile=False
+    )
     with pytest.raises(BoundError, match="holds 4 at row 1"):
-        step(train_state(model, adamw(0.1)), {"ids": mx.array([0, 4]), "label": mx.array([0, 1])})
+        step(train_state(model, fp.optimizers.adamw(0.1)), {"ids": mx.array([0, 4]), "label": mx.array([0, 1])})
 
 
 def test_it_is_true_or_false():
     with pytest.raises(ArgumentTypeError, match="compile must be bool, got str: 'no'"):
-        train_step(net(), loss, adamw(0.1), compile="no")
+        fp.train_step(net(), loss, fp.optimizers.adamw(0.1), compile="no")

@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import optimizers
 
-from mlxfp.distributed import connect
+import mlxfp as fp
 from mlxfp.support.trees import flatten
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.optimization.schedules import linear_decay
 from mlxfp.training.steps.state import same_arrays, trees_of
 from tests.training.samples import deep, group, net, setting
 
@@ -25,7 +21,7 @@ OPTIONS = {
     "ema": {"ema": 0.9},
     "skip": {"skip_nonfinite": True},
     "half": {"compute_dtype": mx.float16, "model": deep(rate=0.0)},
-    "ranks": {"ranks": connect()},
+    "ranks": {"ranks": fp.distributed.connect()},
     "momentum": {"optimizer": optimizers.SGD(0.1, momentum=0.9, weight_decay=0.1)},
     "accumulate": {"accumulate": 2, "ema": 0.9},
 }
@@ -34,7 +30,10 @@ OPTIONS = {
 @cache
 def made(name):
     """A step, compiled once for all tests, and its first state; weights decay, and the rate follows a schedule."""
-    options = {"model": net(rate=0.0), "optimizer": adamw(linear_decay(0.1, steps=50, warmup=5), weight_decay=0.1)} | OPTIONS[name]
+    options = {
+        "model": net(rate=0.0),
+        "optimizer": fp.optimizers.adamw(fp.schedules.linear_decay(0.1, steps=50, warmup=5), weight_decay=0.1),
+    } | OPTIONS[name]
     step, state = setting(**options)
     return step, step.start(state)
 
@@ -96,16 +95,16 @@ def test_the_scale_of_half_precision_is_learned_from_batches_that_weigh_somethin
 
 def test_a_run_counts_them_and_its_means_leave_them_out():
     step, state = made("plain")
-    end = last(fit(step, state, [group(), weightless(1), group()], log_every=3))
+    end = fp.last(fp.fit(step, state, [group(), weightless(1), group()], log_every=3))
     assert (end.step, end.state.opt["step"].item()) == (3, 2)
-    *_, epoch, _ = fit(step, state, [group(), weightless(1)])
+    *_, epoch, _ = fp.fit(step, state, [group(), weightless(1)])
     assert epoch.metrics["weight"] == 3.0
     assert epoch.metrics["loss"] == step(state, group())[1]["loss"].item()
 
 
 def test_weights_of_examples_count_like_labels():
     def weighted(model, batch):
-        return mse(model(batch["x"])[:, 0], batch["label"], example_weights=batch["weight"])
+        return fp.losses.mse(model(batch["x"])[:, 0], batch["label"], example_weights=batch["weight"])
 
     step, state = setting(model=net(rate=0.0))
     step._loss = weighted

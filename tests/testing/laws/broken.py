@@ -10,18 +10,16 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, set_column, set_field
-from mlxfp.core.datasets import Dataset, Wrapper
 from mlxfp.core.execution import run, start
-from mlxfp.core.identity import fingerprint
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import RowWise, Stage, Traits
 
 TABLE = pa.table({"x": range(7)})
 
 
 @frozen(repr=False)
-class CountingStage(RowWise):
+class CountingStage(fp.RowWise):
     """Counts rows in a list that it keeps, so a second run goes on counting."""
 
     seen: list[int] = field(factory=lambda: [0], eq=False)
@@ -33,7 +31,7 @@ class CountingStage(RowWise):
 
 
 @frozen(repr=False)
-class MutatingState(Stage):
+class MutatingState(fp.Stage):
     """Batches by two, but keeps its state in a list that it changes."""
 
     emits = "groups"
@@ -49,7 +47,7 @@ class MutatingState(Stage):
 
 
 @frozen(repr=False)
-class LyingState(Stage):
+class LyingState(fp.Stage):
     """Forgets in its state what it holds: a generator that looks at a variable after the step has returned."""
 
     emits = "groups"
@@ -66,7 +64,7 @@ class LyingState(Stage):
 
 
 @frozen(repr=False)
-class WritingInPlace(RowWise):
+class WritingInPlace(fp.RowWise):
     """Adds one to a column in the memory of its input."""
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -83,7 +81,7 @@ def _writable(values: NDArray[Any]) -> Any:
 
 
 @frozen(repr=False)
-class UnwritableState(Stage):
+class UnwritableState(fp.Stage):
     """Keeps an object in its state that no cursor can write."""
 
     def start(self, epoch: int) -> Any:
@@ -94,7 +92,7 @@ class UnwritableState(Stage):
 
 
 @frozen(repr=False)
-class NumberInChunk(RowWise):
+class NumberInChunk(fp.RowWise):
     """Numbers the rows of each chunk from zero."""
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -102,7 +100,7 @@ class NumberInChunk(RowWise):
 
 
 @frozen(repr=False)
-class DropsLastOfChunk(Stage):
+class DropsLastOfChunk(fp.Stage):
     """Forgets the last row of every chunk."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
@@ -110,7 +108,7 @@ class DropsLastOfChunk(Stage):
 
 
 @frozen(repr=False)
-class OtherRows(Stage):
+class OtherRows(fp.Stage):
     """Keeps the values and numbers the rows from 0 in each chunk: only the hidden columns are wrong."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
@@ -118,7 +116,7 @@ class OtherRows(Stage):
 
 
 @frozen(repr=False)
-class GroupPerChunk(Stage):
+class GroupPerChunk(fp.Stage):
     """Takes each chunk as it comes for a group."""
 
     emits = "groups"
@@ -128,7 +126,7 @@ class GroupPerChunk(Stage):
 
 
 @frozen(repr=False)
-class Hoarder(Stage):
+class Hoarder(fp.Stage):
     """Gives its rows only at the end."""
 
     def start(self, epoch: int) -> Any:
@@ -142,7 +140,7 @@ class Hoarder(Stage):
 
 
 @frozen(repr=False)
-class HoldsOne(Stage):
+class HoldsOne(fp.Stage):
     """Gives each chunk when the next one has come: right, but one chunk late."""
 
     def start(self, epoch: int) -> Any:
@@ -156,7 +154,7 @@ class HoldsOne(Stage):
 
 
 @frozen(repr=False)
-class ReadsOnForCopies(Stage):
+class ReadsOnForCopies(fp.Stage):
     """Gives each row three times, the last time only when the next chunk has come."""
 
     def start(self, epoch: int) -> Any:
@@ -170,7 +168,7 @@ class ReadsOnForCopies(Stage):
 
 
 @frozen(repr=False)
-class WrongSchema(RowWise):
+class WrongSchema(fp.RowWise):
     """Says it adds an int8 column and adds an int64 one."""
 
     def schema(self, schema: Schema) -> Schema:
@@ -181,17 +179,17 @@ class WrongSchema(RowWise):
 
 
 @frozen(repr=False)
-class WrongLength(Stage):
+class WrongLength(fp.Stage):
     """Doubles every row and says that it does not."""
 
-    traits = Traits(length=identity)
+    traits = fp.parts.Traits(length=identity)
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk, chunk)
 
 
 @frozen(repr=False)
-class FakeRowWise(RowWise):
+class FakeRowWise(fp.RowWise):
     """Says that each row stands for itself, and subtracts the first row of the chunk."""
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -217,7 +215,7 @@ _TICKS = count()
 class BrokenSource(Source):
     """A table read by twos, which is right unless a method is overridden."""
 
-    table: pa.Table = field(default=TABLE, eq=fingerprint)
+    table: pa.Table = field(default=TABLE, eq=fp.inspect.fingerprint)
 
     @property
     def indexable(self) -> bool:
@@ -305,7 +303,7 @@ class OnePass(BrokenSource):
 
 
 @frozen(repr=False)
-class ForgetsResume(Wrapper):
+class ForgetsResume(fp.parts.Wrapper):
     """Starts its dataset again when resumed."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -313,7 +311,7 @@ class ForgetsResume(Wrapper):
 
 
 @frozen(repr=False)
-class OrderOfArrival(Wrapper):
+class OrderOfArrival(fp.parts.Wrapper):
     """Prefetches two chunks and gives the second one first."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -327,7 +325,7 @@ class OrderOfArrival(Wrapper):
 
 
 @frozen(repr=False)
-class SwallowsErrors(Wrapper):
+class SwallowsErrors(fp.parts.Wrapper):
     """Ends where its dataset fails."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -338,7 +336,7 @@ class SwallowsErrors(Wrapper):
 
 
 @frozen(repr=False)
-class FailsEarly(Wrapper):
+class FailsEarly(fp.parts.Wrapper):
     """Reads everything first, so an error comes before the items that stood before it."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -346,7 +344,7 @@ class FailsEarly(Wrapper):
 
 
 @frozen(repr=False)
-class Permuted(Wrapper):
+class Permuted(fp.parts.Wrapper):
     """Gives all rows at once, in an order that a function makes."""
 
     seed: int
@@ -358,5 +356,5 @@ class Permuted(Wrapper):
             yield rows.take(pa.array(self.order(np.arange(rows.num_rows), self.seed, epoch))), True
 
 
-def wrapped(kind: Callable[..., Source], *options: Any) -> Callable[[Dataset[Any]], Dataset[Any]]:
-    return lambda dataset: Dataset(kind(dataset, *options))
+def wrapped(kind: Callable[..., Source], *options: Any) -> Callable[[fp.Dataset[Any]], fp.Dataset[Any]]:
+    return lambda dataset: fp.Dataset(kind(dataset, *options))

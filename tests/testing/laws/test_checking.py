@@ -15,15 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.collators import causal, text
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
-from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.map_filter import filter, take
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.testing import laws, strategies
 from mlxfp.testing.probing import from_chunks
@@ -32,7 +26,7 @@ from tests.training.samples import dataset, setting
 
 NUMBERS = pa.schema([pa.field("x", pa.int64(), nullable=False)])
 TOKENS = pa.schema([pa.field("input_ids", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False)])
-ROWS = from_examples([{"x": place} for place in range(5)])
+ROWS = fp.from_examples([{"x": place} for place in range(5)])
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +39,7 @@ def _few_cases():
     settings.load_profile(before)
 
 
-@pytest.mark.parametrize("subject", [ROWS, ROWS.source, pipe(ROWS, shuffle(seed=0), batch(2)), take(2)(ROWS)], ids=repr)
+@pytest.mark.parametrize("subject", [ROWS, ROWS.source, fp.pipe(ROWS, fp.shuffle(seed=0), batch(2)), fp.take(2)(ROWS)], ids=repr)
 def test_datasets_and_sources_that_are_right_pass(subject: Any):
     laws.check(subject)
 
@@ -53,20 +47,22 @@ def test_datasets_and_sources_that_are_right_pass(subject: Any):
 @pytest.mark.parametrize(
     "dataset",
     [
-        Dataset(broken.OffByOne()),
-        Dataset(broken.WrongCount()),
-        Dataset(broken.SortsIndices()),
+        fp.Dataset(broken.OffByOne()),
+        fp.Dataset(broken.WrongCount()),
+        fp.Dataset(broken.SortsIndices()),
         broken.MutatingState()(ROWS),
         broken.wrapped(broken.ForgetsResume)(from_chunks(broken.TABLE.to_batches(max_chunksize=2))),
     ],
     ids=repr,
 )
-def test_datasets_that_are_wrong_are_caught(dataset: Dataset[Any]):
+def test_datasets_that_are_wrong_are_caught(dataset: fp.Dataset[Any]):
     with pytest.raises(AssertionError):
         laws.check(dataset)
 
 
-@pytest.mark.parametrize("stage", [batch(2), take(3), shuffle(seed=0), unbatch(), compose(shuffle(seed=1, buffer=2), batch(2))], ids=repr)
+@pytest.mark.parametrize(
+    "stage", [batch(2), fp.take(3), fp.shuffle(seed=0), unbatch(), fp.compose(fp.shuffle(seed=1, buffer=2), batch(2))], ids=repr
+)
 def test_stages_that_are_right_pass_on_any_table(stage: Any):
     laws.check(stage)
 
@@ -119,22 +115,22 @@ def test_a_stage_with_a_function_that_cannot_be_pickled_is_no_value():
             return True
 
     with pytest.raises(AssertionError, match=r"equal after pickling, but pickling raises .* at the top level of a module"):
-        laws.check(filter(Local()))
+        laws.check(fp.filter(Local()))
 
 
 def test_a_function_of_datasets_is_a_stage_once_it_is_composed():
-    laws.check(compose(take_two), schema=NUMBERS)
+    laws.check(fp.compose(take_two), schema=NUMBERS)
 
 
 def take_two(dataset: Any) -> Any:
-    return pipe(dataset, batch(2), take(2))
+    return fp.pipe(dataset, batch(2), fp.take(2))
 
 
 def test_collators_that_are_right_pass():
     ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(0, 9), max_size=4)))
-    laws.check(text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
-    laws.check(causal(pad_id=0), schema=TOKENS)
-    laws.check(text(pad_id=0, side="left"), examples=ids, schema=TOKENS, masks={"attention_mask": "input_ids"})
+    laws.check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
+    laws.check(fp.collators.causal(pad_id=0), schema=TOKENS)
+    laws.check(fp.collators.text(pad_id=0, side="left"), examples=ids, schema=TOKENS, masks={"attention_mask": "input_ids"})
 
 
 def test_foreign_collators_get_lists_of_plain_dicts_and_views_only_if_asked():
@@ -142,7 +138,7 @@ def test_foreign_collators_get_lists_of_plain_dicts_and_views_only_if_asked():
 
     def spy(examples: Any) -> Any:
         seen.update([type(examples), *map(type, examples)])
-        return text(pad_id=0)(examples)
+        return fp.collators.text(pad_id=0)(examples)
 
     laws.check(spy, schema=TOKENS, masks={"attention_mask": "input_ids"})
     assert seen == {list, dict}
@@ -169,16 +165,16 @@ def test_our_collators_are_held_to_the_law_of_views_and_others_if_asked():
 
 
 def _longest_first(examples: Any) -> dict[str, Any]:
-    return text(pad_id=0)(sorted(examples, key=lambda row: -len(row["input_ids"])))
+    return fp.collators.text(pad_id=0)(sorted(examples, key=lambda row: -len(row["input_ids"])))
 
 
 def _all_ones(examples: Any) -> dict[str, Any]:
-    ids = text(pad_id=0)(examples)["input_ids"]
+    ids = fp.collators.text(pad_id=0)(examples)["input_ids"]
     return {"input_ids": ids, "attention_mask": mx.ones_like(ids)}
 
 
 def _counted(examples: Any) -> dict[str, Any]:
-    return {"ids": text(pad_id=0)(examples)["input_ids"] + len(examples)}
+    return {"ids": fp.collators.text(pad_id=0)(examples)["input_ids"] + len(examples)}
 
 
 @pytest.mark.parametrize("collator", [_longest_first, _all_ones, _counted])
@@ -204,7 +200,7 @@ def test_a_train_step_is_held_to_its_laws():
     ("call", "error", "message"),
     [
         (lambda: laws.check(3), ArgumentTypeError, "check takes a dataset, source, .* observer or train step, got int: 3"),
-        (lambda: laws.check(text(pad_id=0)), ArgumentError, r"needs inputs for the collator text\(pad_id=0\)\. Pass schema="),
+        (lambda: laws.check(fp.collators.text(pad_id=0)), ArgumentError, r"needs inputs for the collator text\(pad_id=0\)\. Pass schema="),
         (lambda: laws.check(print, state=1), ArgumentError, "check needs both state= and batches="),
         (lambda: laws.check(ROWS, schema=NUMBERS, ahead=0), ArgumentError, "laws of a dataset do not use schema, ahead"),
         (

@@ -7,44 +7,38 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from mlxfp.core.chunks import one_chunk
-from mlxfp.core.datasets import Dataset, Wrapper
+import mlxfp as fp
 from mlxfp.core.execution import run, start
-from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.sources import Position
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.laws import assert_refused, assert_replay_is_bounded, assert_resumable
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken
 
-WHOLE = one_chunk(broken.TABLE)
+WHOLE = fp.parts.one_chunk(broken.TABLE)
 ONES = [WHOLE.slice(row, 1) for row in range(WHOLE.num_rows)]
 
 
 @pytest.mark.parametrize(
     "dataset",
     [
-        Dataset(broken.OffByOne()),
-        Dataset(broken.OneChunkLate()),
-        pipe(from_chunks(ONES), broken.MutatingState()),
-        pipe(from_chunks(ONES), broken.LyingState()),
-        pipe(from_chunks(ONES), filter(broken.Global())),
-        pipe(from_chunks(ONES), broken.CountingStage()),
-        pipe(from_chunks(ONES), broken.wrapped(broken.ForgetsResume)),
-        pipe(from_chunks(ONES), broken.wrapped(broken.OrderOfArrival), batch(1)),
+        fp.Dataset(broken.OffByOne()),
+        fp.Dataset(broken.OneChunkLate()),
+        fp.pipe(from_chunks(ONES), broken.MutatingState()),
+        fp.pipe(from_chunks(ONES), broken.LyingState()),
+        fp.pipe(from_chunks(ONES), fp.filter(broken.Global())),
+        fp.pipe(from_chunks(ONES), broken.CountingStage()),
+        fp.pipe(from_chunks(ONES), broken.wrapped(broken.ForgetsResume)),
+        fp.pipe(from_chunks(ONES), broken.wrapped(broken.OrderOfArrival), fp.batch(1)),
     ],
     ids=repr,
 )
-def test_what_does_not_resume_exactly_is_caught(dataset: Dataset[Any]):
+def test_what_does_not_resume_exactly_is_caught(dataset: fp.Dataset[Any]):
     with pytest.raises(AssertionError):
         assert_resumable(dataset)
 
 
 @frozen(repr=False)
-class ResumesOnce(Wrapper):
+class ResumesOnce(fp.parts.Wrapper):
     """Resumes exactly from a fresh run; the positions that a resumed run hands out are those of a fresh one."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -56,16 +50,16 @@ class ResumesOnce(Wrapper):
 
 def test_resuming_twice_must_be_resuming_once():
     with pytest.raises(AssertionError, match=r"resuming .* at every item"):
-        assert_resumable(pipe(from_chunks(ONES), broken.wrapped(ResumesOnce)))
+        assert_resumable(fp.pipe(from_chunks(ONES), broken.wrapped(ResumesOnce)))
 
 
 def test_a_run_that_ends_early_when_resumed_at_every_item_is_caught():
     with pytest.raises(AssertionError, match=r"resuming .* at every item ends after"):
-        assert_resumable(pipe(from_chunks(ONES), broken.wrapped(EndsWhenResumedTwice)))
+        assert_resumable(fp.pipe(from_chunks(ONES), broken.wrapped(EndsWhenResumedTwice)))
 
 
 @frozen(repr=False)
-class EndsWhenResumedTwice(Wrapper):
+class EndsWhenResumedTwice(fp.parts.Wrapper):
     """Resumes exactly from a fresh run; a resumed run hands out positions that are at the end."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -77,7 +71,7 @@ class EndsWhenResumedTwice(Wrapper):
 
 def test_more_items_by_one_way_than_by_the_other_are_caught():
     lengths = count(2)
-    dataset = from_iterable(lambda: ({"x": 0} for _ in range(next(lengths))), schema=broken.TABLE.schema)
+    dataset = fp.from_iterable(lambda: ({"x": 0} for _ in range(next(lengths))), schema=broken.TABLE.schema)
     with pytest.raises(AssertionError, match=r"gives 3 items, but iterate gave 2"):
         assert_resumable(dataset)
 
@@ -96,15 +90,15 @@ class Lenient:
 
 
 def test_taking_the_cursor_of_another_pipeline_is_caught():
-    table = from_table(broken.TABLE)
-    assert_refused(pipe(table, batch(2)), pipe(table, batch(3)))
-    assert_refused(pipe(table, shuffle(seed=0)), pipe(table, shuffle(seed=1)))
+    table = fp.from_table(broken.TABLE)
+    assert_refused(fp.pipe(table, fp.batch(2)), fp.pipe(table, fp.batch(3)))
+    assert_refused(fp.pipe(table, fp.shuffle(seed=0)), fp.pipe(table, fp.shuffle(seed=1)))
     with pytest.raises(AssertionError, match=r"must raise CursorMismatchError for the cursors of"):
-        assert_refused(pipe(table, filter(Lenient(2))), pipe(table, filter(Lenient(3))))
+        assert_refused(fp.pipe(table, fp.filter(Lenient(2))), fp.pipe(table, fp.filter(Lenient(3))))
 
 
 @frozen(repr=False)
-class ReadsAllAgain(Wrapper):
+class ReadsAllAgain(fp.parts.Wrapper):
     """Resumes exactly, by reading everything before the position."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -114,7 +108,7 @@ class ReadsAllAgain(Wrapper):
 
 
 def test_reading_more_than_one_chunk_again_is_caught():
-    assert_replay_is_bounded(compose(filter(Lenient(2)), batch(2)), ONES)
+    assert_replay_is_bounded(fp.compose(fp.filter(Lenient(2)), fp.batch(2)), ONES)
     again = broken.wrapped(ReadsAllAgain)
     assert_resumable(again(from_chunks(ONES)))
     with pytest.raises(AssertionError, match=r"reads at most 2 chunks until the next item, but it read 3"):

@@ -8,13 +8,9 @@ import pyarrow as pa
 import pytest
 from attrs import field, frozen
 
+import mlxfp as fp
 from mlxfp.core.chunks import RecordBatch, one_chunk
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Position
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.laws import (
     assert_built_lazily,
     assert_described,
@@ -27,20 +23,20 @@ from mlxfp.testing.laws import (
 )
 from tests.testing.laws import broken
 
-TABLE = from_table(broken.TABLE)
+TABLE = fp.from_table(broken.TABLE)
 
 
 @pytest.mark.parametrize(
     "dataset",
     [
-        pipe(TABLE, filter(broken.Global())),
-        pipe(TABLE, broken.CountingStage()),
-        Dataset(broken.OnePass()),
-        pipe(TABLE, broken.LyingState()),
+        fp.pipe(TABLE, fp.filter(broken.Global())),
+        fp.pipe(TABLE, broken.CountingStage()),
+        fp.Dataset(broken.OnePass()),
+        fp.pipe(TABLE, broken.LyingState()),
     ],
     ids=repr,
 )
-def test_what_cannot_be_iterated_again_is_caught(dataset: Dataset[Any]):
+def test_what_cannot_be_iterated_again_is_caught(dataset: fp.Dataset[Any]):
     with pytest.raises(AssertionError):
         assert_repeatable(dataset)
 
@@ -56,7 +52,7 @@ def test_one_iterator_that_two_iterations_share_is_caught():
         shared.clear()
 
     with pytest.raises(AssertionError, match=r"of two parallel iterations of .* gives the same as one alone"):
-        assert_repeatable(from_iterable(rows, schema=pa.schema({"x": pa.int64()})))
+        assert_repeatable(fp.from_iterable(rows, schema=pa.schema({"x": pa.int64()})))
 
 
 @frozen
@@ -136,13 +132,13 @@ def test_what_is_not_a_value_is_caught(value: Any):
 
 
 def test_a_value_passes_and_so_does_its_pickled_copy():
-    dataset = pipe(TABLE, batch(2))
+    dataset = fp.pipe(TABLE, fp.batch(2))
     assert_value(dataset)
-    assert_same_value(pickle.loads(pickle.dumps(dataset)), pipe(from_table(broken.TABLE), batch(2)))
+    assert_same_value(pickle.loads(pickle.dumps(dataset)), fp.pipe(fp.from_table(broken.TABLE), fp.batch(2)))
 
 
 def test_values_that_differ_in_what_equality_leaves_out_are_caught():
-    assert_told_apart(batch(2), batch(3))
+    assert_told_apart(fp.batch(2), fp.batch(3))
     with pytest.raises(AssertionError, match=r"differs from"):
         assert_told_apart(broken.CountingStage([1]), broken.CountingStage([2]))
     with pytest.raises(AssertionError, match=r"has a different fingerprint from"):
@@ -161,15 +157,15 @@ class Named:
 
 def test_reading_while_building_is_caught():
     chunks = [one_chunk(broken.TABLE)]
-    assert_built_lazily(batch(2), chunks)
+    assert_built_lazily(fp.batch(2), chunks)
     with pytest.raises(AssertionError, match=r"building .* reads nothing, but it read chunks of .7."):
-        assert_built_lazily(lambda dataset: from_table(pa.Table.from_pylist(list(dataset))), chunks)
+        assert_built_lazily(lambda dataset: fp.from_table(pa.Table.from_pylist(list(dataset))), chunks)
     with pytest.raises(AssertionError, match=r"looking at .* reads nothing, but chunks of .7. rows were read"):
         assert_built_lazily(broken.wrapped(CountsByReading), chunks)
 
 
 @frozen(repr=False)
-class CountsByReading(broken.Wrapper):
+class CountsByReading(fp.Wrapper):
     """Reads everything when asked for its length."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -180,36 +176,36 @@ class CountsByReading(broken.Wrapper):
 
 
 def test_what_prints_as_another_call_is_caught():
-    assert_prints(batch(2, drop_last=True), {"batch": batch})
+    assert_prints(fp.batch(2, drop_last=True), {"batch": fp.batch})
     with pytest.raises(AssertionError, match=r"evaluates to an equal value"):
-        assert_prints(batch(2), {"batch": lambda size: batch(size + 1)})
+        assert_prints(fp.batch(2), {"batch": lambda size: fp.batch(size + 1)})
     with pytest.raises(AssertionError, match=r"counting_stage.* can be evaluated, but the evaluation raises NameError"):
-        assert_prints(broken.CountingStage(), {"batch": batch})
+        assert_prints(broken.CountingStage(), {"batch": fp.batch})
 
 
 @pytest.mark.parametrize(
     ("dataset", "words"),
     [
-        (pipe(TABLE, broken.WrongSchema()), "schema .* is stated as"),
-        (pipe(TABLE, broken.WrongLength()), "is stated as 7, but 14 items came out"),
-        (Dataset(broken.WrongCount()), "is stated as 8, but 7 items came out"),
-        (pipe(TABLE, batch(2), broken.wrapped(CountsByReading)), "is stated as 4, but 0 items came out"),
-        (Dataset(broken.WrongTypes()), "schema .* is stated as"),
+        (fp.pipe(TABLE, broken.WrongSchema()), "schema .* is stated as"),
+        (fp.pipe(TABLE, broken.WrongLength()), "is stated as 7, but 14 items came out"),
+        (fp.Dataset(broken.WrongCount()), "is stated as 8, but 7 items came out"),
+        (fp.pipe(TABLE, fp.batch(2), broken.wrapped(CountsByReading)), "is stated as 4, but 0 items came out"),
+        (fp.Dataset(broken.WrongTypes()), "schema .* is stated as"),
     ],
     ids=repr,
 )
-def test_what_is_described_wrongly_is_caught(dataset: Dataset[Any], words: str):
+def test_what_is_described_wrongly_is_caught(dataset: fp.Dataset[Any], words: str):
     with pytest.raises(AssertionError, match=words):
         assert_described(dataset)
 
 
 def test_a_part_that_prints_differently_each_time_is_caught():
     with pytest.raises(AssertionError, match=r"name every part"):
-        assert_described(pipe(TABLE, PrintsAnew()))
+        assert_described(fp.pipe(TABLE, PrintsAnew()))
 
 
 @frozen(repr=False)
-class PrintsAnew(broken.RowWise):
+class PrintsAnew(fp.RowWise):
     ticks: list[int] = field(factory=list, eq=False)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -221,8 +217,8 @@ class PrintsAnew(broken.RowWise):
 
 
 def test_datasets_with_other_items_are_not_the_same():
-    assert_same_items(pipe(TABLE, batch(2)), pipe(Dataset(broken.BrokenSource()), batch(2)))
+    assert_same_items(fp.pipe(TABLE, fp.batch(2)), fp.pipe(fp.Dataset(broken.BrokenSource()), fp.batch(2)))
     with pytest.raises(AssertionError, match=r"rows\[0\]\.x: 0, not 9"):
-        assert_same_items(TABLE, from_table(pa.table({"x": [9, 1, 2, 3, 4, 5, 6]})))
+        assert_same_items(TABLE, fp.from_table(pa.table({"x": [9, 1, 2, 3, 4, 5, 6]})))
     with pytest.raises(AssertionError, match=r"gives groups, not examples"):
-        assert_same_items(pipe(TABLE, batch(2)), TABLE)
+        assert_same_items(fp.pipe(TABLE, fp.batch(2)), TABLE)

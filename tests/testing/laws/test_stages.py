@@ -3,23 +3,19 @@
 import pyarrow as pa
 import pytest
 
-from mlxfp.core.chunks import one_chunk
-from mlxfp.core.pipelines import compose
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, flat_map
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.testing.laws import assert_chunks_do_not_matter, assert_lazy, assert_pure_stages
 from mlxfp.testing.laws.datasets import Transform
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken
 
-WHOLE = one_chunk(broken.TABLE)
+WHOLE = fp.parts.one_chunk(broken.TABLE)
 ONES = [WHOLE.slice(row, 1) for row in range(WHOLE.num_rows)]
 UNEVEN = [WHOLE.slice(0, 3), WHOLE.slice(3, 0), WHOLE.slice(3)]
 
 
-@pytest.mark.parametrize("stage", [broken.CountingStage(), broken.LyingState(), filter(broken.Global())], ids=repr)
+@pytest.mark.parametrize("stage", [broken.CountingStage(), broken.LyingState(), fp.filter(broken.Global())], ids=repr)
 def test_hidden_state_breaks_purity(stage: Transform):
     with pytest.raises(AssertionError, match=r"is pure: the same state and chunk give the same output"):
         assert_pure_stages(stage(from_chunks(ONES)))
@@ -31,7 +27,7 @@ def test_a_state_that_is_changed_in_place_breaks_purity():
 
 
 def test_writing_into_the_memory_of_the_input_breaks_purity():
-    dataset = broken.WritingInPlace()(from_table({"x": [1, 2, 3]}))
+    dataset = broken.WritingInPlace()(fp.from_table({"x": [1, 2, 3]}))
     with pytest.raises(AssertionError, match=r"a step does not change its input"):
         assert_pure_stages(dataset)
 
@@ -52,7 +48,7 @@ def test_a_stage_that_sees_where_chunks_end_is_caught(stage: Transform, chunks: 
         assert_chunks_do_not_matter(stage, [WHOLE], chunks)
 
 
-@pytest.mark.parametrize("stage", [broken.Hoarder(), compose(broken.Hoarder(), batch(2))], ids=repr)
+@pytest.mark.parametrize("stage", [broken.Hoarder(), fp.compose(broken.Hoarder(), fp.batch(2))], ids=repr)
 def test_a_stage_that_waits_for_the_end_is_caught(stage: Transform):
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 7|reads at most 2 rows"):
         assert_lazy(stage, ONES)
@@ -66,6 +62,6 @@ def test_one_row_of_look_ahead_too_much_is_caught():
 
 
 def test_several_items_of_one_row_need_that_row_only():
-    assert_lazy(flat_map(lambda row: [row] * 3), ONES)
+    assert_lazy(fp.flat_map(lambda row: [row] * 3), ONES)
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 3 items, but it read 2"):
         assert_lazy(broken.ReadsOnForCopies(), ONES)

@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import one_chunk, to_rows
-from mlxfp.core.datasets import Dataset
-from mlxfp.data.rows.map_filter import map
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import DataError
 from mlxfp.testing.laws import assert_encodes_each_row, assert_renders_each_row
 from mlxfp.testing.strategies import tables, templates
-from mlxfp.text.templates.templates import Template
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.text.tokenizing import tokenize
 
 
 @given(st.data())
@@ -29,7 +23,7 @@ def test_templates_render_a_chunk_as_they_render_each_row(data: st.DataObject):
 
 
 @attrs.frozen
-class Casts(Template):
+class Casts(fp.Template):
     """Writes numbers the way Arrow does: NaN as a number."""
 
     def render(self, chunk: pa.RecordBatch) -> pa.StringArray:
@@ -37,7 +31,7 @@ class Casts(Template):
 
 
 @attrs.frozen
-class WholeColumn(Template):
+class WholeColumn(fp.Template):
     """Forgets that a missing value in one row says nothing of the others."""
 
     def render(self, chunk: pa.RecordBatch) -> pa.StringArray:
@@ -46,19 +40,19 @@ class WholeColumn(Template):
 
 
 @attrs.frozen
-class NeverRaises(Template):
+class NeverRaises(fp.Template):
     def render(self, chunk: pa.RecordBatch) -> pa.StringArray:
         return pa.array(["?"] * chunk.num_rows)
 
 
 @attrs.frozen
-class AlwaysRaises(Template):
+class AlwaysRaises(fp.Template):
     def render(self, chunk: pa.RecordBatch) -> pa.StringArray:
         raise DataError("no")
 
 
 @pytest.mark.parametrize("sentence", [Casts("{x}"), WholeColumn("{x}"), NeverRaises("{x}", policy="raise")])
-def test_rendering_in_bulk_that_differs_is_caught(sentence: Template):
+def test_rendering_in_bulk_that_differs_is_caught(sentence: fp.Template):
     with pytest.raises(AssertionError):
         assert_renders_each_row(sentence, pa.record_batch({"x": [1e-7, float("nan"), None]}))
 
@@ -73,24 +67,24 @@ TEXTS = ["the cat sat", "", "on the mat", "  two  spaces ", "the the"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_tokenizer(from_examples([{"text": text} for text in TEXTS]), kind="wordpiece", vocab_size=60)
+def tokenizer() -> fp.Tokenizer:
+    return fp.train_tokenizer(fp.from_examples([{"text": text} for text in TEXTS]), kind="wordpiece", vocab_size=60)
 
 
 @given(texts=st.lists(st.text(st.sampled_from("the cat on mäß\n"), max_size=12), max_size=5))
-def test_tokenize_is_encoding_each_row(tokenizer: Tokenizer, texts: list[str]):
-    assert_encodes_each_row(tokenize(tokenizer), tokenizer, texts)
-    assert_encodes_each_row(tokenize(tokenizer, special=False), tokenizer, texts, special=False)
+def test_tokenize_is_encoding_each_row(tokenizer: fp.Tokenizer, texts: list[str]):
+    assert_encodes_each_row(fp.tokenize(tokenizer), tokenizer, texts)
+    assert_encodes_each_row(fp.tokenize(tokenizer, special=False), tokenizer, texts, special=False)
 
 
-def _by_words(tokenizer: Tokenizer) -> Callable[[Dataset[Any]], Dataset[Any]]:
+def _by_words(tokenizer: fp.Tokenizer) -> Callable[[fp.Dataset[Any]], fp.Dataset[Any]]:
     """Encode word by word, as if none of them depended on its neighbours and spaces were nothing."""
     kinds = pa.schema({"input_ids": pa.list_(pa.int32())})
-    return map(lambda row: {"input_ids": [i for word in row["text"].split() for i in tokenizer.encode(word)]}, schema=kinds)
+    return fp.map(lambda row: {"input_ids": [i for word in row["text"].split() for i in tokenizer.encode(word)]}, schema=kinds)
 
 
-def test_encoding_that_differs_is_caught(tokenizer: Tokenizer):
+def test_encoding_that_differs_is_caught(tokenizer: fp.Tokenizer):
     with pytest.raises(AssertionError, match=r"'the cat sat' gets the ids"):
         assert_encodes_each_row(_by_words(tokenizer), tokenizer, TEXTS)
     with pytest.raises(AssertionError, match=r"gets the ids"):
-        assert_encodes_each_row(tokenize(tokenizer, max_length=3), tokenizer, TEXTS)
+        assert_encodes_each_row(fp.tokenize(tokenizer, max_length=3), tokenizer, TEXTS)

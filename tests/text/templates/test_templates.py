@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.core.chunks import number_rows, to_rows
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings, tables
@@ -118,9 +116,9 @@ def test_phrases_in_another_order_are_those_of_a_pattern_in_that_order(case: tup
 
 
 def test_every_order_of_phrases_is_equally_likely_and_another_one_each_epoch():
-    rows = from_table(pa.table({name: [name] * 6000 for name in "abc"}))
+    rows = fp.from_table(pa.table({name: [name] * 6000 for name in "abc"}))
     orders = [
-        [row["text"] for row, _ in iterate(template("Is {a}, {b}; no. {c}.", seed=seed)(rows), epoch=epoch)]
+        [row["text"] for row, _ in fp.iterate(template("Is {a}, {b}; no. {c}.", seed=seed)(rows), epoch=epoch)]
         for seed, epoch in ((0, 0), (0, 1), (1, 0))
     ]
     for order in orders:
@@ -136,8 +134,8 @@ def test_templates_in_any_order_obey_the_laws_of_stages(data: st.DataObject):
     table = pa.table({"a": range(9), "b": [None, "x", "y"] * 3})
     stage = template("a {a}. b {b}. both {b}{a}.", policy="drop", seed=3)
     laws.assert_chunks_do_not_matter(stage, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=1)
-    laws.assert_random_access(stage(from_table(table)), np.array([3, 1, 1]))
-    laws.assert_resumable(stage(from_table(table)))
+    laws.assert_random_access(stage(fp.from_table(table)), np.array([3, 1, 1]))
+    laws.assert_resumable(stage(fp.from_table(table)))
 
 
 def test_the_order_of_phrases_is_part_of_the_value():
@@ -231,8 +229,8 @@ def test_marks_without_space_behind_them_do_not_end_a_phrase():
 
 
 def test_a_stage_adds_the_text_and_keeps_the_other_columns():
-    rows = from_examples([{"Age": 22, "Sex": "male"}, {"Age": None, "Sex": "female"}])
-    dataset = pipe(rows, template("A {Age} year old {Sex}.", missing="some", into="sentence"))
+    rows = fp.from_examples([{"Age": 22, "Sex": "male"}, {"Age": None, "Sex": "female"}])
+    dataset = fp.pipe(rows, template("A {Age} year old {Sex}.", missing="some", into="sentence"))
     assert list(dataset) == [
         {"Age": 22, "Sex": "male", "sentence": "A 22 year old male."},
         {"Age": None, "Sex": "female", "sentence": "A some year old female."},
@@ -249,11 +247,14 @@ def test_the_stage_keeps_the_hidden_columns():
 
 
 def test_a_stage_replaces_a_column_of_the_same_name():
-    assert list(pipe(from_examples([{"text": 5}]), template("Number {text}"))) == [{"text": "Number 5"}]
+    assert list(fp.pipe(fp.from_examples([{"text": 5}]), template("Number {text}"))) == [{"text": "Number 5"}]
 
 
 def test_a_template_without_fields_says_the_same_of_every_row():
-    assert list(pipe(from_examples([{"x": 1}, {"x": 2}]), template("Who?", into="q"))) == [{"x": 1, "q": "Who?"}, {"x": 2, "q": "Who?"}]
+    assert list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), template("Who?", into="q"))) == [
+        {"x": 1, "q": "Who?"},
+        {"x": 2, "q": "Who?"},
+    ]
 
 
 def test_a_template_is_a_value():
@@ -295,11 +296,11 @@ def test_arguments_that_cannot_work_are_refused_at_once():
 
 
 def test_columns_and_formats_are_checked_before_any_row():
-    rows = from_examples([{"Age": 22, "Name": "Ann"}])
+    rows = fp.from_examples([{"Age": 22, "Name": "Ann"}])
     with pytest.raises(SchemaError, match=r"needs the column 'Agee', which is missing\..* Columns: 'Age', 'Name'"):
-        _ = pipe(rows, template("{Agee}")).resolved
+        _ = fp.pipe(rows, template("{Agee}")).resolved
     with pytest.raises(SchemaError, match=r"field \{Name:.2f\} does not fit the column 'Name' of type string: Unknown format code 'f'"):
-        _ = pipe(rows, template("{Name:.2f}")).resolved
+        _ = fp.pipe(rows, template("{Name:.2f}")).resolved
 
 
 def test_a_value_that_does_not_fit_its_format_is_named_with_its_row():

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.identity import fingerprint
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.text.tokenizers import chat_templates
 from mlxfp.text.tokenizers.chat_templates import BEGIN, END, ChatTemplate
-from mlxfp.text.tokenizers.files import load_chat_template, load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer
 from tests.text.chat_templates import CHATML, LLAMA2, LLAMA3, MARKED, QWEN, TEMPLATES, VARIABLES
 from tests.text.corpora import trained
@@ -174,7 +173,9 @@ def test_a_template_that_python_cannot_nest_is_refused(name: str):
 def test_templates_are_values():
     template = ChatTemplate(CHATML, variables={"b": 1, "a": 2})
     assert pickle.loads(pickle.dumps(template)) == template == ChatTemplate(CHATML, variables={"a": 2, "b": 1})
-    assert fingerprint(template) == fingerprint(attrs.evolve(template)) != fingerprint(ChatTemplate(CHATML))
+    assert (
+        fp.inspect.fingerprint(template) == fp.inspect.fingerprint(attrs.evolve(template)) != fp.inspect.fingerprint(ChatTemplate(CHATML))
+    )
     assert (ChatTemplate(MARKED).marks_answers, template.marks_answers) == (True, False)
     assert repr(template) == f"ChatTemplate({len(CHATML)} characters)"
 
@@ -190,27 +191,27 @@ def write(folder: Path, **files: Any) -> Path:
 def test_templates_are_found_where_transformers_finds_them(tmp_path: Path):
     roles = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": None, "add_bos_token": True}
     write(tmp_path, tokenizer_config_json={**roles, "chat_template": "one {{ bos_token }}{{ eos_token }}{% if pad_token %}pad{% endif %}"})
-    assert load_chat_template(tmp_path).render([]) == "one <s></s>"
+    assert fp.load_chat_template(tmp_path).render([]) == "one <s></s>"
     write(tmp_path, tokenizer_config_json={"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]})
-    assert [load_chat_template(tmp_path, name=name).text for name in ("default", "tool_use")] == ["a", "b"]
+    assert [fp.load_chat_template(tmp_path, name=name).text for name in ("default", "tool_use")] == ["a", "b"]
     write(tmp_path, chat_template_jinja="file", additional_chat_templates__rag_jinja="rag", special_tokens_map_json={"eos_token": "</s>"})
-    assert [load_chat_template(tmp_path, name=name).text for name in ("default", "tool_use", "rag")] == ["file", "b", "rag"]
-    assert load_chat_template(tmp_path).variables == (("eos_token", "</s>"),)
+    assert [fp.load_chat_template(tmp_path, name=name).text for name in ("default", "tool_use", "rag")] == ["file", "b", "rag"]
+    assert fp.load_chat_template(tmp_path).variables == (("eos_token", "</s>"),)
 
 
 @pytest.mark.parametrize("settings", [{}, {"variables": {"enable_thinking": False, "names": ["a", "b"]}, "today": "2026-01-31"}])
 def test_a_tokenizer_keeps_the_template_of_its_folder(tmp_path: Path, settings: dict[str, Any]):
     trained("wordpiece").save(tmp_path)
-    assert load_tokenizer(tmp_path).chat_template is None
+    assert fp.load_tokenizer(tmp_path).chat_template is None
     write(tmp_path, chat_template_jinja="{% for\r\n %}")  # a tokenizer that is not used for chats does not need a good one
-    tokenizer = load_tokenizer(tmp_path)
+    tokenizer = fp.load_tokenizer(tmp_path)
     assert tokenizer.chat_template == ChatTemplate("{% for\r\n %}", variables=_tokens(tokenizer))
     given = attrs.evolve(tokenizer, chat_template=ChatTemplate(CHATML, **settings))
     assert given != tokenizer
     assert hash(given) == hash(tokenizer)
     given.save(tmp_path / "copy")
-    assert load_tokenizer(tmp_path / "copy") == given
-    assert load_tokenizer(tmp_path / "copy").chat_template == load_chat_template(tmp_path / "copy")
+    assert fp.load_tokenizer(tmp_path / "copy") == given
+    assert fp.load_tokenizer(tmp_path / "copy").chat_template == fp.load_chat_template(tmp_path / "copy")
 
 
 def _tokens(tokenizer: Tokenizer) -> dict[str, str]:
@@ -219,16 +220,16 @@ def _tokens(tokenizer: Tokenizer) -> dict[str, str]:
 
 def test_a_folder_without_a_template_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"has no chat template named 'default'\. Models without a chat template are not"):
-        load_chat_template(tmp_path)
+        fp.load_chat_template(tmp_path)
     write(tmp_path, chat_template_jinja="x")
     with pytest.raises(MissingFileError, match=r"has no chat template named 'tool_use'\. Choose name= from: 'default'"):
-        load_chat_template(tmp_path, name="tool_use")
+        fp.load_chat_template(tmp_path, name="tool_use")
     write(tmp_path, chat_template_jinja="{% for %}")
     with pytest.raises(DataError, match="The chat template is malformed"):
-        load_chat_template(tmp_path)
+        fp.load_chat_template(tmp_path)
     write(tmp_path, tokenizer_config_json={"chat_template": [{"name": 5}]})
     with pytest.raises(DataError, match=r"chat_template of tokenizer_config.json in .* must be text, or a list of names and texts"):
-        load_chat_template(tmp_path)
+        fp.load_chat_template(tmp_path)
 
 
 def test_without_jinja_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):

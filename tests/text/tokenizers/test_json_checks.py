@@ -10,14 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import mlxfp as fp
 import tests
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.support.errors import DataError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
-from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode
-from mlxfp.text.tokenizing import tokenize
 from tests.text.configurations import CHARSMAP, PRECOMPILED, known, splitter
 from tests.text.corpora import stage_of, trained
 
@@ -68,7 +66,7 @@ def test_a_hostile_file_is_refused_when_it_is_read(name: str, tmp_path: Path):
     with pytest.raises(DataError, match=f"The JSON of a tokenizer is malformed: .*({reason})"):
         Tokenizer(path.read_text("utf-8"))
     with pytest.raises(DataError, match=r"tokenizer\.json: The JSON of a tokenizer is malformed"):
-        load_tokenizer(path)
+        fp.load_tokenizer(path)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json"])
@@ -80,14 +78,14 @@ def test_files_nested_without_end_are_refused(name: str, nested: str, tmp_path: 
         (tmp_path / "tokenizer.json").write_text(written({}))
     (tmp_path / name).write_text(nested)
     with pytest.raises(DataError, match=rf"{name.replace('.', '[.]')}.* nested too deeply"):
-        load_tokenizer(tmp_path)
+        fp.load_tokenizer(tmp_path)
 
 
 def test_a_large_id_in_a_vocabulary_of_bytes_is_refused(tmp_path: Path):
     (tmp_path / "vocab.json").write_text('{"a": 4000000000}')
     (tmp_path / "merges.txt").write_text("")
     with pytest.raises(DataError, match=r"vocab\.json and merges\.txt do not fit each other: .*the id 4,000,000,000 is too large"):
-        load_tokenizer(tmp_path)
+        fp.load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("listed", [["<x>"], {"0": "<x>"}])
@@ -95,7 +93,7 @@ def test_added_tokens_that_are_no_objects_are_refused(listed: Any, tmp_path: Pat
     (tmp_path / "vocab.txt").write_text("[UNK]\na")
     (tmp_path / "tokenizer_config.json").write_text(jsons.dumps({"added_tokens_decoder": listed}))
     with pytest.raises(DataError, match=r"added_tokens_decoder of tokenizer_config.json in .* must hold objects"):
-        load_tokenizer(tmp_path)
+        fp.load_tokenizer(tmp_path)
 
 
 def test_parts_without_a_type_are_refused():
@@ -125,7 +123,7 @@ def test_a_regular_expression_that_tries_without_end_is_stopped(part: Json):
     with pytest.raises(DataError, match=said):
         tokenizer.encode(hostile)
     with pytest.raises(DataError, match=said):
-        list(tokenize(tokenizer)(from_examples([{"text": hostile}])))
+        list(fp.tokenize(tokenizer)(fp.from_examples([{"text": hostile}])))
 
 
 # --- random damage, in a process of its own: what is sought may end it
@@ -161,7 +159,7 @@ def try_damage(first: int, count: int) -> None:
             ids = tokenizer.encode("in a class é", literal=seed % 2 == 0)
             tokenizer.encode_pair("in", "a")
             tokenizer.decode(ids)
-            stage_of(tokenize(tokenizer, offsets=seed % 3 == 0)).apply(chunk)
+            stage_of(fp.tokenize(tokenizer, offsets=seed % 3 == 0)).apply(chunk)
             tokenizer.special_ids, tokenizer.vocab_size  # noqa: B018  # properties that read the package
         except MlxfpError:
             pass

@@ -10,14 +10,9 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.collators.masked_lm import masked
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.text.templates.templates import template
+import mlxfp as fp
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
-from mlxfp.text.tokenizing import tokenize
 from tests.text.configurations import HURTFUL, known, listed, splitter, tokenizers, with_parts
 from tests.text.corpora import SENTENCES, framings, stage_of, trained
 
@@ -71,7 +66,7 @@ def test_content_is_encoded_as_the_package_does_where_it_leaves_special_tokens_o
 def test_a_column_is_encoded_as_each_text(place: int, texts: list[str], special: bool, pair: bool):
     tokenizer, rows = framings()[place], texts * 3
     chunk = pa.record_batch({"text": pa.array(rows, pa.string()), "other": pa.array(rows[::-1], pa.string())})
-    found = stage_of(tokenize(tokenizer, special=special, literal=True, pair="other" if pair else None)).apply(chunk)
+    found = stage_of(fp.tokenize(tokenizer, special=special, literal=True, pair="other" if pair else None)).apply(chunk)
     if pair:
         expected = [tokenizer.encode_pair(a, b, special=special, literal=True) for a, b in zip(rows, rows[::-1], strict=True)]
         assert list(zip(found["input_ids"].to_pylist(), found["token_type_ids"].to_pylist(), strict=True)) == expected
@@ -88,9 +83,12 @@ def test_special_tokens_around_a_text_stay():
 
 def test_long_texts_and_templates_are_content_too():
     tokenizer = trained("bpe")
-    rows = from_table({"text": ["in [SEP] class " * 5] * 2000})
-    for stages in ([tokenize(tokenizer, literal=True, max_length=9, stride=2)], [template("{text}!"), tokenize(tokenizer, literal=True)]):
-        for row in pipe(rows, *stages):
+    rows = fp.from_table({"text": ["in [SEP] class " * 5] * 2000})
+    for stages in (
+        [fp.tokenize(tokenizer, literal=True, max_length=9, stride=2)],
+        [fp.template("{text}!"), fp.tokenize(tokenizer, literal=True)],
+    ):
+        for row in fp.pipe(rows, *stages):
             assert row["input_ids"].count(tokenizer.sep_id) == 1
 
 
@@ -108,12 +106,12 @@ def test_a_literal_end_of_turn_in_content_ends_no_turn():
 
 def test_a_literal_mask_in_a_text_is_a_token_like_any_other():
     tokenizer = trained("bpe")
-    rows = from_table({"text": ["in [MASK] class"] * 40})
+    rows = fp.from_table({"text": ["in [MASK] class"] * 40})
     shared: dict[str, Any] = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids, "vocab_size": tokenizer.vocab_size}
-    collator = masked(pad_id=tokenizer.pad_id, **shared, seed=0, rate=1.0)
+    collator = fp.collators.masked(pad_id=tokenizer.pad_id, **shared, seed=0, rate=1.0)
     plain = len(tokenizer.encode("in [MASK] class", special=False))
     for literal, ordinary in ((False, plain - 1), (True, len(tokenizer.encode("in [MASK] class", special=False, literal=True)))):
-        batch = collator(list(pipe(rows, tokenize(tokenizer, literal=literal))))
+        batch = collator(list(fp.pipe(rows, fp.tokenize(tokenizer, literal=literal))))
         assert (batch["labels"] != -100).sum(axis=1).tolist() == [ordinary] * 40
 
 
@@ -136,12 +134,12 @@ def test_merges_that_make_a_special_token_are_not_used():
 
 
 def test_the_choice_is_a_part_of_the_stage_and_its_names_are_not():
-    plain, literal = tokenize(trained("unigram")), tokenize(trained("unigram"), literal=True)
-    assert fingerprint(plain) != fingerprint(literal)
+    plain, literal = fp.tokenize(trained("unigram")), fp.tokenize(trained("unigram"), literal=True)
+    assert fp.inspect.fingerprint(plain) != fp.inspect.fingerprint(literal)
     assert repr(literal) == "tokenize(tokenizer=Tokenizer(Unigram, vocab_size=300), literal=True)"
-    before = fingerprint(literal)
+    before = fp.inspect.fingerprint(literal)
     stage_of(literal).apply(pa.record_batch({"text": ["[PAD]"]}))
-    assert fingerprint(literal) == before
+    assert fp.inspect.fingerprint(literal) == before
 
 
 @pytest.mark.parametrize("kind", ["BPE", "Unigram"])

@@ -11,12 +11,8 @@ import tokenizers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import TEXTS, framings, trained
 
 
@@ -61,7 +57,7 @@ def test_padding_truncation_and_dropout_of_the_file_are_left_out():
     own.enable_truncation(3)
     own.model.dropout = 0.9
     read = attrs.evolve(tokenizer, json=own.to_str())
-    assert (read, fingerprint(read)) == (tokenizer, fingerprint(tokenizer))
+    assert (read, fp.inspect.fingerprint(read)) == (tokenizer, fp.inspect.fingerprint(tokenizer))
     text = "a 22 year old male travelling"
     assert read.encode(text) == tokenizer.encode(text) != own.encode(text).ids
 
@@ -93,7 +89,7 @@ def test_hasattr_is_false_for_a_role_without_a_token():
 
 def test_the_size_of_the_vocabulary_covers_every_id():
     model = {"type": "WordLevel", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
-    assert Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": model})).vocab_size == 8
+    assert fp.Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": model})).vocab_size == 8
 
 
 def test_ids_that_are_no_tokens_are_refused():
@@ -108,13 +104,13 @@ def test_ids_that_are_no_tokens_are_refused():
 @pytest.mark.parametrize("json", ["", "nope", "[]", "{}", '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {}, "added_tokens": 5}'])
 def test_malformed_json_is_refused(json: str):
     with pytest.raises(DataError, match=r"The JSON of a tokenizer is malformed: .* Pass the text of a tokenizer\.json file"):
-        Tokenizer(json)
+        fp.Tokenizer(json)
 
 
 def test_arguments_of_the_wrong_type_are_refused():
     tokenizer = trained("bpe")
     with pytest.raises(ArgumentTypeError, match="json must be a string"):
-        Tokenizer(5)  # type: ignore[arg-type]  # the mistake under test
+        fp.Tokenizer(5)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="pad_token must be str or NoneType, got int"):
         attrs.evolve(tokenizer, pad_token=5)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="text must be a string"):
@@ -133,13 +129,13 @@ def test_threads_share_a_tokenizer():
 
 def test_text_that_cannot_be_encoded_says_what_is_missing():
     data = jsons.loads(trained("wordpiece").json)
-    tokenizer = Tokenizer(jsons.dumps({**data, "model": {**data["model"], "unk_token": "<nope>"}}))
-    rows = from_table({"text": ["A \u1234 cat"] * 40})
+    tokenizer = fp.Tokenizer(jsons.dumps({**data, "model": {**data["model"], "unk_token": "<nope>"}}))
+    rows = fp.from_table({"text": ["A \u1234 cat"] * 40})
     for call in (
         lambda: tokenizer.encode("\u1234"),
         lambda: tokenizer.encode_pair("A", "\u1234"),
-        lambda: list(pipe(rows, tokenize(tokenizer))),
-        lambda: pipe(rows, tokenize(tokenizer))[3],
+        lambda: list(fp.pipe(rows, fp.tokenize(tokenizer))),
+        lambda: fp.pipe(rows, fp.tokenize(tokenizer))[3],
     ):
         with pytest.raises(DataError, match=r"cannot encode a text: .*Missing .* for unknown text \(unk_token"):
             call()

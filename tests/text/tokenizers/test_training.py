@@ -10,14 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.sources.in_memory import from_examples, from_table
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from mlxfp.text.templates.templates import template
-from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizers.unigram_training import train_unigram
-from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import SENTENCES, TEXTS, trained
 
 KINDS: list[Any] = ["bpe", "wordpiece", "unigram"]
@@ -62,11 +57,11 @@ def test_that_law_is_one_the_packages_trainers_break():
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_chunks_nor_the_order_of_rows_count(kind: Any):
     text = [*SENTENCES, *SENTENCES, "ab cd ef gh ab cd ef gh"]
-    rows, reverse = from_table({"text": text}), from_table({"text": text[::-1]})
+    rows, reverse = fp.from_table({"text": text}), fp.from_table({"text": text[::-1]})
     options = {"kind": kind, "vocab_size": 300}
-    tokenizer = train_tokenizer(rows, **options)
-    assert train_tokenizer(pipe(rows, batch(5)), **options) == tokenizer
-    assert train_tokenizer(reverse, **options) == tokenizer
+    tokenizer = fp.train_tokenizer(rows, **options)
+    assert fp.train_tokenizer(fp.pipe(rows, fp.batch(5)), **options) == tokenizer
+    assert fp.train_tokenizer(reverse, **options) == tokenizer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,9 +76,9 @@ def test_special_tokens_come_first_and_frame_a_text(kind: Any):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_vocabulary_is_no_larger_than_asked_for(kind: Any):
-    rows = from_table({"text": list(SENTENCES) * 3})
+    rows = fp.from_table({"text": list(SENTENCES) * 3})
     for size in (270, 290, 2000):
-        tokenizer = train_tokenizer(rows, kind=kind, vocab_size=size)
+        tokenizer = fp.train_tokenizer(rows, kind=kind, vocab_size=size)
         assert tokenizer.vocab_size <= size
         assert tokenizer.vocab_size >= min(size, 190)
 
@@ -96,7 +91,7 @@ def test_no_text_of_the_training_is_unknown(kind: Any):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_in_the_text_keep_their_ids(kind: Any):
-    tokenizer = train_tokenizer(from_table({"text": ["[MASK] [PAD] x[SEP]"] * 5}), kind=kind, vocab_size=300)
+    tokenizer = fp.train_tokenizer(fp.from_table({"text": ["[MASK] [PAD] x[SEP]"] * 5}), kind=kind, vocab_size=300)
     assert tokenizer.tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert [number for number in tokenizer.encode("[MASK] [PAD] x[SEP]") if number < 5] == [2, 4, 0, 3, 3]
 
@@ -108,16 +103,16 @@ def test_frequent_words_become_tokens():
 
 
 def test_lower_casing_is_part_of_the_tokenizer():
-    rows = from_table({"text": ["Aa BB aA"] * 3})
+    rows = fp.from_table({"text": ["Aa BB aA"] * 3})
     for kind, size in (("bpe", 300), ("wordpiece", 30), ("unigram", 30)):
-        tokenizer = train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=True)  # type: ignore[arg-type]  # one of the kinds
+        tokenizer = fp.train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=True)  # type: ignore[arg-type]  # one of the kinds
         assert tokenizer.encode("AA bb") == tokenizer.encode("aa BB")
         assert tokenizer.unk_id not in tokenizer.encode("aA bB")
 
 
 def test_a_rendered_column_can_be_trained_on():
-    rows = from_examples([{"Age": 22}, {"Age": 38}])
-    tokenizer = train_tokenizer(pipe(rows, template("Aged {Age}", into="s")), column="s", kind="wordpiece", vocab_size=40)
+    rows = fp.from_examples([{"Age": 22}, {"Age": 38}])
+    tokenizer = fp.train_tokenizer(fp.pipe(rows, fp.template("Aged {Age}", into="s")), column="s", kind="wordpiece", vocab_size=40)
     assert tokenizer.tokens(tokenizer.encode("Aged", special=False)) == ["Aged"]
 
 
@@ -132,64 +127,64 @@ def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[
 
 
 def test_vocabularies_that_cannot_hold_the_characters_are_refused():
-    rows = from_table({"text": ["abc def"] * 2})
+    rows = fp.from_table({"text": ["abc def"] * 2})
     with pytest.raises(
         ArgumentError, match=r"vocab_size=260 is too small: 256 bytes and 5 special tokens need 261\. Increase vocab_size\.$"
     ):
-        train_tokenizer(rows, vocab_size=260)
+        fp.train_tokenizer(rows, vocab_size=260)
     with pytest.raises(
         ArgumentError, match=r"vocab_size=9 is too small: 10 characters \(alone, or inside words\) and 5 special .* need 15"
     ):
-        train_tokenizer(rows, kind="wordpiece", vocab_size=9)
+        fp.train_tokenizer(rows, kind="wordpiece", vocab_size=9)
     with pytest.raises(ArgumentError, match="vocab_size=9 is too small: 7 characters and 5 special tokens need 12"):
-        train_tokenizer(rows, kind="unigram", vocab_size=9)
-    assert train_tokenizer(rows, kind="unigram", vocab_size=12).vocab_size == 12
-    assert train_tokenizer(rows, kind="wordpiece", vocab_size=15).vocab_size == 15
+        fp.train_tokenizer(rows, kind="unigram", vocab_size=9)
+    assert fp.train_tokenizer(rows, kind="unigram", vocab_size=12).vocab_size == 12
+    assert fp.train_tokenizer(rows, kind="wordpiece", vocab_size=15).vocab_size == 15
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_or_no_text_is_an_error(kind: Any):
     with pytest.raises(DataError, match="train_tokenizer needs text in column 'text', which is missing in source row 1"):
-        train_tokenizer(from_examples([{"text": "a"}, {"text": None}]), kind=kind, vocab_size=300)
+        fp.train_tokenizer(fp.from_examples([{"text": "a"}, {"text": None}]), kind=kind, vocab_size=300)
     with pytest.raises(DataError, match=r"train_tokenizer got no text: .* is empty"):
-        train_tokenizer(from_table(pa.table({"text": pa.array([], pa.string())})), kind=kind, vocab_size=300)
+        fp.train_tokenizer(fp.from_table(pa.table({"text": pa.array([], pa.string())})), kind=kind, vocab_size=300)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
 def test_text_that_is_empty_gives_a_tokenizer_of_what_is_there_without_text(kind: Any):
-    tokenizer = train_tokenizer(from_examples([{"text": ""}, {"text": ""}]), kind=kind, vocab_size=300)
+    tokenizer = fp.train_tokenizer(fp.from_examples([{"text": ""}, {"text": ""}]), kind=kind, vocab_size=300)
     assert tokenizer.encode("") == [2, 3]
     assert tokenizer.vocab_size == (5 + 256 if kind == "bpe" else 5)
 
 
 def test_arguments_that_cannot_work_are_refused():
-    rows = from_examples([{"text": "a", "n": 5}])
+    rows = fp.from_examples([{"text": "a", "n": 5}])
     with pytest.raises(SchemaError, match="train_tokenizer needs text in column 'n', got int64"):
-        train_tokenizer(rows, column="n", vocab_size=300)
+        fp.train_tokenizer(rows, column="n", vocab_size=300)
     with pytest.raises(UnknownNameError, match=r"No kind is named 'word'\."):
-        train_tokenizer(rows, kind="word", vocab_size=300)  # type: ignore[arg-type]  # the mistake under test
+        fp.train_tokenizer(rows, kind="word", vocab_size=300)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="vocab_size must be an int"):
-        train_tokenizer(rows, vocab_size="300")  # type: ignore[arg-type]  # the mistake under test
+        fp.train_tokenizer(rows, vocab_size="300")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="works on a dataset, got list"):
-        train_tokenizer(["a"], vocab_size=300)  # type: ignore[arg-type]  # the mistake under test
+        fp.train_tokenizer(["a"], vocab_size=300)  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_a_vocabulary_of_little_more_than_bytes_is_a_warning():
     """Byte-level BPE with 1,000 tokens from three words has only bytes, and the user learns the reason."""
     with pytest.warns(RuntimeWarning, match=r"got vocab_size=1000, but the vocabulary has 26\d tokens: 256 bytes, 5 special tokens and"):
-        train_tokenizer(from_examples([{"text": "one two six"}]), vocab_size=1000)
+        fp.train_tokenizer(fp.from_examples([{"text": "one two six"}]), vocab_size=1000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_word_of_50_000_letters_teaches_no_token_above_100_characters(kind: Any):
     """Longer tokens overflow the stack of engines, which ends the process."""
-    rows = from_examples([{"text": "a" * 50_000 + " good"}] * 24)
-    tokenizer = train_tokenizer(rows, vocab_size=400, kind=kind)
+    rows = fp.from_examples([{"text": "a" * 50_000 + " good"}] * 24)
+    tokenizer = fp.train_tokenizer(rows, vocab_size=400, kind=kind)
     assert max(map(len, tokenizer.tokens(range(tokenizer.vocab_size)))) <= 100
-    assert len(list(pipe(rows, tokenize(tokenizer, max_length=64)))) == 24
+    assert len(list(fp.pipe(rows, fp.tokenize(tokenizer, max_length=64)))) == 24
 
 
 @pytest.mark.parametrize("size", [10**12, 2**63])
 def test_a_vocabulary_size_beyond_memory_is_refused(size: int):
     with pytest.raises(ArgumentError, match=r"vocab_size must be "):
-        train_tokenizer(from_examples([{"text": "a"}]), vocab_size=size)
+        fp.train_tokenizer(fp.from_examples([{"text": "a"}]), vocab_size=size)

@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from mlx import nn, optimizers
 
 import mlxfp as fp
-from mlxfp.core.execution import iterate
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
 from mlxfp.testing.laws import assert_saves
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, name_of, numbered, save_state
-from mlxfp.training.loop.events import Evaluation
-from mlxfp.training.steps.state import TrainState, train_state
 from tests.support.damage import run_child
 from tests.training.samples import dataset, group, net, setting
 
@@ -44,11 +41,11 @@ PARAMS = st.recursive(
 
 @given(PARAMS, PARAMS, st.integers(0, 2**63), st.integers(0, 2**64))
 def test_any_state_comes_back_bit_for_bit(tmp_path_factory, params, opt, step, seed):
-    assert_saves(TrainState(params, {}, opt, step, seed), tmp_path_factory.mktemp("law"))
+    assert_saves(fp.TrainState(params, {}, opt, step, seed), tmp_path_factory.mktemp("law"))
 
 
 def test_the_law_catches_a_file_that_rounds(tmp_path, monkeypatch):
-    state = TrainState({"w": mx.array([0.1])}, {}, {}, 0, 0)
+    state = fp.TrainState({"w": mx.array([0.1])}, {}, {}, 0, 0)
     exact = mx.save_safetensors
     monkeypatch.setattr(mx, "save_safetensors", lambda name, given, meta: exact(name, {k: v + 1e-8 for k, v in given.items()}, meta))
     with pytest.raises(AssertionError, match=r"the loaded state differs at params\.w"):
@@ -74,35 +71,35 @@ def test_a_loaded_state_goes_on_bit_for_bit_although_an_axis_has_length_1(tmp_pa
 
 def test_a_cursor_is_saved_with_the_state(tmp_path):
     _, state = setting()
-    _, cursor = next(iter(iterate(dataset())))
+    _, cursor = next(iter(fp.iterate(dataset())))
     save_state(tmp_path / "a", state, cursor=cursor)
     checkpoint = load_state(tmp_path / "a", state)
     assert checkpoint.state == state
-    assert [batch["name"] for batch, _ in iterate(dataset(), checkpoint.cursor)] == [batch["name"] for batch in dataset()][1:]
+    assert [batch["name"] for batch, _ in fp.iterate(dataset(), checkpoint.cursor)] == [batch["name"] for batch in dataset()][1:]
     save_state(str(tmp_path / "a"), state)
     assert load_state(str(tmp_path / "a"), state).cursor is None
 
 
 def test_the_configuration_and_the_history_are_saved_with_the_state(tmp_path):
     _, state = setting()
-    _, cursor = next(iter(iterate(dataset())))
-    history = (Evaluation(1, {"loss": 0.5, "accuracy": float("inf")}), Evaluation(2, {}))
+    _, cursor = next(iter(fp.iterate(dataset())))
+    history = (fp.events.Evaluation(1, {"loss": 0.5, "accuracy": float("inf")}), fp.events.Evaluation(2, {}))
     config = {"rate": 0.1, "layers": [1, {"width": None}], "name": "ü"}
     save_state(tmp_path / "a", state, cursor=cursor, history=history, config=config)
     found = load_state(tmp_path / "a", state)
     assert (found.history, found.config) == (history, config)
     assert found.fingerprint is not None
     assert Checkpoint(state).fingerprint is None
-    assert found.fingerprint == Checkpoint(state, next(iter(iterate(dataset())))[1]).fingerprint
-    assert found.fingerprint != Checkpoint(state, next(iter(iterate(dataset(size=3))))[1]).fingerprint
+    assert found.fingerprint == Checkpoint(state, next(iter(fp.iterate(dataset())))[1]).fingerprint
+    assert found.fingerprint != Checkpoint(state, next(iter(fp.iterate(dataset(size=3))))[1]).fingerprint
     with pytest.raises(CursorMismatchError):
-        iterate(dataset(size=3), found.cursor)
+        fp.iterate(dataset(size=3), found.cursor)
 
 
 def test_metrics_may_be_numbers_of_numpy_and_configurations_no_objects(tmp_path):
     _, state = setting()
-    save_state(tmp_path / "a", state, history=[Evaluation(1, {"loss": np.float32(0.5)})])
-    assert load_state(tmp_path / "a", state).history == (Evaluation(1, {"loss": 0.5}),)
+    save_state(tmp_path / "a", state, history=[fp.events.Evaluation(1, {"loss": np.float32(0.5)})])
+    assert load_state(tmp_path / "a", state).history == (fp.events.Evaluation(1, {"loss": 0.5}),)
     with pytest.raises(ArgumentTypeError, match=r"The config of a checkpoint must be representable in JSON.*to text"):
         save_state(tmp_path / "a", state, config={"folder": tmp_path})
 
@@ -211,7 +208,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     _, state = setting()
     save_state(tmp_path / "a", state)
     with pytest.raises(CheckpointError, match=r"unexpected: opt\.first\.bias\.m float32\[8\]"):
-        load_state(tmp_path / "a", train_state(net(), optimizers.SGD(0.1)))
+        load_state(tmp_path / "a", fp.train_state(net(), optimizers.SGD(0.1)))
 
 
 def test_a_damaged_file_is_named_wherever_it_was_cut(tmp_path):
@@ -227,7 +224,7 @@ def test_a_damaged_file_is_named_wherever_it_was_cut(tmp_path):
 @given(st.data())
 def test_a_changed_byte_in_the_header_is_never_anything_but_a_checkpoint_error(tmp_path_factory, data):
     folder = tmp_path_factory.getbasetemp()
-    state = TrainState({"w": mx.zeros(3)}, {}, {"step": mx.array(3, mx.uint64)}, 5, 7)
+    state = fp.TrainState({"w": mx.zeros(3)}, {}, {"step": mx.array(3, mx.uint64)}, 5, 7)
     save_state(folder / "b", state)
     whole = bytearray((folder / "b").read_bytes())
     whole[data.draw(st.integers(0, len(whole) - 21))] ^= data.draw(st.integers(1, 255))
@@ -272,7 +269,7 @@ def test_a_failure_while_writing_leaves_the_old_checkpoint(tmp_path, monkeypatch
 
 def test_float64_is_refused_by_name(tmp_path):
     with mx.stream(mx.cpu):
-        state = TrainState({"w": mx.zeros(2, mx.float64)}, {}, {}, 0, 0)
+        state = fp.TrainState({"w": mx.zeros(2, mx.float64)}, {}, {}, 0, 0)
     with pytest.raises(CheckpointError, match=r"cannot hold float64, got float64 in params\.w"):
         save_state(tmp_path / "a", state)
 

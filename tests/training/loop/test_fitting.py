@@ -11,22 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.testing.laws import assert_continues
 from mlxfp.training import observers
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.events import Evaluation, RunStarted, StateChanged, Stepped, Stopped
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.optimization.schedules import cosine_decay
 from tests.training.samples import dataset, group, net, setting
 
 
@@ -36,7 +25,7 @@ def names(events):
 
 def test_a_run_is_a_stream_of_events():
     step, state = setting()
-    events = list(fit(step, state, [group(), group(seed=1)], epochs=2))
+    events = list(fp.fit(step, state, [group(), group(seed=1)], epochs=2))
     assert names(events) == ["RunStarted", *["Stepped", "Stepped", "EpochEnded"] * 2, "Stopped"]
     assert [event.step for event in events] == [0, 1, 2, 2, 3, 4, 4, 4]
     assert [event.epoch for event in events] == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -46,15 +35,15 @@ def test_a_run_is_a_stream_of_events():
 
 def test_steps_that_were_compiled_for_a_new_shape_say_so():
     step, state = setting()
-    events = fit(step, state, [group(), group(seed=1), group(size=4), group()], epochs=2)
-    assert [event.compiled for event in events if isinstance(event, Stepped)] == [True, False, True, *[False] * 5]
-    own = fit(step.__call__, state, [group()])
-    assert [event.compiled for event in own if isinstance(event, Stepped)] == [False]
+    events = fp.fit(step, state, [group(), group(seed=1), group(size=4), group()], epochs=2)
+    assert [event.compiled for event in events if isinstance(event, fp.events.Stepped)] == [True, False, True, *[False] * 5]
+    own = fp.fit(step.__call__, state, [group()])
+    assert [event.compiled for event in own if isinstance(event, fp.events.Stepped)] == [False]
 
 
 def test_a_step_in_a_function_makes_the_same_run_as_the_step_itself():
     step, state = SETTING
-    ours, wrapped = (list(fit(made, state, dataset(), epochs=2)) for made in (step, step.__call__))  # the second builds every state
+    ours, wrapped = (list(fp.fit(made, state, dataset(), epochs=2)) for made in (step, step.__call__))  # the second builds every state
     assert ours == wrapped
     assert [event.running.totals for event in ours] == [event.running.totals for event in wrapped]
     assert repr(ours[2]) == repr(wrapped[2])
@@ -64,7 +53,7 @@ def test_a_step_in_a_function_makes_the_same_run_as_the_step_itself():
 def test_nothing_happens_before_the_events_are_consumed():
     step, state = setting()
     made = []
-    stream = fit(lambda state, batch: made.append(1) or step(state, batch), state, [group()] * 9)
+    stream = fp.fit(lambda state, batch: made.append(1) or step(state, batch), state, [group()] * 9)
     assert made == []
     list(islice(stream, 3))
     assert made == [1, 1]
@@ -78,7 +67,7 @@ def test_a_run_with_dropout_and_shuffling_continues_bit_for_bit(tmp_path_factory
 
 
 SETTING = setting(clip_norm=1.0)
-EVERYTHING = setting(optimizer=adamw(cosine_decay(0.1, steps=9, warmup=3)), accumulate=3, ema=0.9)
+EVERYTHING = setting(optimizer=fp.optimizers.adamw(fp.schedules.cosine_decay(0.1, steps=9, warmup=3)), accumulate=3, ema=0.9)
 
 
 @pytest.mark.parametrize("stop", range(1, 9))
@@ -100,10 +89,10 @@ def test_the_law_catches_a_seed_that_is_drawn_anew(tmp_path):
 @pytest.mark.parametrize("stop", range(9))
 def test_a_run_continues_from_the_checkpoint_in_any_event(stop):
     step, state = SETTING
-    whole = list(fit(step, state, dataset(), epochs=2))
+    whole = list(fp.fit(step, state, dataset(), epochs=2))
     event = whole[stop]
-    cursor = event.cursor and Cursor.from_bytes(event.cursor.to_bytes())
-    rest = list(fit(step, event.state, dataset(), epochs=2, cursor=cursor))
+    cursor = event.cursor and fp.Cursor.from_bytes(event.cursor.to_bytes())
+    rest = list(fp.fit(step, event.state, dataset(), epochs=2, cursor=cursor))
     assert rest[-1].state == whole[-1].state
     assert rest[-1].reason == "epochs"
 
@@ -111,24 +100,28 @@ def test_a_run_continues_from_the_checkpoint_in_any_event(stop):
 def test_every_epoch_is_shuffled_anew():
     step, state = SETTING
     seen = []
-    last(fit(lambda state, batch: seen.extend(batch["name"]) or step(state, batch), state, dataset(), epochs=2))
+    fp.last(fp.fit(lambda state, batch: seen.extend(batch["name"]) or step(state, batch), state, dataset(), epochs=2))
     assert seen[:12] != seen[12:]
     assert sorted(seen[:12]) == sorted(seen[12:])
 
 
 def test_steps_count_from_the_start_of_training_and_run_over_epochs():
     step, state = SETTING
-    first = last(fit(step, state, dataset(), steps=4))
+    first = fp.last(fp.fit(step, state, dataset(), steps=4))
     assert (first.step, first.epoch, first.reason) == (4, 1, "steps")
-    assert names(fit(step, first.state, dataset(), steps=4)) == ["RunStarted", "Stopped"]
-    assert last(fit(step, first.state, dataset(), steps=7, cursor=first.cursor)).step == 7
-    assert last(fit(step, state, dataset(), steps=4, epochs=1)).step == 3
+    assert names(fp.fit(step, first.state, dataset(), steps=4)) == ["RunStarted", "Stopped"]
+    assert fp.last(fp.fit(step, first.state, dataset(), steps=7, cursor=first.cursor)).step == 7
+    assert fp.last(fp.fit(step, state, dataset(), steps=4, epochs=1)).step == 3
 
 
 def test_metrics_are_read_on_their_cadence_only_and_are_means_by_weight():
     step, state = setting(rate=0.0)
     batches = [group(6), group(2, seed=1), group(4, seed=2)]
-    events = [event for event in fit(step, state, batches, epochs=1, log_every=2) if not isinstance(event, RunStarted | Stopped)]
+    events = [
+        event
+        for event in fp.fit(step, state, batches, epochs=1, log_every=2)
+        if not isinstance(event, fp.events.RunStarted | fp.events.Stopped)
+    ]
     assert [sorted(event.metrics) for event in events] == [[], ["loss", "weight"], [], ["loss", "weight"]]
     losses = []
     for each in batches:
@@ -143,24 +136,24 @@ def test_a_step_of_ones_own_may_report_any_metrics():
         return attrs.evolve(state, step=state.step + 1), {"speed": mx.array(float(state.step))}
 
     _, state = SETTING
-    *_, ended, _ = fit(step, state, [group()] * 3)
+    *_, ended, _ = fp.fit(step, state, [group()] * 3)
     assert ended.metrics == {"speed": 1.0, "weight": 1.0}
 
 
 def test_an_observer_may_change_the_run_between_two_steps():
     step, state = SETTING
-    plain = [event.state for event in fit(step, state, dataset(), epochs=2) if isinstance(event, Stepped)]
+    plain = [event.state for event in fp.fit(step, state, dataset(), epochs=2) if isinstance(event, fp.events.Stepped)]
 
     def changed(**options):
-        control = Control()
-        for event in fit(step, options.pop("state", state), dataset(), epochs=2, control=control, **options):
-            if isinstance(event, Stepped) and event.step in (2, 3, 6):
+        control = fp.observers.Control()
+        for event in fp.fit(step, options.pop("state", state), dataset(), epochs=2, control=control, **options):
+            if isinstance(event, fp.events.Stepped) and event.step in (2, 3, 6):
                 control.request(lambda state: attrs.evolve(state, seed=state.seed + 5), "another seed")
                 control.request(lambda state: attrs.evolve(state, seed=state.seed * 2), "twice it")
             yield event
 
     events = list(changed())
-    changes = [event for event in events if isinstance(event, StateChanged)]
+    changes = [event for event in events if isinstance(event, fp.events.StateChanged)]
     assert [(event.step, event.epoch, event.reason) for event in changes[::2]] == [
         (2, 0, "another seed"),
         (3, 1, "another seed"),
@@ -168,48 +161,48 @@ def test_an_observer_may_change_the_run_between_two_steps():
     ]
     assert [event.state.seed for event in changes] == [5, 10, 15, 30, 35, 70]
     assert events[-1].state == changes[-1].state
-    states = [event.state for event in events if isinstance(event, Stepped)]
+    states = [event.state for event in events if isinstance(event, fp.events.Stepped)]
     assert states[:2] == plain[:2]
     assert states[2] == step(changes[1].state, list(dataset())[2])[0]
     begin = changes[3]  # both changes are made
-    assert last(changed(state=begin.state, cursor=begin.cursor)).state == events[-1].state
+    assert fp.last(changed(state=begin.state, cursor=begin.cursor)).state == events[-1].state
 
 
 def test_a_requested_change_must_give_a_state():
     step, state = SETTING
-    control = Control()
-    stream = fit(step, state, [group()] * 2, control=control)
+    control = fp.observers.Control()
+    stream = fp.fit(step, state, [group()] * 2, control=control)
     next(stream)
     control.request(lambda state: None, "a mistake")
     with pytest.raises(ArgumentTypeError, match="state must be TrainState, got NoneType"):
-        last(stream)
+        fp.last(stream)
     with pytest.raises(ArgumentTypeError, match="change must be a function, got change=None"):
         control.request(None, "a mistake")
     with pytest.raises(ArgumentTypeError, match="control must be NoneType or Control, got bool"):
-        fit(step, state, [group()], control=True)
+        fp.fit(step, state, [group()], control=True)
 
 
 def test_requests_from_before_a_run_are_dropped():
     step, state = SETTING
-    control = Control()
+    control = fp.observers.Control()
     control.request(lambda state: attrs.evolve(state, seed=9), "too early")
-    events = list(fit(step, state, [group()], control=control))
-    assert not [event for event in events if isinstance(event, StateChanged)]
+    events = list(fp.fit(step, state, [group()], control=control))
+    assert not [event for event in events if isinstance(event, fp.events.StateChanged)]
     assert events[-1].state.seed == state.seed
 
 
 def test_the_history_is_for_observers():
     step, state = SETTING
-    history = [Evaluation(1, {"loss": 0.5})]
-    assert next(fit(step, state, dataset(), history=history)).history == tuple(history)
-    assert next(fit(step, state, dataset())).history == ()
+    history = [fp.events.Evaluation(1, {"loss": 0.5})]
+    assert next(fp.fit(step, state, dataset(), history=history)).history == tuple(history)
+    assert next(fp.fit(step, state, dataset())).history == ()
 
 
 def test_the_total_is_known_where_the_length_is():
     step, state = SETTING
 
     def total(batches, **options):
-        return next(iter(fit(step, state, batches, **options))).total
+        return next(iter(fp.fit(step, state, batches, **options))).total
 
     assert total(dataset(), epochs=2) == 6
     assert total(dataset(), epochs=2, steps=4) == 4
@@ -221,46 +214,46 @@ def test_the_total_is_known_where_the_length_is():
 def test_an_epoch_without_batches_is_an_error():
     step, state = SETTING
     with pytest.raises(DataError, match=r"no batch in epoch 0"):
-        last(fit(step, state, []))
+        fp.last(fp.fit(step, state, []))
     with pytest.raises(DataError, match=r"no batch in epoch 1\. Give fit a dataset or a list; a generator can be read once only"):
-        last(fit(step, state, (group() for _ in range(2)), epochs=2))
+        fp.last(fp.fit(step, state, (group() for _ in range(2)), epochs=2))
 
 
 def test_mistakes_are_named_before_the_run_starts():
     step, state = SETTING
-    stopped = last(fit(step, state, dataset(), epochs=2))
+    stopped = fp.last(fp.fit(step, state, dataset(), epochs=2))
     with pytest.raises(ArgumentError, match="The cursor is in epoch 1, counted from 0, but epochs=1 ends the training before this epoch"):
-        fit(step, state, dataset(), epochs=1, cursor=stopped.cursor)
+        fp.fit(step, state, dataset(), epochs=1, cursor=stopped.cursor)
     with pytest.raises(ArgumentError, match="The state has made 6 steps, more than steps=5"):
-        fit(step, stopped.state, dataset(), steps=5)
+        fp.fit(step, stopped.state, dataset(), steps=5)
     with pytest.raises(ArgumentTypeError, match="A cursor is a position in a dataset, but the batches are a list"):
-        fit(step, state, [group()], cursor=stopped.cursor)
+        fp.fit(step, state, [group()], cursor=stopped.cursor)
     with pytest.raises(ArgumentTypeError, match="fit takes a dataset or another iterable of dicts, got dict"):
-        fit(step, state, group())
+        fp.fit(step, state, group())
     with pytest.raises(ArgumentTypeError, match="state must be TrainState, got dict"):
-        fit(step, {}, dataset())
+        fp.fit(step, {}, dataset())
     for word in ("epochs", "steps", "log_every"):
         with pytest.raises(ArgumentError, match=f"{word} must be at least 1, got {word}=0"):
-            fit(step, state, dataset(), **{word: 0})
+            fp.fit(step, state, dataset(), **{word: 0})
 
 
 def test_a_pipeline_that_does_not_end_in_batches_is_named():
     step, state = SETTING
-    rows = from_examples([{"x": 1}])
+    rows = fp.from_examples([{"x": 1}])
     with pytest.raises(PipelineError, match=r"fit takes batches, got examples from from_examples\(1 rows\)\. Put collate after batch"):
-        fit(step, state, rows)
+        fp.fit(step, state, rows)
     with pytest.raises(PipelineError, match=r"evaluate takes batches, got groups from batch\(size=2\)"):
-        CHECK(state, pipe(rows, batch(2)))
+        CHECK(state, fp.pipe(rows, batch(2)))
     with pytest.raises(PipelineError, match="predict takes batches, got examples"):
-        predict(net(), measure)(state, rows)
+        fp.predict(net(), measure)(state, rows)
 
 
 def measure(model, batch):
     logits = model(batch["x"])
-    return {"loss": cross_entropy(logits, batch["label"]), "accuracy": accuracy(logits, batch["label"])}
+    return {"loss": fp.losses.cross_entropy(logits, batch["label"]), "accuracy": fp.metrics.accuracy(logits, batch["label"])}
 
 
-CHECK = evaluate(net(), measure)
+CHECK = fp.evaluate(net(), measure)
 
 
 @settings(max_examples=10)
@@ -276,14 +269,14 @@ def test_an_evaluation_does_not_depend_on_how_examples_are_batched(sizes):
 def test_an_evaluation_is_deterministic_and_knows_the_state():
     step, state = SETTING
     assert CHECK(state, dataset()) == CHECK(state, dataset())
-    trained = last(fit(step, state, dataset(), epochs=30)).state
+    trained = fp.last(fp.fit(step, state, dataset(), epochs=30)).state
     assert CHECK(trained, dataset())["loss"] < CHECK(state, dataset())["loss"]
 
 
 def test_an_evaluation_without_an_end_is_refused():
     _, state = SETTING
     with pytest.raises(PipelineError, match=r"evaluate needs finite data, but .* is endless.* Put take\(count\)"):
-        CHECK(state, pipe(dataset(), repeat(None)))
+        CHECK(state, fp.pipe(dataset(), fp.repeat(None)))
 
 
 def test_an_evaluation_on_nothing_is_an_error():
@@ -296,7 +289,7 @@ def test_an_evaluation_on_nothing_is_an_error():
 
 def test_predictions_come_in_order_as_numpy_arrays():
     _, state = SETTING
-    answers = predict(net(), lambda model, batch: {"half": model(batch["x"]).astype(mx.bfloat16), "x": batch["x"]})
+    answers = fp.predict(net(), lambda model, batch: {"half": model(batch["x"]).astype(mx.bfloat16), "x": batch["x"]})
     batches = [group(4), group(2, seed=1), group(4, seed=2)]
     parts = list(answers(state, batches))
     assert [part["half"].shape for part in parts] == [(4, 2), (2, 2), (4, 2)]
@@ -308,7 +301,7 @@ def test_predictions_come_in_order_as_numpy_arrays():
 def test_predictions_are_lazy_and_one_batch_ahead():
     _, state = SETTING
     taken = []
-    stream = predict(net(), lambda model, batch: model(batch["x"]))(state, (taken.append(1) or group() for _ in range(5)))
+    stream = fp.predict(net(), lambda model, batch: model(batch["x"]))(state, (taken.append(1) or group() for _ in range(5)))
     assert taken == []
     next(stream)
     assert len(taken) == 2
@@ -316,13 +309,13 @@ def test_predictions_are_lazy_and_one_batch_ahead():
 
 def test_the_events_of_a_stopped_run_are_all_that_happened():
     step, state = SETTING
-    stream = fit(step, state, dataset(), epochs=5)
+    stream = fp.fit(step, state, dataset(), epochs=5)
     events = list(islice(stream, 3))
     stream.close()
     assert names(events) == ["RunStarted", "Stepped", "Stepped"]
-    assert last(pipe(events)).step == 2
+    assert fp.last(fp.pipe(events)).step == 2
     with pytest.raises(ArgumentError, match="There are no events"):
-        last(stream)
+        fp.last(stream)
 
 
 class Closing:
@@ -342,7 +335,7 @@ class Closing:
 def test_a_run_that_is_stopped_or_fails_stops_whoever_prepares_its_batches():
     step, state = SETTING
     batches = Closing()
-    stream = fit(step, state, batches)
+    stream = fp.fit(step, state, batches)
     list(islice(stream, 2))
     assert not batches.closed
     stream.close()
@@ -350,13 +343,13 @@ def test_a_run_that_is_stopped_or_fails_stops_whoever_prepares_its_batches():
 
     batches = Closing()
     with pytest.raises(ZeroDivisionError):
-        last(fit(lambda state, batch: 1 / 0, state, batches))
+        fp.last(fp.fit(lambda state, batch: 1 / 0, state, batches))
     assert batches.closed
 
 
 def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_path):
     step, _ = SETTING
-    seen, control = [], Control()
+    seen, control = [], fp.observers.Control()
     watching = [
         observers.evaluate_every(lambda state: {"loss": 0.5}),
         observers.reduce_on_plateau("loss", control=control, mode="min", patience=2),
@@ -366,7 +359,7 @@ def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_pa
         observers.log_metrics(tmp_path / "log.jsonl"),
         observers.progress(file=io.StringIO()),
     ]
-    for event in pipe(fit(step, setting()[1], dataset(), epochs=6, log_every=2, control=control), *watching):
+    for event in fp.pipe(fp.fit(step, setting()[1], dataset(), epochs=6, log_every=2, control=control), *watching):
         seen.append(ref(event.state))
         alive = {id(state()) for state in seen if state() is not None}
         assert len(alive) <= 2, f"{len(alive)} states are alive at step {event.step}"
@@ -374,7 +367,7 @@ def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_pa
 
 def test_events_are_frozen_values():
     step, state = SETTING
-    (first, *_), (again, *_) = (fit(step, state, dataset()) for _ in range(2))
+    (first, *_), (again, *_) = (fp.fit(step, state, dataset()) for _ in range(2))
     assert first == again
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         first.total = 3
@@ -385,9 +378,12 @@ def test_an_evaluation_takes_metrics_that_are_more_than_means():
 
     def measure(model, batch):
         scores = model(batch["x"])
-        return {"auc": roc_auc(scores[:, 1] - scores[:, 0], batch["label"]), "f1": f1(scores, batch["label"], average="macro")}
+        return {
+            "auc": fp.metrics.roc_auc(scores[:, 1] - scores[:, 0], batch["label"]),
+            "f1": fp.metrics.f1(scores, batch["label"], average="macro"),
+        }
 
-    check, parts = evaluate(net(), measure), [group(4), group(6, seed=1), group(5, seed=2)]
+    check, parts = fp.evaluate(net(), measure), [group(4), group(6, seed=1), group(5, seed=2)]
     whole = {name: mx.concatenate([part[name] for part in parts]) for name in ("x", "label")}
     assert check(state, parts) == pytest.approx(check(state, [whole]))
     assert sorted(check(state, parts)) == ["auc", "f1"]
@@ -395,7 +391,7 @@ def test_an_evaluation_takes_metrics_that_are_more_than_means():
 
 def test_an_error_in_a_measure_says_what_it_was_given():
     _, state = SETTING
-    for make in (evaluate, predict):
+    for make in (fp.evaluate, fp.predict):
         with pytest.raises(KeyError, match="y") as raised:
             list(make(net(), lambda model, batch: batch["y"])(state, [group()]))
         assert "while tracing" in raised.value.__notes__[0]
@@ -404,9 +400,9 @@ def test_an_error_in_a_measure_says_what_it_was_given():
 
 def test_what_is_no_measure_or_no_state_is_named():
     _, state = SETTING
-    pair = evaluate(net(), lambda model, batch: (mx.array(1.0), mx.array(1.0)))
+    pair = fp.evaluate(net(), lambda model, batch: (mx.array(1.0), mx.array(1.0)))
     with pytest.raises(ArgumentTypeError, match=r"measure\(model, batch\) returns metrics by name.*got tuple"):
         pair(state, [group()])
-    for make in (evaluate, predict):
+    for make in (fp.evaluate, fp.predict):
         with pytest.raises(ArgumentTypeError, match="state must be TrainState, got Net"):
             make(net(), measure)(net(), [group()])

@@ -5,37 +5,27 @@ from functools import partial
 
 import pytest
 
-from mlxfp.collators.collating import collate
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.evaluation.metrics import accuracy
 from mlxfp.support.errors import DataError, PipelineError
 from mlxfp.training import observers
-from mlxfp.training.loop.evaluating import evaluate
-from mlxfp.training.loop.events import Evaluated
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.steps.averaging import ema_weights
 from tests.training.samples import dataset, group, net, setting, stacked
 
 STEP, FIRST = setting()
-CHECK = evaluate(net(), lambda model, batch: {"accuracy": accuracy(model(batch["x"]), batch["label"])})
+CHECK = fp.evaluate(net(), lambda model, batch: {"accuracy": fp.metrics.accuracy(model(batch["x"]), batch["label"])})
 ROWS = [{"x": [0.1 * place, 0.0, 1.0], "label": place % 2, "name": "a"} for place in range(8)]
 
 
 def rows(*stages):
-    return pipe(from_examples(ROWS), *stages, batch(2), collate(stacked))
+    return fp.pipe(fp.from_examples(ROWS), *stages, batch(2), fp.collate(stacked))
 
 
 def seen_before(validate, error, match):
     """Train with a validation that fails; return the steps that were made before it failed."""
     made, begun = [], []
-    counting = fit(lambda state, batch: made.append(state.step) or STEP(state, batch), FIRST, dataset(), epochs=2)
+    counting = fp.fit(lambda state, batch: made.append(state.step) or STEP(state, batch), FIRST, dataset(), epochs=2)
     with pytest.raises(error, match=match) as raised:
-        last(pipe(counting, observers.evaluate_every(validate), lambda events: (begun.append(event) or event for event in events)))
+        fp.last(fp.pipe(counting, observers.evaluate_every(validate), lambda events: (begun.append(event) or event for event in events)))
     assert any(
         "in a trial of validate(state) of evaluate_every on the first batch, before the run" in note for note in raised.value.__notes__
     )
@@ -44,18 +34,18 @@ def seen_before(validate, error, match):
 
 
 def wrong_measure(model, batch):
-    return {"accuracy": accuracy(model(batch["x"]), batch["target"])}
+    return {"accuracy": fp.metrics.accuracy(model(batch["x"]), batch["target"])}
 
 
 @pytest.mark.parametrize(
     ("valid", "check", "error", "match"),
     [
-        (lambda: rows(drop_columns(["label"])), CHECK, KeyError, "label"),
-        (lambda: rows(filter(lambda row: False)), CHECK, DataError, "no batches"),
-        (lambda: rows(map(lambda row: {"x": row["missing"]})), CHECK, KeyError, "missing"),
-        (rows, evaluate(net(), wrong_measure), KeyError, "target"),
-        (rows, evaluate(net(), lambda model, batch: {"x": model(batch["x"])}), TypeError, "sum, weight"),
-        (lambda: from_examples(ROWS), CHECK, PipelineError, "takes batches, got examples"),
+        (lambda: rows(fp.drop_columns(["label"])), CHECK, KeyError, "label"),
+        (lambda: rows(fp.filter(lambda row: False)), CHECK, DataError, "no batches"),
+        (lambda: rows(fp.map(lambda row: {"x": row["missing"]})), CHECK, KeyError, "missing"),
+        (rows, fp.evaluate(net(), wrong_measure), KeyError, "target"),
+        (rows, fp.evaluate(net(), lambda model, batch: {"x": model(batch["x"])}), TypeError, "sum, weight"),
+        (lambda: fp.from_examples(ROWS), CHECK, PipelineError, "takes batches, got examples"),
     ],
 )
 def test_a_wrong_validation_fails_before_the_first_step(valid, check, error, match):
@@ -78,33 +68,33 @@ class Counted:
 
 def test_a_look_takes_one_batch_and_the_run_is_that_without_it():
     counted = Counted()
-    events = pipe(fit(STEP, FIRST, dataset(), epochs=2), observers.evaluate_every(lambda state: CHECK(state, counted)))
+    events = fp.pipe(fp.fit(STEP, FIRST, dataset(), epochs=2), observers.evaluate_every(lambda state: CHECK(state, counted)))
     next(events)
     assert counted.taken == 1
     rest = list(events)
     assert counted.taken == 1 + 3 * 2
-    assert [event.metrics for event in rest if isinstance(event, Evaluated)] == [
-        CHECK(event.state, counted.batches) for event in rest if isinstance(event, Evaluated)
+    assert [event.metrics for event in rest if isinstance(event, fp.events.Evaluated)] == [
+        CHECK(event.state, counted.batches) for event in rest if isinstance(event, fp.events.Evaluated)
     ]
-    assert rest[-1].state == last(fit(STEP, FIRST, dataset(), epochs=2)).state
+    assert rest[-1].state == fp.last(fp.fit(STEP, FIRST, dataset(), epochs=2)).state
 
 
 def test_a_look_leaves_no_thread():
-    events = pipe(fit(STEP, FIRST, dataset()), observers.evaluate_every(lambda state: CHECK(state, pipe(rows(), prefetch(1)))))
+    events = fp.pipe(fp.fit(STEP, FIRST, dataset()), observers.evaluate_every(lambda state: CHECK(state, fp.pipe(rows(), fp.prefetch(1)))))
     next(events)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp") and thread.name != "mlxfp-ranks"]
 
 
 def test_a_function_that_names_no_evaluation_is_called_only_when_it_is_due():
     called = []
-    list(pipe(fit(STEP, FIRST, [group()]), observers.evaluate_every(lambda state: called.append(state.step) or {"loss": 0.5})))
+    list(fp.pipe(fp.fit(STEP, FIRST, [group()]), observers.evaluate_every(lambda state: called.append(state.step) or {"loss": 0.5})))
     assert called == [1]
 
 
 def test_what_a_function_does_before_its_evaluation_may_need_a_state_after_a_step():
     step, first = setting(ema=0.5)
-    validate = observers.evaluate_every(lambda state: CHECK(ema_weights(state), [group()]))
-    assert any(isinstance(event, Evaluated) for event in pipe(fit(step, first, [group()]), validate))
+    validate = observers.evaluate_every(lambda state: CHECK(fp.optimizers.ema_weights(state), [group()]))
+    assert any(isinstance(event, fp.events.Evaluated) for event in fp.pipe(fp.fit(step, first, [group()]), validate))
 
 
 def test_an_evaluation_outside_of_a_run_is_whole():

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError, UnknownNameError
-from mlxfp.training.loop.events import Evaluation, RunStarted
 from mlxfp.training.loop.plateaus import PlateauTracker
-from mlxfp.training.steps.state import TrainState
 
 
 @given(st.lists(st.floats()), st.sampled_from(["min", "max"]))
 def test_the_best_is_that_of_all_numbers_and_was_as_long_ago_as_its_first(values, mode):
-    history = tuple(Evaluation(step, {"loss": value}) for step, value in enumerate(values))
-    tracker = PlateauTracker("loss", mode).after_event(RunStarted(TrainState({}, {}, {}, 0, 0), None, 0, None, history))
+    history = tuple(fp.events.Evaluation(step, {"loss": value}) for step, value in enumerate(values))
+    tracker = PlateauTracker("loss", mode).after_event(fp.events.RunStarted(fp.TrainState({}, {}, {}, 0, 0), None, 0, None, history))
     numbers = [value for value in values if not isnan(value)]
     best = (min if mode == "min" else max)(numbers, default=None)
     assert tracker.best == best

@@ -4,12 +4,8 @@ import mlx.core as mx
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.collators import causal, masked
-from mlxfp.models import CausalLM, Encoder, EncoderConfig, create
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError
-from mlxfp.training.losses import causal_lm, cross_entropy, linear_cross_entropy, masked_lm
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
 
 ROWS = [{"input_ids": [5, 6, 7, 8]}, {"input_ids": [9, 8, 7]}, {"input_ids": [3, 4, 5, 6, 7]}]
 PACKED = [{"input_ids": [5, 6, 7, 8, 9], "segment_ids": [1, 1, 1, 2, 2], "positions": [0, 1, 2, 0, 1]}]
@@ -20,60 +16,60 @@ def values(pair):
 
 
 def decoder():
-    return create("decoder", size="tiny", head="causal_lm", vocab_size=20)
+    return fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
 
 
 def test_causal_lm_predicts_the_next_tokens_of_a_collated_batch():
-    model, batch = decoder(), causal(pad_id=0)(ROWS)
+    model, batch = decoder(), fp.collators.causal(pad_id=0)(ROWS)
     logits = model(batch["input_ids"], batch["attention_mask"])
-    assert values(causal_lm(model, batch)) == values(cross_entropy(logits, batch["labels"]))
-    assert causal_lm(model, batch)[1].item() == 3 + 2 + 4
+    assert values(fp.losses.causal_lm(model, batch)) == values(fp.losses.cross_entropy(logits, batch["labels"]))
+    assert fp.losses.causal_lm(model, batch)[1].item() == 3 + 2 + 4
 
 
 def test_packed_documents_do_not_see_each_other():
-    model, apart = decoder(), causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
-    packed = causal(pad_id=0, packed=True)(PACKED)
-    assert values(causal_lm(model, packed)) == pytest.approx(values(causal_lm(model, apart)), rel=1e-5)
+    model, apart = decoder(), fp.collators.causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    packed = fp.collators.causal(pad_id=0, packed=True)(PACKED)
+    assert values(fp.losses.causal_lm(model, packed)) == pytest.approx(values(fp.losses.causal_lm(model, apart)), rel=1e-5)
 
 
 def test_masked_lm_predicts_the_hidden_tokens_of_a_collated_batch():
-    model = create("bert", size="tiny", head="masked_lm", vocab_size=20).eval()
-    batch = masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=20, rate=0.5, seed=1)(ROWS)
+    model = fp.models.create("bert", size="tiny", head="masked_lm", vocab_size=20).eval()
+    batch = fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=20, rate=0.5, seed=1)(ROWS)
     logits = model(batch["input_ids"], batch["attention_mask"])
-    assert values(masked_lm(model, batch)) == values(cross_entropy(logits, batch["labels"]))
+    assert values(fp.losses.masked_lm(model, batch)) == values(fp.losses.cross_entropy(logits, batch["labels"]))
     types = batch | {"token_type_ids": mx.ones_like(batch["input_ids"])}
-    assert values(masked_lm(model, types))[0] != values(masked_lm(model, batch))[0]
+    assert values(fp.losses.masked_lm(model, types))[0] != values(fp.losses.masked_lm(model, batch))[0]
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_hidden_tokens_of_packed_documents_are_predicted_as_without_packing(name):
     """A masked language model sees only the document of each token."""
-    model = create(name, size="tiny", head="masked_lm", vocab_size=20).eval()
+    model = fp.models.create(name, size="tiny", head="masked_lm", vocab_size=20).eval()
     collator = {"pad_id": 0, "mask_id": 1, "special_ids": [2], "vocab_size": 20, "seed": 1}
-    packed = masked(**collator, packed=True)(PACKED)
+    packed = fp.collators.masked(**collator, packed=True)(PACKED)
     labels = mx.array([[-100, 6, -100, 8, 9]])
     shown = mx.where(labels == -100, packed["input_ids"], 1)
     apart = [{"input_ids": shown[:, :3], "labels": labels[:, :3]}, {"input_ids": shown[:, 3:], "labels": labels[:, 3:]}]
-    sums = [masked_lm(model, batch | {"attention_mask": mx.ones_like(batch["input_ids"])})[0].item() for batch in apart]
-    assert values(masked_lm(model, packed | {"input_ids": shown, "labels": labels})) == pytest.approx([sum(sums), 3], rel=1e-5)
+    sums = [fp.losses.masked_lm(model, batch | {"attention_mask": mx.ones_like(batch["input_ids"])})[0].item() for batch in apart]
+    assert values(fp.losses.masked_lm(model, packed | {"input_ids": shown, "labels": labels})) == pytest.approx([sum(sums), 3], rel=1e-5)
 
 
 def test_rows_that_pad_a_shard_do_not_count():
-    model, batch = decoder(), causal(pad_id=0, length=4)(ROWS)
-    shorter = causal(pad_id=0, length=4)(ROWS[:2])
+    model, batch = decoder(), fp.collators.causal(pad_id=0, length=4)(ROWS)
+    shorter = fp.collators.causal(pad_id=0, length=4)(ROWS[:2])
     weighted = batch | {"weight": mx.array([1.0, 1.0, 0.0])}
-    assert values(causal_lm(model, weighted)) == pytest.approx(values(causal_lm(model, shorter)), rel=1e-6)
+    assert values(fp.losses.causal_lm(model, weighted)) == pytest.approx(values(fp.losses.causal_lm(model, shorter)), rel=1e-6)
 
 
 def test_a_chunked_vocabulary_trains_like_the_whole():
     model, optimizer = decoder(), optimizers.SGD(0.1)
-    batch = causal(pad_id=0)(ROWS)
+    batch = fp.collators.causal(pad_id=0)(ROWS)
 
     def chunked(model, batch):
         hidden = model.body(batch["input_ids"], batch["attention_mask"])
-        return linear_cross_entropy(hidden, model.body.tokens.weight, batch["labels"], chunk=7)
+        return fp.losses.linear_cross_entropy(hidden, model.body.tokens.weight, batch["labels"], chunk=7)
 
-    ends = [train_step(model, loss, optimizer)(train_state(model, optimizer), batch) for loss in (causal_lm, chunked)]
+    ends = [fp.train_step(model, loss, optimizer)(fp.train_state(model, optimizer), batch) for loss in (fp.losses.causal_lm, chunked)]
     (one, metrics), (other, of_chunks) = ends
     assert metrics["loss"].item() == pytest.approx(of_chunks["loss"].item(), rel=1e-5)
     weight, of_chunks = (state.params["body"]["tokens"]["weight"] for state in (one, other))
@@ -94,12 +90,14 @@ class Ignorant(nn.Module):
 
 def test_a_model_that_does_not_know_segments_is_refused_and_not_trained_across_documents():
     model, optimizer = Ignorant(), optimizers.SGD(0.1)
-    packed = causal(pad_id=0, packed=True)(PACKED)
+    packed = fp.collators.causal(pad_id=0, packed=True)(PACKED)
     message = r"The batch has segment_ids, positions, but the model does not accept these arguments: .* Use rows without packing"
     with pytest.raises(ArgumentTypeError, match=message):
-        train_step(model, causal_lm, optimizer)(train_state(model, optimizer), packed)
-    assert values(causal_lm(model, causal(pad_id=0)(ROWS))) == values(causal_lm(model.model, causal(pad_id=0)(ROWS)))
+        fp.train_step(model, fp.losses.causal_lm, optimizer)(fp.train_state(model, optimizer), packed)
+    assert values(fp.losses.causal_lm(model, fp.collators.causal(pad_id=0)(ROWS))) == values(
+        fp.losses.causal_lm(model.model, fp.collators.causal(pad_id=0)(ROWS))
+    )
     with pytest.raises(ArgumentTypeError, match="The batch has segment_ids, positions"):
-        causal_lm(CausalLM(Encoder(EncoderConfig(vocab_size=20, hidden_size=8))), packed)
+        fp.losses.causal_lm(fp.models.CausalLM(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=20, hidden_size=8))), packed)
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
-        causal_lm(lambda ids, mask, **inputs: model(ids, other=1), packed)
+        fp.losses.causal_lm(lambda ids, mask, **inputs: model(ids, other=1), packed)

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, DataError
-from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, StateChanged, Warned
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.logs import log_metrics, read_log
-from mlxfp.training.observers.saving import checkpoint
 from tests.training.observers.runs import evaluations, run, state
 from tests.training.samples import dataset, setting
 
@@ -27,11 +21,15 @@ def untimed(path):
     if path.suffix == ".csv":
         with path.open() as file:
             return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_log(path) if line["event"] != "RunStarted"]
+    return [
+        {name: value for name, value in line.items() if name != "seconds"}
+        for line in fp.observers.read_log(path)
+        if line["event"] != "RunStarted"
+    ]
 
 
 def test_every_event_is_a_line_of_json(tmp_path):
-    list(log_metrics(tmp_path / "runs" / "log.jsonl")(run(epochs=1)))
+    list(fp.observers.log_metrics(tmp_path / "runs" / "log.jsonl")(run(epochs=1)))
     lines = [json.loads(line) for line in (tmp_path / "runs" / "log.jsonl").read_text().splitlines()]
     assert [list(line)[:4] for line in lines] == [["event", "step", "epoch", "seconds"]] * 4
     assert [{name: value for name, value in line.items() if name != "seconds"} for line in lines] == [
@@ -43,7 +41,7 @@ def test_every_event_is_a_line_of_json(tmp_path):
 
 
 def test_every_number_is_a_line_of_csv(tmp_path):
-    list(log_metrics(str(tmp_path / "log.csv"))(run(epochs=1)))
+    list(fp.observers.log_metrics(str(tmp_path / "log.csv"))(run(epochs=1)))
     with (tmp_path / "log.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["event", "step", "epoch", "seconds", "name", "value"]
@@ -58,13 +56,13 @@ def test_every_number_is_a_line_of_csv(tmp_path):
 
 def test_what_observers_add_is_logged(tmp_path):
     added = [
-        MemoryRead(state(1), None, 0, 10, 30, 20),
-        Warned(state(1), None, 0, "no server"),
-        StateChanged(state(1), None, 0, "slower"),
-        CheckpointSaved(state(1), None, 0, tmp_path / "a"),
+        fp.events.MemoryRead(state(1), None, 0, 10, 30, 20),
+        fp.events.Warned(state(1), None, 0, "no server"),
+        fp.events.StateChanged(state(1), None, 0, "slower"),
+        fp.events.CheckpointSaved(state(1), None, 0, tmp_path / "a"),
     ]
-    list(log_metrics(tmp_path / "log.jsonl")(iter(added)))
-    assert [list(line.values())[4:] for line in read_log(tmp_path / "log.jsonl")] == [
+    list(fp.observers.log_metrics(tmp_path / "log.jsonl")(iter(added)))
+    assert [list(line.values())[4:] for line in fp.observers.read_log(tmp_path / "log.jsonl")] == [
         [{"memory/active": 10, "memory/peak": 30, "memory/cache": 20}],
         ["no server"],
         ["slower"],
@@ -80,11 +78,15 @@ def test_any_name_and_number_can_be_read_again(tmp_path_factory, metrics):
     folder = tmp_path_factory.mktemp("law")
     for kind in ("jsonl", "csv"):
         path = folder / f"log.{kind}"
-        list(log_metrics(path)([RunStarted(state(0), None, 0, None), Evaluated(state(1), None, 0, metrics)]))
-        list(log_metrics(path)([RunStarted(state(1), None, 0, None, (Evaluation(1, {}),))]))  # goes on, so it reads every line
+        list(
+            fp.observers.log_metrics(path)([fp.events.RunStarted(state(0), None, 0, None), fp.events.Evaluated(state(1), None, 0, metrics)])
+        )
+        list(
+            fp.observers.log_metrics(path)([fp.events.RunStarted(state(1), None, 0, None, (fp.events.Evaluation(1, {}),))])
+        )  # goes on, so it reads every line
         if kind == "jsonl":
             expected = {name: value if abs(value) < float("inf") else None for name, value in metrics.items()}
-            assert read_log(path)[1]["metrics"] == expected
+            assert fp.observers.read_log(path)[1]["metrics"] == expected
         else:
             with path.open(newline="") as file:
                 found = [(row["name"], float(row["value"])) for row in csv.DictReader(file)]
@@ -97,19 +99,21 @@ def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, 
     step, first = SETTING
 
     def observed(folder, state, **begin):
-        check = evaluate_every(lambda state: {"accuracy": 1 / state.step})
-        events = fit(step, state, dataset(), epochs=4, log_every=2, **begin)
-        return pipe(events, check, checkpoint(folder / "checkpoints", steps=3), log_metrics(folder / f"log.{kind}"))
+        check = fp.observers.evaluate_every(lambda state: {"accuracy": 1 / state.step})
+        events = fp.fit(step, state, dataset(), epochs=4, log_every=2, **begin)
+        return fp.pipe(
+            events, check, fp.observers.checkpoint(folder / "checkpoints", steps=3), fp.observers.log_metrics(folder / f"log.{kind}")
+        )
 
-    last(observed(tmp_path / "whole", first))
+    fp.last(observed(tmp_path / "whole", first))
     stream = observed(tmp_path / "killed", first)
     list(islice(stream, stop))
     stream.close()
     path = tmp_path / "killed" / f"log.{kind}"
     with path.open("a") as file:
         file.write('{"event": "Stepped", "st')  # a line that was not written whole
-    begin = load_latest(tmp_path / "killed" / "checkpoints", first)
-    last(observed(tmp_path / "killed", begin.state, cursor=begin.cursor, history=begin.history, running=begin.running))
+    begin = fp.load_latest(tmp_path / "killed" / "checkpoints", first)
+    fp.last(observed(tmp_path / "killed", begin.state, cursor=begin.cursor, history=begin.history, running=begin.running))
 
     def lines(path):
         return [line for line in untimed(path) if line["event"] != "CheckpointSaved"]
@@ -123,31 +127,31 @@ def test_time_goes_on_where_it_was(tmp_path):
     path = tmp_path / "log.jsonl"
     line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %r, "metrics": {"loss": 0.5}}\n'
     path.write_text(line % (1, 100.5) + line % (9, 900.5))
-    list(log_metrics(path)([RunStarted(state(1), None, 0, None)]))
-    (_, kept), (step, seconds) = [(line["step"], line["seconds"]) for line in read_log(path)]
+    list(fp.observers.log_metrics(path)([fp.events.RunStarted(state(1), None, 0, None)]))
+    (_, kept), (step, seconds) = [(line["step"], line["seconds"]) for line in fp.observers.read_log(path)]
     assert (kept, step) == (100.5, 1)
     assert 100.5 <= seconds < 900.5
 
 
 def test_a_new_run_begins_a_new_log_and_never_overwrites_anything_else(tmp_path):
     path = tmp_path / "log.jsonl"
-    list(log_metrics(path)(run()))
-    list(log_metrics(path)(evaluations(0.5)))
-    assert [line["event"] for line in read_log(path)] == ["RunStarted", "Stepped", "Evaluated", "Stopped"]
+    list(fp.observers.log_metrics(path)(run()))
+    list(fp.observers.log_metrics(path)(evaluations(0.5)))
+    assert [line["event"] for line in fp.observers.read_log(path)] == ["RunStarted", "Stepped", "Evaluated", "Stopped"]
     for kind, content in (("jsonl", '{"text": "my data"}\n'), ("csv", "text\nmy data\n")):
         path = tmp_path / f"train.{kind}"
         path.write_text(content)
         with pytest.raises(DataError, match=r"is not a log of log_metrics: line 1 is .*\. Use another file"):
-            list(log_metrics(path)(run()))
+            list(fp.observers.log_metrics(path)(run()))
         assert path.read_text() == content
 
 
 def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
-    stream = log_metrics(tmp_path / "log.jsonl")(run())
+    stream = fp.observers.log_metrics(tmp_path / "log.jsonl")(run())
     next(stream)
-    assert [line["event"] for line in read_log(tmp_path / "log.jsonl")] == ["RunStarted"]
+    assert [line["event"] for line in fp.observers.read_log(tmp_path / "log.jsonl")] == ["RunStarted"]
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
     with pytest.raises(ArgumentError, match=r"A log is a \.jsonl or a \.csv file, got 'log\.txt'"):
-        log_metrics("log.txt")
+        fp.observers.log_metrics("log.txt")

@@ -5,14 +5,10 @@ import re
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support import optional as optional_imports
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, MissingFileError
-from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import plotting
-from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.logs import log_metrics
-from mlxfp.training.observers.plotting import plot_run
 from tests.training.samples import dataset, setting
 
 pytest.importorskip("matplotlib")
@@ -20,12 +16,12 @@ pytest.importorskip("matplotlib")
 
 def test_a_run_is_drawn_with_its_loss_rate_metrics_and_speed(tmp_path):
     step, state = setting(clip_norm=1.0)
-    check = evaluate_every(lambda state: {"accuracy": 0.25 * state.step})
-    last(pipe(fit(step, state, dataset(), epochs=3, log_every=1), check, log_metrics(tmp_path / "log.jsonl")))
-    plot_run(tmp_path / "log.jsonl", tmp_path / "run.svg")
+    check = fp.observers.evaluate_every(lambda state: {"accuracy": 0.25 * state.step})
+    fp.last(fp.pipe(fp.fit(step, state, dataset(), epochs=3, log_every=1), check, fp.observers.log_metrics(tmp_path / "log.jsonl")))
+    fp.observers.plot_run(tmp_path / "log.jsonl", tmp_path / "run.svg")
     drawn = (tmp_path / "run.svg").read_text()
     assert all(f">{title}</text>" in drawn for title in ("loss", "learning rate", "accuracy", "steps per second", "grad_norm"))
-    plot_run(str(tmp_path / "log.jsonl"), str(tmp_path / "run.png"))
+    fp.observers.plot_run(str(tmp_path / "log.jsonl"), str(tmp_path / "run.png"))
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -69,7 +65,7 @@ def parts_of_the_curve(folder, losses):
     """Draw the losses, and count the points of each connected part of the curve in the picture."""
     lines = [{"event": "Evaluated", "step": step, "seconds": step, "metrics": {"loss": loss}} for step, loss in enumerate(losses)]
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    plot_run(folder / "log.jsonl", folder / "run.svg")
+    fp.observers.plot_run(folder / "log.jsonl", folder / "run.svg")
     [curve] = re.findall(r'<path d="([^"]*)" clip-path[^>]*fill: none', (folder / "run.svg").read_text())
     return [1 + part.count("L") for part in curve.split("M")[1:]]
 
@@ -77,26 +73,26 @@ def parts_of_the_curve(folder, losses):
 def test_mistakes_are_named(tmp_path, monkeypatch):
     log = tmp_path / "log.jsonl"
     with pytest.raises(MissingFileError, match=r"There is no log at .*log\.jsonl\. Write one with observers\.log_metrics"):
-        plot_run(log, tmp_path / "run.png")
+        fp.observers.plot_run(log, tmp_path / "run.png")
     with pytest.raises(ArgumentError, match=r"A picture is a \.png or \.svg file, got 'run\.pdf'"):
-        plot_run(log, "run.pdf")
+        fp.observers.plot_run(log, "run.pdf")
     log.write_text('{"event": "RunStarted", "step": 0, "seconds": 0.0}\n')
     with pytest.raises(DataError, match="has no metrics to plot"):
-        plot_run(log, tmp_path / "run.png")
+        fp.observers.plot_run(log, tmp_path / "run.png")
     log.write_text("a diary\n")
     with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is 'a diary"):
-        plot_run(log, tmp_path / "run.png")
+        fp.observers.plot_run(log, tmp_path / "run.png")
 
     def missing(name):
         raise ModuleNotFoundError(name=name)
 
     monkeypatch.setattr(optional_imports, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"plot_run needs matplotlib\. Install it with: pip install \"mlxfp\[plots\]\""):
-        plot_run(log, tmp_path / "run.png")
+        fp.observers.plot_run(log, tmp_path / "run.png")
 
 
 def test_a_list_of_logs_is_refused_with_the_way_to_write_it(tmp_path):
     with pytest.raises(
         ArgumentTypeError, match=r"log must be the path of a log, or a dict of log paths by name, got list: .* Write \{\"first\""
     ):
-        plot_run([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "run.svg")
+        fp.observers.plot_run([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "run.svg")

@@ -6,18 +6,15 @@ import sys
 
 import pytest
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support.progress import SETTING
-from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers import reporting
-from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.reporting import progress
 from tests.screens import Terminal, screens, terminal
 from tests.training.observers.runs import run, state
 
 
 def shown(file, **options):
-    list(pipe(run(**options), evaluate_every(lambda state: {"accuracy": 0.5}), progress(file=file)))
+    list(fp.pipe(run(**options), fp.observers.evaluate_every(lambda state: {"accuracy": 0.5}), fp.observers.progress(file=file)))
     return file.getvalue()
 
 
@@ -36,7 +33,7 @@ def test_progress_writes_plain_lines_where_there_is_no_terminal():
 
 def test_progress_draws_a_bar_on_a_terminal_and_lines_above_it():
     with terminal(60) as (file, written):
-        list(pipe(run(), evaluate_every(lambda state: {"accuracy": 0.5}), progress(file=file)))
+        list(fp.pipe(run(), fp.observers.evaluate_every(lambda state: {"accuracy": 0.5}), fp.observers.progress(file=file)))
         seen = [*screens(written())]
     first = next(lines[0] for lines in seen if "step 1/4" in lines[0])
     assert re.fullmatch(r"epoch 1  step 1/4  \|█+.? +\|", first)
@@ -49,11 +46,11 @@ def test_progress_draws_a_bar_on_a_terminal_and_lines_above_it():
 def test_a_notebook_has_a_bar_and_a_quiet_one_has_none(monkeypatch):
     kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
     monkeypatch.setattr("sys.stderr", kernel())
-    list(pipe(run(), progress()))
+    list(fp.pipe(run(), fp.observers.progress()))
     assert "step 1/4  |##" in sys.stderr.getvalue()
     monkeypatch.setattr("sys.stderr", kernel())
     monkeypatch.setenv(SETTING, "0")
-    list(pipe(run(), progress()))
+    list(fp.pipe(run(), fp.observers.progress()))
     assert sys.stderr.getvalue() == ""
     assert "loss" in shown(io.StringIO())  # who names a file wants it
 
@@ -61,8 +58,14 @@ def test_a_notebook_has_a_bar_and_a_quiet_one_has_none(monkeypatch):
 def test_messages_move_no_cursor():
     file = Terminal()
     list(
-        progress(file=file)(
-            iter([step(1), Warned(state(1), None, 0, "no\x1b[2Jserver\nhere"), Evaluated(state(1), None, 0, {"\x9bK": 1.0})])
+        fp.observers.progress(file=file)(
+            iter(
+                [
+                    step(1),
+                    fp.events.Warned(state(1), None, 0, "no\x1b[2Jserver\nhere"),
+                    fp.events.Evaluated(state(1), None, 0, {"\x9bK": 1.0}),
+                ]
+            )
         )
     )
     assert [*screens(file.getvalue())][-1][:2] == [
@@ -83,13 +86,13 @@ def test_progress_leaves_a_clean_line_when_the_run_fails():
 
     terminal = Terminal()
     with pytest.raises(RuntimeError, match="out of memory"):
-        list(progress(file=terminal)(failing()))
+        list(fp.observers.progress(file=terminal)(failing()))
     bar, end = [*screens(terminal.getvalue())][-1]
     assert (bar[:16], end) == ("epoch 1  step 2/", "")
 
 
 def test_progress_goes_to_standard_error(capsys):
-    list(pipe(run(), progress()))
+    list(fp.pipe(run(), fp.observers.progress()))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "loss 0.2500" in captured.err
@@ -101,9 +104,13 @@ def test_times_read_like_a_clock(seconds, text):
 
 
 def test_progress_tells_of_warnings_of_steering_and_why_an_observer_ended_the_run():
-    events = [Warned(state(1), None, 0, "no server"), StateChanged(state(1), None, 0, "slower"), Stopped(state(1), None, 0, "time_budget")]
+    events = [
+        fp.events.Warned(state(1), None, 0, "no server"),
+        fp.events.StateChanged(state(1), None, 0, "slower"),
+        fp.events.Stopped(state(1), None, 0, "time_budget"),
+    ]
     file = io.StringIO()
-    list(progress(file=file)(iter(events)))
+    list(fp.observers.progress(file=file)(iter(events)))
     assert file.getvalue().splitlines() == [
         "epoch 1  step 1  no server",
         "epoch 1  step 1  slower",
@@ -124,20 +131,20 @@ def closed():
 
 @pytest.mark.parametrize("file", [Gone(), closed(), io.TextIOWrapper(io.BytesIO(), encoding="ascii")])
 def test_a_console_that_cannot_be_written_to_ends_no_run(file):
-    odd = evaluate_every(lambda state: {"größe": 0.5})
-    events = list(pipe(run(), odd, progress(file=file)))
-    assert isinstance(events[-1], Stopped)
-    assert len(events) == len(list(pipe(run(), odd)))
+    odd = fp.observers.evaluate_every(lambda state: {"größe": 0.5})
+    events = list(fp.pipe(run(), odd, fp.observers.progress(file=file)))
+    assert isinstance(events[-1], fp.events.Stopped)
+    assert len(events) == len(list(fp.pipe(run(), odd)))
 
 
 def test_a_program_without_a_console_runs(monkeypatch):
     monkeypatch.setattr("sys.stderr", None)
-    assert isinstance(list(pipe(run(), progress()))[-1], Stopped)
+    assert isinstance(list(fp.pipe(run(), fp.observers.progress()))[-1], fp.events.Stopped)
 
 
 def test_a_narrow_terminal_gets_narrow_bars():
     with terminal(20) as (file, written):
-        list(progress(file=file)(iter([RunStarted(state(0), None, 0, 500), step(1, loss=0.5)])))
+        list(fp.observers.progress(file=file)(iter([fp.events.RunStarted(state(0), None, 0, 500), step(1, loss=0.5)])))
         assert all(len(lines[0]) < 20 for lines in screens(written()))
 
 
@@ -147,19 +154,19 @@ def watched(monkeypatch, *moments, total=None):
     monkeypatch.setattr(reporting, "monotonic", lambda: now[0])
 
     def run():
-        yield RunStarted(state(0), None, 0, total)
+        yield fp.events.RunStarted(state(0), None, 0, total)
         for seconds, event in moments:
             now[0] += seconds
             yield event
 
     file = io.StringIO()
-    for _ in progress(file=file)(run()):
+    for _ in fp.observers.progress(file=file)(run()):
         now[0] += 3600
     return file.getvalue().splitlines()
 
 
 def step(number, *, loss=None, compiled=False):
-    return Stepped(state(number), None, 0, {} if loss is None else {"loss": loss}, compiled)
+    return fp.events.Stepped(state(number), None, 0, {} if loss is None else {"loss": loss}, compiled)
 
 
 def speeds(lines):
@@ -170,13 +177,13 @@ def test_the_speed_counts_steps_only(monkeypatch):
     moments = [
         (40.0, step(1, compiled=True)),
         (0.5, step(2)),
-        (100.0, Evaluated(state(2), None, 0, {"accuracy": 0.5})),
+        (100.0, fp.events.Evaluated(state(2), None, 0, {"accuracy": 0.5})),
         (0.5, step(3)),
-        (50.0, CheckpointSaved(state(3), None, 0, "a")),
+        (50.0, fp.events.CheckpointSaved(state(3), None, 0, "a")),
         (30.0, step(4, compiled=True)),  # a new shape
         (0.25, step(5, loss=0.5)),
-        (0.25, EpochEnded(state(5), None, 0, {"loss": 0.5})),  # what is read here is the rest of the last step
-        (200.0, Evaluated(state(5), None, 0, {"accuracy": 0.5})),
+        (0.25, fp.events.EpochEnded(state(5), None, 0, {"loss": 0.5})),  # what is read here is the rest of the last step
+        (200.0, fp.events.Evaluated(state(5), None, 0, {"accuracy": 0.5})),
         (0.5, step(6, loss=0.5)),
     ]
     assert [line for line in watched(monkeypatch, *moments, total=66) if "steps/s" in line] == [

@@ -8,16 +8,9 @@ import attrs
 import mlx.core as mx
 import pytest
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, FingerprintError, UnknownNameError
-from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.events import CheckpointSaved, Evaluation, RunStarted, Stepped, Stopped
-from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import saving
-from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
-from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from tests.training.observers.runs import evaluations, names, run, state
 from tests.training.samples import dataset, group, setting
 
@@ -33,31 +26,33 @@ def steps(folder):
 
 
 def observed(state, folder, *, progress=None, **options):
-    losses, control = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4], Control()
-    events = fit(SETTING[0], state, dataset(), epochs=6, log_every=2, control=control, **(progress or {}))
-    check = evaluate_every(lambda state: {"loss": losses[state.step // 3 - 1]})
-    plateau = reduce_on_plateau("loss", control=control, mode="min", patience=2)
-    return pipe(events, check, checkpoint(folder / "early", **options), plateau, checkpoint(folder / "late", **options))
+    losses, control = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4], fp.observers.Control()
+    events = fp.fit(SETTING[0], state, dataset(), epochs=6, log_every=2, control=control, **(progress or {}))
+    check = fp.observers.evaluate_every(lambda state: {"loss": losses[state.step // 3 - 1]})
+    plateau = fp.observers.reduce_on_plateau("loss", control=control, mode="min", patience=2)
+    return fp.pipe(
+        events, check, fp.observers.checkpoint(folder / "early", **options), plateau, fp.observers.checkpoint(folder / "late", **options)
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"steps": 1}, {"steps": 4}, {"seconds": 1e-9}])
 def test_a_run_continues_bit_for_bit_from_every_checkpoint(tmp_path, options):
     _, first = SETTING
-    whole = last(observed(first, tmp_path, keep=99, **options)).state
+    whole = fp.last(observed(first, tmp_path, keep=99, **options)).state
     for path in sorted(tmp_path.rglob("step-*.safetensors")):
-        begin = load_state(path, first)
+        begin = fp.load_state(path, first)
         copy = tmp_path / "again" / path.stem
         progress = {"cursor": begin.cursor, "history": begin.history, "running": begin.running}
-        assert last(observed(begin.state, copy, progress=progress)).state == whole, f"continued from {path.name}"
+        assert fp.last(observed(begin.state, copy, progress=progress)).state == whole, f"continued from {path.name}"
         shutil.rmtree(copy)
 
 
 def test_without_its_history_a_run_would_continue_otherwise(tmp_path):
     _, first = SETTING
-    whole = last(observed(first, tmp_path, keep=99)).state
-    begin = load_state(tmp_path / "late" / "step-00000009.safetensors", first)
+    whole = fp.last(observed(first, tmp_path, keep=99)).state
+    begin = fp.load_state(tmp_path / "late" / "step-00000009.safetensors", first)
     assert [evaluation.step for evaluation in begin.history] == [3, 6]
-    assert last(observed(begin.state, tmp_path / "again", progress={"cursor": begin.cursor})).state != whole
+    assert fp.last(observed(begin.state, tmp_path / "again", progress={"cursor": begin.cursor})).state != whole
 
 
 @pytest.mark.parametrize(
@@ -74,42 +69,42 @@ def test_without_its_history_a_run_would_continue_otherwise(tmp_path):
 )
 def test_checkpoints_are_written_in_time_and_the_last_ones_are_kept(tmp_path, options, expected):
     step, first = SETTING
-    events = list(pipe(fit(step, first, dataset(), epochs=3, log_every=2), checkpoint(tmp_path, **options)))
+    events = list(fp.pipe(fp.fit(step, first, dataset(), epochs=3, log_every=2), fp.observers.checkpoint(tmp_path, **options)))
     assert steps(tmp_path) == expected
     assert names(events[-1:]) == ["Stopped"]
-    saved = [event for event in events if isinstance(event, CheckpointSaved)]
+    saved = [event for event in events if isinstance(event, fp.events.CheckpointSaved)]
     assert sorted({event.path.name for event in saved})[-len(expected) :] == found(tmp_path)
-    assert all(load_state(event.path, first).state == event.state for event in saved[-len(expected) :])
+    assert all(fp.load_state(event.path, first).state == event.state for event in saved[-len(expected) :])
 
 
 def test_the_best_is_written_and_known_again_when_the_run_continues(tmp_path):
     path = tmp_path / "best" / "model.safetensors"
-    observer = checkpoint_best(path, "loss", mode="min", config={"rate": 0.1})
+    observer = fp.observers.checkpoint_best(path, "loss", mode="min", config={"rate": 0.1})
     events = list(observer(evaluations(0.5, 0.3, 0.4)))
-    assert [event.step for event in events if isinstance(event, CheckpointSaved)] == [1, 2]
-    saved = load_state(path, state(0))
+    assert [event.step for event in events if isinstance(event, fp.events.CheckpointSaved)] == [1, 2]
+    saved = fp.load_state(path, state(0))
     assert (saved.state, saved.config) == (state(2), {"rate": 0.1})
-    assert saved.history == (Evaluation(1, {"loss": 0.5}), Evaluation(2, {"loss": 0.3}))
-    rest = [RunStarted(state(2), None, 0, None, saved.history), *list(evaluations(0.0, 0.0, 0.35, 0.2))[5:]]
-    assert [event.step for event in observer(iter(rest)) if isinstance(event, CheckpointSaved)] == [4]
+    assert saved.history == (fp.events.Evaluation(1, {"loss": 0.5}), fp.events.Evaluation(2, {"loss": 0.3}))
+    rest = [fp.events.RunStarted(state(2), None, 0, None, saved.history), *list(evaluations(0.0, 0.0, 0.35, 0.2))[5:]]
+    assert [event.step for event in observer(iter(rest)) if isinstance(event, fp.events.CheckpointSaved)] == [4]
 
 
 def test_what_happens_at_the_step_of_a_checkpoint_happens_again_except_at_the_end(tmp_path):
     step, first = SETTING
-    check = evaluate_every(lambda state: {"loss": 0.5}, steps=2)
-    stream = fit(step, first, dataset(), epochs=2, log_every=1)
-    list(pipe(stream, check, checkpoint(tmp_path, steps=1, keep=9)))
-    histories = [[each.step for each in load_state(path, first).history] for path in sorted(tmp_path.iterdir())]
+    check = fp.observers.evaluate_every(lambda state: {"loss": 0.5}, steps=2)
+    stream = fp.fit(step, first, dataset(), epochs=2, log_every=1)
+    list(fp.pipe(stream, check, fp.observers.checkpoint(tmp_path, steps=1, keep=9)))
+    histories = [[each.step for each in fp.load_state(path, first).history] for path in sorted(tmp_path.iterdir())]
     assert histories == [[], [], [2], [2], [2, 4], [2, 4, 6]]
 
 
 def test_what_is_being_written_is_complete_when_the_stream_is_closed(tmp_path):
     step, first = SETTING
-    stream = pipe(fit(step, first, dataset(), epochs=3, log_every=2), checkpoint(tmp_path, steps=2))
+    stream = fp.pipe(fp.fit(step, first, dataset(), epochs=3, log_every=2), fp.observers.checkpoint(tmp_path, steps=2))
     *_, stopped = islice(stream, 3)
     assert stopped.step == 2
     stream.close()
-    assert load_latest(tmp_path, first).state == stopped.state
+    assert fp.load_latest(tmp_path, first).state == stopped.state
 
 
 def test_writing_happens_beside_the_run(tmp_path, monkeypatch):
@@ -118,16 +113,16 @@ def test_writing_happens_beside_the_run(tmp_path, monkeypatch):
     def slow(path, state, **rest):
         entered.set()
         assert go_on.wait(60)
-        save_state(path, state, **rest)
+        fp.save_state(path, state, **rest)
 
     monkeypatch.setattr(saving, "save_state", slow)
     step, first = SETTING
     seen = []
-    for event in pipe(fit(step, first, [group()] * 9, steps=9, log_every=1), checkpoint(tmp_path, steps=2, keep=9)):
+    for event in fp.pipe(fp.fit(step, first, [group()] * 9, steps=9, log_every=1), fp.observers.checkpoint(tmp_path, steps=2, keep=9)):
         seen.append(event)
-        if event.step == 3 and isinstance(event, Stepped):
+        if event.step == 3 and isinstance(event, fp.events.Stepped):
             assert entered.wait(60)
-            assert not any(isinstance(each, CheckpointSaved) for each in seen)  # a step further, and still writing
+            assert not any(isinstance(each, fp.events.CheckpointSaved) for each in seen)  # a step further, and still writing
             go_on.set()
     assert steps(tmp_path) == [2, 4, 6, 8, 9]
 
@@ -141,10 +136,14 @@ def test_an_error_of_writing_ends_the_run_soon(tmp_path, monkeypatch):
     seen = []
     with pytest.raises(OSError, match="No space left"):
         seen.extend(
-            pipe(fit(step, first, dataset(), epochs=50), checkpoint(tmp_path), lambda events: (seen.append(e) or e for e in events))
+            fp.pipe(
+                fp.fit(step, first, dataset(), epochs=50),
+                fp.observers.checkpoint(tmp_path),
+                lambda events: (seen.append(e) or e for e in events),
+            )
         )
     assert max(event.step for event in seen) <= 7  # the second one waits for the first
-    stream = pipe(fit(step, first, dataset(), epochs=50, log_every=1), checkpoint(tmp_path, steps=1))
+    stream = fp.pipe(fp.fit(step, first, dataset(), epochs=50, log_every=1), fp.observers.checkpoint(tmp_path, steps=1))
     list(islice(stream, 2))
     with pytest.raises(OSError, match="No space left"):
         stream.close()
@@ -160,23 +159,23 @@ def test_an_error_of_writing_does_not_hide_that_of_the_run(tmp_path, monkeypatch
 
     monkeypatch.setattr(saving, "save_state", full)
     with pytest.raises(ZeroDivisionError, match="in the run") as raised:
-        list(checkpoint(tmp_path)(failing()))
+        list(fp.observers.checkpoint(tmp_path)(failing()))
     assert raised.value.__notes__ == ["and the last checkpoint could not be written: OSError: No space left on device"]
 
 
 def test_no_thread_is_left(tmp_path):
     before = set(threading.enumerate())
-    list(checkpoint(tmp_path)(run()))
-    stream = checkpoint(tmp_path / "b", steps=1)(run())
+    list(fp.observers.checkpoint(tmp_path)(run()))
+    stream = fp.observers.checkpoint(tmp_path / "b", steps=1)(run())
     list(islice(stream, 5))
     stream.close()
     assert set(threading.enumerate()) <= before
 
 
 def test_a_folder_of_a_run_that_went_further_is_refused(tmp_path):
-    list(checkpoint(tmp_path)(run()))
+    list(fp.observers.checkpoint(tmp_path)(run()))
     with pytest.raises(ArgumentError, match=r"The run begins at step 0, but .* later steps: step-00000002.*\. Continue the saved run"):
-        list(checkpoint(tmp_path)(run()))
+        list(fp.observers.checkpoint(tmp_path)(run()))
     assert steps(tmp_path) == [2, 4]
 
 
@@ -184,20 +183,20 @@ def test_what_a_killed_run_left_half_written_is_removed(tmp_path):
     half = tmp_path / f".step-00000002.safetensors.{'0' * 16}.partial.safetensors"
     for path in (half, tmp_path / ".notes", tmp_path / ".best.safetensors.0.partial.safetensors"):
         path.touch()
-    list(checkpoint(tmp_path)(run()))
-    list(checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min")(run()))
+    list(fp.observers.checkpoint(tmp_path)(run()))
+    list(fp.observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min")(run()))
     assert found(tmp_path) == [".notes", "step-00000002.safetensors", "step-00000004.safetensors"]
 
 
 def test_the_first_checkpoint_of_a_new_run_is_its_start(tmp_path):
-    begin = load_latest(tmp_path / "nothing", state(3))
+    begin = fp.load_latest(tmp_path / "nothing", state(3))
     assert (begin.state, begin.cursor, begin.history, begin.config, begin.fingerprint) == (state(3), None, (), {}, None)
 
 
 def test_state_that_is_not_computed_yet_is_saved(tmp_path):
     lazy = attrs.evolve(state(1), params={"w": mx.ones(3) * 2})
-    list(checkpoint(tmp_path)(iter([Stopped(lazy, None, 0, "steps")])))
-    assert load_latest(tmp_path, lazy).state.params["w"].tolist() == [2, 2, 2]
+    list(fp.observers.checkpoint(tmp_path)(iter([fp.events.Stopped(lazy, None, 0, "steps")])))
+    assert fp.load_latest(tmp_path, lazy).state.params["w"].tolist() == [2, 2, 2]
 
 
 def test_a_pipeline_that_nothing_identifies_is_named(tmp_path):
@@ -213,23 +212,23 @@ def test_a_pipeline_that_nothing_identifies_is_named(tmp_path):
 
     step, first = SETTING
     rows = [{"x": [0.0, 1.0, 2.0], "label": 0, "name": "a"}] * 4
-    batches = pipe(from_examples(rows), map(Unknown()), batch(4), collate(stacked))
+    batches = fp.pipe(from_examples(rows), map(Unknown()), batch(4), collate(stacked))
     with pytest.raises(FingerprintError):
-        last(pipe(fit(step, first, batches), checkpoint(tmp_path)))
+        fp.last(fp.pipe(fp.fit(step, first, batches), fp.observers.checkpoint(tmp_path)))
 
 
 def test_mistakes_are_named_when_the_observer_is_made(tmp_path):
     with pytest.raises(ArgumentError, match=r"Pass steps or seconds, got steps=1 and seconds=2\.0"):
-        checkpoint(tmp_path, steps=1, seconds=2.0)
+        fp.observers.checkpoint(tmp_path, steps=1, seconds=2.0)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
-        checkpoint(tmp_path, steps=0)
+        fp.observers.checkpoint(tmp_path, steps=0)
     with pytest.raises(ArgumentError, match="seconds must be above 0"):
-        checkpoint(tmp_path, seconds=0)
+        fp.observers.checkpoint(tmp_path, seconds=0)
     with pytest.raises(ArgumentError, match="keep must be at least 1"):
-        checkpoint(tmp_path, keep=0)
+        fp.observers.checkpoint(tmp_path, keep=0)
     with pytest.raises(ArgumentTypeError, match=r"The config of a checkpoint must be representable in JSON.*Convert the value to text"):
-        checkpoint(tmp_path, config={"folder": tmp_path})
+        fp.observers.checkpoint(tmp_path, config={"folder": tmp_path})
     with pytest.raises(ArgumentTypeError, match="config of a checkpoint must be representable in JSON"):
-        checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", config={"folder": tmp_path})
+        fp.observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", config={"folder": tmp_path})
     with pytest.raises(UnknownNameError, match="No mode is named 'most'"):
-        checkpoint_best(tmp_path / "best.safetensors", "loss", mode="most")
+        fp.observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="most")

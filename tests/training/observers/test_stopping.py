@@ -4,12 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.pipelines import pipe
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, UnknownNameError
-from mlxfp.training.loop.events import Evaluated, Evaluation, RunStarted, Stopped
-from mlxfp.training.loop.fitting import best, fit, last
-from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.stopping import early_stopping, time_budget
 from tests.training.observers.runs import evaluations, names, run, state
 from tests.training.samples import dataset, group, setting
 
@@ -18,7 +14,7 @@ VALUES = st.lists(st.sampled_from([0.1, 0.2, 0.3, float("nan"), float("inf")]), 
 
 @given(VALUES, st.integers(1, 3), st.sampled_from(["min", "max"]))
 def test_a_run_ends_after_patience_evaluations_without_a_new_best(values, patience, mode):
-    events = list(early_stopping("loss", mode=mode, patience=patience)(evaluations(*values)))
+    events = list(fp.observers.early_stopping("loss", mode=mode, patience=patience)(evaluations(*values)))
     assert names(events[-1:]) == ["Stopped"]
     assert events[-1].step == _naive_end(values, patience, mode)
     assert events[-1].reason == ("early_stopping" if _naive_end(values, patience, mode, default=None) else "steps")
@@ -38,11 +34,14 @@ def _naive_end(values, patience, mode, default=-1):
 
 @given(VALUES, st.integers(1, 3), st.data())
 def test_a_run_that_continues_with_its_history_ends_where_it_would_have_ended(values, patience, data):
-    observer = early_stopping("loss", mode="min", patience=patience)
+    observer = fp.observers.early_stopping("loss", mode="min", patience=patience)
     end = list(observer(evaluations(*values)))[-1]
     cut = data.draw(st.integers(0, max(end.step - 1, 0)))
-    history = tuple(Evaluation(step, {"loss": value}) for step, value in enumerate(values[:cut], 1))
-    rest = [RunStarted(state(cut), None, 0, None, history), *(event for event in list(evaluations(*values))[1:] if event.step > cut)]
+    history = tuple(fp.events.Evaluation(step, {"loss": value}) for step, value in enumerate(values[:cut], 1))
+    rest = [
+        fp.events.RunStarted(state(cut), None, 0, None, history),
+        *(event for event in list(evaluations(*values))[1:] if event.step > cut),
+    ]
     assert list(observer(iter(rest)))[-1].step == (end.step if rest[1:] else cut)
 
 
@@ -56,51 +55,56 @@ def test_a_run_is_closed_before_its_end_is_told():
             closed.append(True)
 
     stream = events()  # a reference of one's own must not keep it running
-    for event in early_stopping("loss", mode="min", patience=1)(stream):
-        assert bool(closed) == isinstance(event, Stopped)
+    for event in fp.observers.early_stopping("loss", mode="min", patience=1)(stream):
+        assert bool(closed) == isinstance(event, fp.events.Stopped)
 
 
 def test_the_final_state_and_the_best_one_are_values():
     step, first = setting()
     losses = iter([0.5, 0.3, 0.4, 0.45, 0.2])
-    observers = [evaluate_every(lambda state: {"loss": next(losses)}), early_stopping("loss", mode="min", patience=2)]
-    events = list(pipe(fit(step, first, dataset(), epochs=9), *observers))
+    observers = [
+        fp.observers.evaluate_every(lambda state: {"loss": next(losses)}),
+        fp.observers.early_stopping("loss", mode="min", patience=2),
+    ]
+    events = list(fp.pipe(fp.fit(step, first, dataset(), epochs=9), *observers))
     assert (events[-1].reason, events[-1].step, events[-1].epoch) == ("early_stopping", 12, 3)
-    assert best(events, "loss", mode="min").step == 6
-    assert best(events, "loss", mode="max").step == 3
-    assert last(events).state == events[-2].state
-    rest = last(fit(step, events[-1].state, dataset(), epochs=9, cursor=events[-1].cursor))
-    assert rest.state == last(fit(step, first, dataset(), epochs=9)).state
+    assert fp.best(events, "loss", mode="min").step == 6
+    assert fp.best(events, "loss", mode="max").step == 3
+    assert fp.last(events).state == events[-2].state
+    rest = fp.last(fp.fit(step, events[-1].state, dataset(), epochs=9, cursor=events[-1].cursor))
+    assert rest.state == fp.last(fp.fit(step, first, dataset(), epochs=9)).state
 
 
 def test_a_best_that_is_not_there_is_named():
     with pytest.raises(ArgumentError, match=r"No evaluation has a number for 'loss', so there is no best evaluation\. Put evaluate_every"):
-        best(run(), "loss", mode="min")
+        fp.best(run(), "loss", mode="min")
     with pytest.raises(ArgumentError, match="No evaluation has a number for 'loss'"):
-        best(evaluations(float("nan")), "loss", mode="min")
+        fp.best(evaluations(float("nan")), "loss", mode="min")
     with pytest.raises(UnknownNameError, match=r"No metric is named 'los'\. Did you mean 'loss'"):
-        best(evaluations(0.5), "los", mode="min")
+        fp.best(evaluations(0.5), "los", mode="min")
 
 
 def test_evaluations_of_other_datasets_are_passed_over():
     values = [("loss", 0.5), ("hard/loss", 0.1), ("hard/loss", 0.2), ("loss", 0.4), ("hard/loss", 0.3)]
-    events = [Evaluated(state(step), None, 0, {name: value}) for step, (name, value) in enumerate(values)]
-    assert names(early_stopping("loss", mode="min", patience=1)(events)) == ["Evaluated"] * 5
-    assert list(early_stopping("hard/loss", mode="min", patience=2)(events))[-1] == Stopped(state(4), None, 0, "early_stopping")
+    events = [fp.events.Evaluated(state(step), None, 0, {name: value}) for step, (name, value) in enumerate(values)]
+    assert names(fp.observers.early_stopping("loss", mode="min", patience=1)(events)) == ["Evaluated"] * 5
+    assert list(fp.observers.early_stopping("hard/loss", mode="min", patience=2)(events))[-1] == fp.events.Stopped(
+        state(4), None, 0, "early_stopping"
+    )
 
 
 def test_a_time_budget_ends_a_run_at_a_reading():
     step, first = setting()
-    end = last(pipe(fit(step, first, [group()] * 100, epochs=9, log_every=7), time_budget(1e-6)))
+    end = fp.last(fp.pipe(fp.fit(step, first, [group()] * 100, epochs=9, log_every=7), fp.observers.time_budget(1e-6)))
     assert (end.step, end.reason) == (7, "time_budget")
-    assert last(pipe(fit(step, first, [group()] * 3, epochs=9, log_every=7), time_budget(1e-6))).step == 3
-    assert last(pipe(fit(step, first, [group()] * 3), time_budget(600))).reason == "epochs"
+    assert fp.last(fp.pipe(fp.fit(step, first, [group()] * 3, epochs=9, log_every=7), fp.observers.time_budget(1e-6))).step == 3
+    assert fp.last(fp.pipe(fp.fit(step, first, [group()] * 3), fp.observers.time_budget(600))).reason == "epochs"
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
     with pytest.raises(ArgumentError, match="patience must be at least 1"):
-        early_stopping("loss", mode="min", patience=0)
+        fp.observers.early_stopping("loss", mode="min", patience=0)
     with pytest.raises(UnknownNameError, match=r"No mode is named 'minimum'\. Did you mean 'min'"):
-        early_stopping("loss", mode="minimum", patience=1)
+        fp.observers.early_stopping("loss", mode="minimum", patience=1)
     with pytest.raises(ArgumentError, match="seconds must be above 0, got seconds=0"):
-        time_budget(0)
+        fp.observers.time_budget(0)

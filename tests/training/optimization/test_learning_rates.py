@@ -4,14 +4,10 @@ import mlx.core as mx
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.training.loop.events import Stepped, Warned
-from mlxfp.training.loop.fitting import fit
-from mlxfp.training.losses import mse
+import mlxfp as fp
 from mlxfp.training.observers.rate_plateaus import scaled_rates
 from mlxfp.training.optimization.learning_rates import learning_rates
-from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
 
 PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them
 OPTIMIZERS = {
@@ -26,7 +22,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_rate_is_found_and_scaled_and_nothing_else_is(name):
     params = PARAMS if name == "groups" else {"layers": PARAMS["layers"]}
-    opt = start(OPTIMIZERS[name](), params)
+    opt = fp.optimizers.start(OPTIMIZERS[name](), params)
     rates = learning_rates(opt)
     assert rates == [0.5] * (2 if name == "groups" else 1)
     scaled = scaled_rates(opt, 0.25)
@@ -39,16 +35,16 @@ def test_every_rate_is_found_and_scaled_and_nothing_else_is(name):
 def test_events_of_a_run_have_the_rates_of_their_states(name):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     optimizer = OPTIMIZERS[name]()
-    step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
     batches = [{"x": mx.ones((4, 2)), "y": mx.ones((4, 1))}] * 3
-    for event in fit(step, train_state(model, optimizer), batches):
+    for event in fp.fit(step, train_state(model, optimizer), batches):
         assert event.learning_rates == learning_rates(event.state.opt) == [0.5] * (2 if name == "groups" else 1)
-        assert event.derive(Warned, "").learning_rates == event.learning_rates
+        assert event.derive(fp.events.Warned, "").learning_rates == event.learning_rates
 
 
 def test_a_parameter_of_that_name_is_not_a_rate():
     state = TrainState({"learning_rate": mx.ones(1)}, {"learning_rate": mx.ones(1)}, {"learning_rate": mx.array(0.5)}, 7, 0)
-    assert Stepped(state, None, 0, {}).learning_rates == [0.5]
+    assert fp.events.Stepped(state, None, 0, {}).learning_rates == [0.5]
 
 
 def test_a_state_without_a_rate_has_none():

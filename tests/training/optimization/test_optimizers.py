@@ -9,37 +9,17 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.models import TABLE_MODELS
-from mlxfp.models.catalogue import create
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.support.trees import flatten, tree_map
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import (
-    OPTIMIZERS,
-    adamw,
-    by_name,
-    fading_adam,
-    frozen,
-    grouped,
-    layerwise,
-    matching,
-    start,
-    update,
-    vectors,
-)
-from mlxfp.training.optimization.schedules import by_name as schedule_by_name
-from mlxfp.training.optimization.schedules import constant, cosine_decay, coslog, flat_cosine, linear_decay, one_cycle, polynomial_decay
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
-from mlxfp.training.steps.transforms import jit
 
 MAKERS = {
     "sgd": lambda: optimizers.SGD(0.1),
     "momentum": lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "adam": lambda: optimizers.Adam(0.1),
-    "adamw": lambda: adamw(0.1),
-    "scheduled": lambda: adamw(cosine_decay(0.1, steps=4, warmup=2)),
+    "adamw": lambda: fp.optimizers.adamw(0.1),
+    "scheduled": lambda: fp.optimizers.adamw(fp.schedules.cosine_decay(0.1, steps=4, warmup=2)),
     "adafactor": optimizers.Adafactor,
     "lion": lambda: optimizers.Lion(0.1),
     "rmsprop": lambda: optimizers.RMSprop(0.1),
@@ -47,10 +27,12 @@ MAKERS = {
     "adadelta": lambda: optimizers.AdaDelta(0.1),
     "adamax": lambda: optimizers.Adamax(0.1),
     "muon": lambda: optimizers.Muon(0.1),
-    "grouped": lambda: grouped(
-        (matching("a.*"), frozen()), (vectors, adamw(0.1, weight_decay=0.0)), rest=optimizers.Muon(one_cycle(0.1, steps=9))
+    "grouped": lambda: fp.optimizers.grouped(
+        (fp.optimizers.matching("a.*"), fp.optimizers.frozen()),
+        (fp.optimizers.vectors, fp.optimizers.adamw(0.1, weight_decay=0.0)),
+        rest=optimizers.Muon(fp.schedules.one_cycle(0.1, steps=9)),
     ),
-    "several": lambda: optimizers.MultiOptimizer([adamw(0.1), optimizers.SGD(0.2)], [lambda name, value: value.ndim > 1]),
+    "several": lambda: optimizers.MultiOptimizer([fp.optimizers.adamw(0.1), optimizers.SGD(0.2)], [lambda name, value: value.ndim > 1]),
 }
 
 
@@ -66,14 +48,14 @@ def gradients(step):
 @pytest.mark.parametrize("name", MAKERS)
 def test_pure_updates_equal_those_of_the_object_and_change_nothing(name):
     stateful, optimizer = MAKERS[name](), MAKERS[name]()
-    theirs, ours, state = params(), params(), start(optimizer, params())
+    theirs, ours, state = params(), params(), fp.optimizers.start(optimizer, params())
     configuration = copy.deepcopy(optimizer.state)
     stateful.init(theirs)
     for step in range(3):
         theirs = stateful.apply_gradients(gradients(step), theirs)
         inputs = [gradients(step), state, ours]
         before = copy.deepcopy(inputs)
-        after, following = update(optimizer, *inputs)
+        after, following = fp.optimizers.update(optimizer, *inputs)
         assert same_arrays(inputs, before)
         assert flatten(after)[0] == flatten(ours)[0]
         assert flatten(following)[0] == flatten(state)[0]
@@ -88,9 +70,10 @@ def test_pure_updates_equal_those_of_the_object_and_change_nothing(name):
 def test_compiled_updates_equal_eager_ones(name):
     optimizer = MAKERS[name]()
     own = {"z": {"w": mx.arange(4.0).reshape(2, 2), "b": mx.ones(4)}, "a": {"b": mx.ones(4)}}  # small: compiling takes long
-    state = start(optimizer, own)
+    state = fp.optimizers.start(optimizer, own)
     (structure, compiled), (other, eager) = (
-        flatten(run(tree_map(mx.sin, own), state, own)) for run in (jit(partial(update, optimizer)), partial(update, optimizer))
+        flatten(run(tree_map(mx.sin, own), state, own))
+        for run in (fp.jit(partial(fp.optimizers.update, optimizer)), partial(fp.optimizers.update, optimizer))
     )
     assert structure == other
     for left, right in zip(compiled, eager, strict=True):
@@ -100,13 +83,15 @@ def test_compiled_updates_equal_eager_ones(name):
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_state_is_saved_and_continues_bit_for_bit(name, tmp_path):
     optimizer = MAKERS[name]()
-    ours, opt = update(optimizer, gradients(0), start(optimizer, params()), params())
+    ours, opt = fp.optimizers.update(optimizer, gradients(0), fp.optimizers.start(optimizer, params()), params())
     state = TrainState(ours, {}, opt, step=1, seed=0)
-    save_state(tmp_path / "state.safetensors", state)
-    loaded = load_state(tmp_path / "state.safetensors", state).state
+    fp.save_state(tmp_path / "state.safetensors", state)
+    loaded = fp.load_state(tmp_path / "state.safetensors", state).state
     assert loaded == state
-    again = update(MAKERS[name](), gradients(1), loaded.opt, loaded.params)  # as in another process, with an optimizer made anew
-    assert same_arrays(again, update(optimizer, gradients(1), opt, ours))
+    again = fp.optimizers.update(
+        MAKERS[name](), gradients(1), loaded.opt, loaded.params
+    )  # as in another process, with an optimizer made anew
+    assert same_arrays(again, fp.optimizers.update(optimizer, gradients(1), opt, ours))
 
 
 def test_every_optimizer_of_mlx_is_in_the_battery():
@@ -126,7 +111,7 @@ class Model(nn.Module):
 
 
 def loss(model, batch):
-    return mse(model(batch["x"]), batch["y"])
+    return fp.losses.mse(model(batch["x"]), batch["y"])
 
 
 BATCH = {"x": mx.arange(6.0).reshape(2, 3), "y": mx.ones((2, 1))}
@@ -134,9 +119,14 @@ BATCH = {"x": mx.arange(6.0).reshape(2, 3), "y": mx.ones((2, 1))}
 
 def test_groups_are_updated_each_with_its_own_optimizer():
     sgd = optimizers.SGD
-    model, optimizer = Model(), grouped((matching("body.0.*"), frozen()), (vectors, sgd(0.0)), rest=sgd(0.1))
+    model, optimizer = (
+        Model(),
+        fp.optimizers.grouped(
+            (fp.optimizers.matching("body.0.*"), fp.optimizers.frozen()), (fp.optimizers.vectors, sgd(0.0)), rest=sgd(0.1)
+        ),
+    )
     before = train_state(model, optimizer)
-    after, _ = train_step(model, loss, optimizer)(before, BATCH)
+    after, _ = fp.train_step(model, loss, optimizer)(before, BATCH)
     moved = {
         "body.0": not same_arrays(before.params["body"][0], after.params["body"][0]),
         "body.1": not same_arrays(before.params["body"][1], after.params["body"][1]),
@@ -147,25 +137,30 @@ def test_groups_are_updated_each_with_its_own_optimizer():
 
 
 def test_one_group_with_everything_is_the_optimizer_itself():
-    grouped_one = grouped((lambda path, array: True, adamw(0.1)), rest=optimizers.SGD(9.0))
-    one, _ = update(grouped_one, gradients(1), start(grouped_one, params()), params())
-    other, _ = update(adamw(0.1), gradients(1), start(adamw(0.1), params()), params())
+    grouped_one = fp.optimizers.grouped((lambda path, array: True, fp.optimizers.adamw(0.1)), rest=optimizers.SGD(9.0))
+    one, _ = fp.optimizers.update(grouped_one, gradients(1), fp.optimizers.start(grouped_one, params()), params())
+    other, _ = fp.optimizers.update(
+        fp.optimizers.adamw(0.1), gradients(1), fp.optimizers.start(fp.optimizers.adamw(0.1), params()), params()
+    )
     assert same_arrays(one, other)
 
 
 def test_one_optimizer_in_two_groups_is_two():
     same = optimizers.SGD(0.1, momentum=0.9)
-    optimizer = grouped((vectors, same), rest=same)
-    _, state = update(optimizer, gradients(1), start(optimizer, params()), params())
+    optimizer = fp.optimizers.grouped((fp.optimizers.vectors, same), rest=same)
+    _, state = fp.optimizers.update(optimizer, gradients(1), fp.optimizers.start(optimizer, params()), params())
     assert [part["step"].item() for part in state["states"]] == [1, 1]
 
 
 def test_layers_have_their_own_rates():
     depth = 3
-    layers = [(matching(f"layers.{place}.*"), optimizers.SGD(0.5 ** (depth - place))) for place in range(depth)]
-    optimizer, own = grouped(*layers, rest=optimizers.SGD(1.0)), {"layers": [{"w": mx.zeros(1)} for _ in range(depth)], "head": mx.zeros(1)}
+    layers = [(fp.optimizers.matching(f"layers.{place}.*"), optimizers.SGD(0.5 ** (depth - place))) for place in range(depth)]
+    optimizer, own = (
+        fp.optimizers.grouped(*layers, rest=optimizers.SGD(1.0)),
+        {"layers": [{"w": mx.zeros(1)} for _ in range(depth)], "head": mx.zeros(1)},
+    )
     ones = {"layers": [{"w": mx.ones(1)} for _ in range(depth)], "head": mx.ones(1)}
-    after, _ = update(optimizer, ones, start(optimizer, own), own)
+    after, _ = fp.optimizers.update(optimizer, ones, fp.optimizers.start(optimizer, own), own)
     assert [layer["w"].item() for layer in after["layers"]] + [after["head"].item()] == [-0.125, -0.25, -0.5, -1.0]
 
 
@@ -174,11 +169,14 @@ def test_gradients_of_frozen_groups_are_never_computed(tmp_path):
         """Count the matrix products that the new parameters of two layers need."""
         params = {"body": mx.eye(3), "head": mx.eye(3)}
         gradients = mx.grad(lambda params: ((BATCH["x"] @ params["body"]) @ params["head"]).square().sum())(params)
-        after, state = update(optimizer, gradients, start(optimizer, params), params)
+        after, state = fp.optimizers.update(optimizer, gradients, fp.optimizers.start(optimizer, params), params)
         mx.export_to_dot(str(tmp_path / "graph.dot"), *flatten((after, state))[1])
         return (tmp_path / "graph.dot").read_text().count("Matmul")
 
-    whole, part = products(optimizers.SGD(0.1)), products(grouped((matching("body"), frozen()), rest=optimizers.SGD(0.1)))
+    whole, part = (
+        products(optimizers.SGD(0.1)),
+        products(fp.optimizers.grouped((fp.optimizers.matching("body"), fp.optimizers.frozen()), rest=optimizers.SGD(0.1))),
+    )
     assert (whole, part) == (5, 3)  # forward 2, gradients of the weights 2, of what is between 1
 
 
@@ -186,32 +184,41 @@ def test_a_group_without_parameters_is_named():
     with pytest.raises(
         ArgumentError, match=r"No parameter is in the group matching\(patterns=\('boddy\.\*',\)\), or .* Parameters: body\.0\.weight, body"
     ):
-        train_state(Model(), grouped((matching("boddy.*"), frozen()), rest=adamw(0.1)))
+        train_state(
+            Model(), fp.optimizers.grouped((fp.optimizers.matching("boddy.*"), fp.optimizers.frozen()), rest=fp.optimizers.adamw(0.1))
+        )
     with pytest.raises(ArgumentError, match=r"No parameter is in the group vectors, or earlier groups have all of its parameters"):
-        train_state(Model(), grouped((matching("*"), frozen()), (vectors, frozen()), rest=adamw(0.1)))
+        train_state(
+            Model(),
+            fp.optimizers.grouped(
+                (fp.optimizers.matching("*"), fp.optimizers.frozen()),
+                (fp.optimizers.vectors, fp.optimizers.frozen()),
+                rest=fp.optimizers.adamw(0.1),
+            ),
+        )
 
 
 def test_what_is_no_group_is_refused():
     with pytest.raises(ArgumentTypeError, match=r"where must be a function, got where='body'"):
-        grouped(("body", frozen()), rest=frozen())
+        fp.optimizers.grouped(("body", fp.optimizers.frozen()), rest=fp.optimizers.frozen())
     with pytest.raises(ArgumentTypeError, match=r"must be an mlx\.optimizers\.Optimizer, got float"):
-        grouped((vectors, 0.1), rest=frozen())
+        fp.optimizers.grouped((fp.optimizers.vectors, 0.1), rest=fp.optimizers.frozen())
     with pytest.raises(ArgumentError, match="matching needs at least one pattern"):
-        matching()
+        fp.optimizers.matching()
     with pytest.raises(ArgumentTypeError, match="pattern 0 must be a string, got pattern 0=3"):
-        matching(3)
+        fp.optimizers.matching(3)
 
 
 def test_choices_of_parameters_are_values():
-    assert matching("a", "b") == matching("a", "b") != matching("b")
-    assert hash(matching("a")) == hash(matching("a"))
+    assert fp.optimizers.matching("a", "b") == fp.optimizers.matching("a", "b") != fp.optimizers.matching("b")
+    assert hash(fp.optimizers.matching("a")) == hash(fp.optimizers.matching("a"))
 
 
 def test_what_an_update_leaves_alone_are_the_same_arrays_so_that_a_step_need_not_choose_between_two():
     params = {"body": mx.ones(2), "head": mx.ones(2)}
-    optimizer = grouped((matching("body"), frozen()), rest=adamw(0.5))
-    state = start(optimizer, params)
-    after, opt = update(optimizer, params, state, params)
+    optimizer = fp.optimizers.grouped((fp.optimizers.matching("body"), fp.optimizers.frozen()), rest=fp.optimizers.adamw(0.5))
+    state = fp.optimizers.start(optimizer, params)
+    after, opt = fp.optimizers.update(optimizer, params, state, params)
     assert after["body"] is params["body"]
     assert opt["states"][1]["learning_rate"] is state["states"][1]["learning_rate"]
     assert opt["states"][1]["step"].item() == 1
@@ -226,9 +233,9 @@ def test_what_an_optimizer_edits_in_place_is_not_taken_for_what_it_leaves_alone(
             return parameter
 
     params = {"w": mx.ones(2)}
-    state = start(Slowing(1.0), params)
-    plain = partial(update, Slowing(1.0))
-    for run in (plain, jit(plain)):
+    state = fp.optimizers.start(Slowing(1.0), params)
+    plain = partial(fp.optimizers.update, Slowing(1.0))
+    for run in (plain, fp.jit(plain)):
         after, opt = run(params, state, params)
         assert (after["w"].tolist(), opt["learning_rate"].item()) == ([0.5, 0.5], 0.5)
     assert (params["w"].tolist(), state["learning_rate"].item()) == ([1.0, 1.0], 1.0)
@@ -236,29 +243,33 @@ def test_what_an_optimizer_edits_in_place_is_not_taken_for_what_it_leaves_alone(
 
 def test_adamw_corrects_its_bias_unlike_that_of_mlx():
     sizes = []
-    for optimizer in (adamw(0.1, weight_decay=0.0), optimizers.AdamW(0.1, weight_decay=0.0)):
-        first, _ = update(optimizer, {"w": mx.array(1.0)}, start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)})
+    for optimizer in (fp.optimizers.adamw(0.1, weight_decay=0.0), optimizers.AdamW(0.1, weight_decay=0.0)):
+        first, _ = fp.optimizers.update(
+            optimizer, {"w": mx.array(1.0)}, fp.optimizers.start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)}
+        )
         sizes.append(abs(first["w"].item()))
     assert sizes == pytest.approx([0.1, 0.3162], rel=1e-3)
 
 
 def test_the_first_update_of_a_warmup_moves_the_weights():
-    for schedule, moves in ((cosine_decay(0.1, steps=9, warmup=3), True), (optimizers.linear_schedule(0, 0.1, 3), False)):
+    for schedule, moves in ((fp.schedules.cosine_decay(0.1, steps=9, warmup=3), True), (optimizers.linear_schedule(0, 0.1, 3), False)):
         optimizer = optimizers.SGD(schedule)
-        first, _ = update(optimizer, {"w": mx.array(1.0)}, start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)})
+        first, _ = fp.optimizers.update(
+            optimizer, {"w": mx.array(1.0)}, fp.optimizers.start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)}
+        )
         assert (first["w"].item() != 0) == moves
 
 
 def test_a_used_optimizer_is_refused():
-    for optimizer in (adamw(0.1), MAKERS["several"]()):
+    for optimizer in (fp.optimizers.adamw(0.1), MAKERS["several"]()):
         optimizer.apply_gradients(gradients(1), params())
         with pytest.raises(ArgumentError, match="has made 1 updates already"):
-            start(optimizer, params())
+            fp.optimizers.start(optimizer, params())
 
 
 def test_what_is_no_optimizer_is_refused():
     with pytest.raises(ArgumentTypeError, match=r"must be an mlx\.optimizers\.Optimizer, got float"):
-        start(0.1, params())
+        fp.optimizers.start(0.1, params())
 
 
 def test_an_optimizer_that_grows_its_state_is_named():
@@ -269,7 +280,7 @@ def test_an_optimizer_that_grows_its_state_is_named():
 
     optimizer = Late(0.1)
     with pytest.raises(ArgumentError, match=r"Late changed the structure of its state in an update\. Unexpected: z\.weight\.late"):
-        update(optimizer, gradients(0), start(optimizer, params()), params())
+        fp.optimizers.update(optimizer, gradients(0), fp.optimizers.start(optimizer, params()), params())
 
 
 def test_a_state_that_is_not_arrays_is_named():
@@ -278,19 +289,19 @@ def test_a_state_that_is_not_arrays_is_named():
             state["calls"] = 0
 
     with pytest.raises(ArgumentTypeError, match="state of an optimizer must be MLX arrays, got int"):
-        start(Counting(0.1), params())
+        fp.optimizers.start(Counting(0.1), params())
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", fp.optimizers.OPTIMIZERS)
 def test_every_optimizer_of_the_table_takes_a_rate_or_a_schedule_and_decays_matrices_only(name):
     params = {"matrix": mx.ones((4, 4)), "vector": mx.ones(4)}
     gradients = {"matrix": mx.full((4, 4), 0.5), "vector": mx.full(4, 0.5)}
 
     def after(rate, decay):
-        optimizer = by_name(name, rate, weight_decay=decay)
-        return update(optimizer, gradients, start(optimizer, params), params)[0]
+        optimizer = fp.optimizers.by_name(name, rate, weight_decay=decay)
+        return fp.optimizers.update(optimizer, gradients, fp.optimizers.start(optimizer, params), params)[0]
 
-    plain, decayed = after(0.1, 0.0), after(constant(0.1), 0.5)
+    plain, decayed = after(0.1, 0.0), after(fp.schedules.constant(0.1), 0.5)
     assert np.allclose(np.array(decayed["vector"]), np.array(plain["vector"]), atol=1e-6)
     assert plain["matrix"].sum().item() < 16
     assert name == "adam" or decayed["matrix"].sum().item() < plain["matrix"].sum().item()  # of its first update only the sign counts
@@ -298,7 +309,7 @@ def test_every_optimizer_of_the_table_takes_a_rate_or_a_schedule_and_decays_matr
 
 def test_an_unknown_optimizer_is_named():
     with pytest.raises(UnknownNameError, match=r"No optimizer is named 'adamm'\. Did you mean 'adam'\? Known: adafactor, adam, adamw"):
-        by_name("adamm", 0.1)
+        fp.optimizers.by_name("adamm", 0.1)
 
 
 RATES = [-1.0, float("nan"), float("inf"), "1e-3", None, True]
@@ -308,16 +319,16 @@ RATES = [-1.0, float("nan"), float("inf"), "1e-3", None, True]
 def test_a_rate_that_is_not_a_number_of_at_least_0_is_refused_wherever_it_is_given(rate):
     wrong = (ArgumentError, ArgumentTypeError)
     for make in (
-        adamw,
-        lambda rate: adamw(0.1, weight_decay=rate),
-        *(partial(by_name, name) for name in OPTIMIZERS),
-        constant,
-        partial(linear_decay, steps=9),
-        partial(cosine_decay, steps=9),
-        partial(polynomial_decay, steps=9, power=2.0),
-        partial(one_cycle, steps=9),
-        lambda rate: linear_decay(0.1, steps=9, end=rate),
-        partial(schedule_by_name, "cosine", steps=9),
+        fp.optimizers.adamw,
+        lambda rate: fp.optimizers.adamw(0.1, weight_decay=rate),
+        *(partial(fp.optimizers.by_name, name) for name in fp.optimizers.OPTIMIZERS),
+        fp.schedules.constant,
+        partial(fp.schedules.linear_decay, steps=9),
+        partial(fp.schedules.cosine_decay, steps=9),
+        partial(fp.schedules.polynomial_decay, steps=9, power=2.0),
+        partial(fp.schedules.one_cycle, steps=9),
+        lambda rate: fp.schedules.linear_decay(0.1, steps=9, end=rate),
+        partial(fp.schedules.by_name, "cosine", steps=9),
     ):
         with pytest.raises(wrong, match=r"must be a (finite )?number.*, got (learning_rate|rate|weight_decay|end)="):
             make(rate)
@@ -325,21 +336,21 @@ def test_a_rate_that_is_not_a_number_of_at_least_0_is_refused_wherever_it_is_giv
 
 def test_a_text_that_is_a_number_is_written_without_quotes():
     with pytest.raises(ArgumentTypeError, match=r"learning_rate must be a number, got learning_rate='1e-3'\. Remove the quotes: 0\.001"):
-        adamw("1e-3")
+        fp.optimizers.adamw("1e-3")
     with pytest.raises(ArgumentTypeError, match=r"learning_rate must be a number, got learning_rate='fast'\.$"):
-        adamw("fast")
-    assert adamw(0).learning_rate.item() == 0.0
-    assert adamw(np.float32(0.5)).learning_rate.item() == 0.5
+        fp.optimizers.adamw("fast")
+    assert fp.optimizers.adamw(0).learning_rate.item() == 0.0
+    assert fp.optimizers.adamw(np.float32(0.5)).learning_rate.item() == 0.5
 
 
 def test_the_rates_of_other_optimizers_are_checked_when_a_state_is_made():
     for optimizer in (
         optimizers.SGD(-0.1),
         optimizers.Adam(lambda step: -step - 1.0),
-        grouped((vectors, adamw(0.1)), rest=optimizers.Lion(float("nan"))),
+        fp.optimizers.grouped((fp.optimizers.vectors, fp.optimizers.adamw(0.1)), rest=optimizers.Lion(float("nan"))),
     ):
         with pytest.raises(ArgumentError, match=r"at least 0, got (-0\.1|-1|nan) from"):
-            start(optimizer, {"w": mx.zeros((2, 2)), "b": mx.zeros(2)})
+            fp.optimizers.start(optimizer, {"w": mx.zeros((2, 2)), "b": mx.zeros(2)})
 
 
 def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
@@ -351,12 +362,12 @@ def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
         "periodic": {"phase": mx.array([1.0])},
     }
     names["periodic.phase"] = names["activations.0.share"]
-    optimizer = fading_adam(coslog(0.2, steps=10), *TABLE_MODELS["realmlp"].rates.groups, steps=10)
-    state, wanted = start(optimizer, params), dict.fromkeys(names, 1.0)
+    optimizer = fp.optimizers.fading_adam(fp.schedules.coslog(0.2, steps=10), *fp.models.TABLE_MODELS["realmlp"].rates.groups, steps=10)
+    state, wanted = fp.optimizers.start(optimizer, params), dict.fromkeys(names, 1.0)
     for number in range(10):
         gradient = np.sin(number + 1.0)
-        params, state = update(optimizer, tree_map(lambda each, g=gradient: mx.full(each.shape, g), params), state, params)
-        rate, fading = coslog(0.2, steps=10)(number).item(), flat_cosine(1.0, steps=10)(number).item()
+        params, state = fp.optimizers.update(optimizer, tree_map(lambda each, g=gradient: mx.full(each.shape, g), params), state, params)
+        rate, fading = fp.schedules.coslog(0.2, steps=10)(number).item(), fp.schedules.flat_cosine(1.0, steps=10)(number).item()
         before = [np.sin(place + 1.0) for place in range(number + 1)]
         first = sum(0.1 * 0.9 ** (number - place) * each for place, each in enumerate(before)) / (1 - 0.9 ** (number + 1))
         second = sum(0.05 * 0.95 ** (number - place) * each**2 for place, each in enumerate(before)) / (1 - 0.95 ** (number + 1))
@@ -370,7 +381,7 @@ def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
 def _moved(optimizer, params):
     """How far one update moves each parameter, with gradients of 1."""
     gradients = tree_map(mx.ones_like, params)
-    after, _ = update(optimizer, gradients, start(optimizer, params), params)
+    after, _ = fp.optimizers.update(optimizer, gradients, fp.optimizers.start(optimizer, params), params)
     return {
         name: float(mx.abs(one - other).max()) for (name, one), (_, other) in zip(tree_flatten(after), tree_flatten(params), strict=True)
     }
@@ -378,10 +389,10 @@ def _moved(optimizer, params):
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.5])
 def test_layers_learn_the_slower_the_deeper_they_are(weight_decay):
-    model = create("bert", size="tiny", head="classifier", labels=2, vocab_size=20)
+    model = fp.models.create("bert", size="tiny", head="classifier", labels=2, vocab_size=20)
     params = model.trainable_parameters()
     rate, decay, depth = 1e-3, 0.5, len(model.body.blocks)
-    made = layerwise("adamw", rate, params, decay=decay, weight_decay=weight_decay)
+    made = fp.optimizers.layerwise("adamw", rate, params, decay=decay, weight_decay=weight_decay)
     zeros = tree_map(mx.zeros_like, params)  # nothing to decay
     for name, moved in _moved(made, zeros).items():
         block = name.partition("blocks.")[2].partition(".")[0]
@@ -391,8 +402,11 @@ def test_layers_learn_the_slower_the_deeper_they_are(weight_decay):
 
 
 def test_layers_with_one_rate_are_those_of_the_plain_optimizer():
-    params = create("encoder", size="tiny", head="classifier", labels=2, vocab_size=20).trainable_parameters()
-    plain, layered = by_name("adamw", 1e-2, weight_decay=0.1), layerwise("adamw", 1e-2, params, decay=1.0, weight_decay=0.1)
+    params = fp.models.create("encoder", size="tiny", head="classifier", labels=2, vocab_size=20).trainable_parameters()
+    plain, layered = (
+        fp.optimizers.by_name("adamw", 1e-2, weight_decay=0.1),
+        fp.optimizers.layerwise("adamw", 1e-2, params, decay=1.0, weight_decay=0.1),
+    )
     assert _moved(plain, params) == pytest.approx(_moved(layered, params), rel=1e-6)
 
 
@@ -401,4 +415,4 @@ def test_layers_with_one_rate_are_those_of_the_plain_optimizer():
 )
 def test_a_model_without_layers_has_no_rates_by_layers(decay, message):
     with pytest.raises(ArgumentError, match=message):
-        layerwise("adamw", 1e-3, {"weight": mx.zeros((2, 2))}, decay=decay)
+        fp.optimizers.layerwise("adamw", 1e-3, {"weight": mx.zeros((2, 2))}, decay=decay)

@@ -11,23 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MissingExtraError, UnknownNameError
-from mlxfp.training.optimization.optimizers import adamw, start, update
-from mlxfp.training.optimization.schedules import SCHEDULES as TABLE
-from mlxfp.training.optimization.schedules import (
-    by_name,
-    constant,
-    cosine_decay,
-    coslog,
-    flat_cosine,
-    linear_decay,
-    one_cycle,
-    plot,
-    polynomial_decay,
-)
 
-DECAYS = [linear_decay, cosine_decay, partial(polynomial_decay, power=2.0), partial(polynomial_decay, power=0.5)]
-SCHEDULES = [constant(0.3), constant(0.3, warmup=4), one_cycle(0.3, steps=10), *(decay(0.3, steps=10, warmup=2) for decay in DECAYS)]
+DECAYS = [
+    fp.schedules.linear_decay,
+    fp.schedules.cosine_decay,
+    partial(fp.schedules.polynomial_decay, power=2.0),
+    partial(fp.schedules.polynomial_decay, power=0.5),
+]
+SCHEDULES = [
+    fp.schedules.constant(0.3),
+    fp.schedules.constant(0.3, warmup=4),
+    fp.schedules.one_cycle(0.3, steps=10),
+    *(decay(0.3, steps=10, warmup=2) for decay in DECAYS),
+]
 
 
 @given(st.sampled_from(DECAYS), st.integers(2, 60), st.data())
@@ -44,19 +42,19 @@ def test_a_decay_rises_to_its_rate_and_falls_to_its_end(decay, steps, data):
 
 @given(st.integers(0, 9), st.integers(0, 30))
 def test_a_constant_rate_is_constant_after_its_warmup(warmup, step):
-    assert constant(0.3, warmup=warmup)(step).item() == pytest.approx(0.3 * min(1, (step + 1) / max(warmup, 1)))
+    assert fp.schedules.constant(0.3, warmup=warmup)(step).item() == pytest.approx(0.3 * min(1, (step + 1) / max(warmup, 1)))
 
 
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_a_power_of_one_is_the_linear_decay(step, steps):
-    assert polynomial_decay(0.3, steps=steps, power=1.0)(step).item() == pytest.approx(
-        linear_decay(0.3, steps=steps)(step).item(), abs=1e-7
+    assert fp.schedules.polynomial_decay(0.3, steps=steps, power=1.0)(step).item() == pytest.approx(
+        fp.schedules.linear_decay(0.3, steps=steps)(step).item(), abs=1e-7
     )
 
 
 @given(st.integers(1, 200), st.floats(0.05, 0.95))
 def test_one_cycle_rises_to_its_rate_and_falls_to_almost_nothing(steps, rise):
-    rates = [one_cycle(2.0, steps=steps, rise=rise)(step).item() for step in range(steps + 3)]
+    rates = [fp.schedules.one_cycle(2.0, steps=steps, rise=rise)(step).item() for step in range(steps + 3)]
     top = int(np.argmax(rates))
     assert rates[0] == pytest.approx(2.0 / 25)
     assert abs(top - rise * steps) < 1
@@ -76,20 +74,20 @@ def test_a_schedule_takes_a_number_the_counter_of_an_optimizer_and_many_at_once(
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_an_optimizer_follows_its_schedule_from_its_state(schedule):
-    optimizer, params = adamw(schedule), {"w": mx.array(1.0)}
-    state = start(optimizer, params)
+    optimizer, params = fp.optimizers.adamw(schedule), {"w": mx.array(1.0)}
+    state = fp.optimizers.start(optimizer, params)
     for step in range(4):
-        _, state = update(optimizer, params, state, params)  # a state is all that goes from step to step
+        _, state = fp.optimizers.update(optimizer, params, state, params)  # a state is all that goes from step to step
         assert state["learning_rate"].item() == schedule(step).item()
 
 
 def test_a_schedule_is_a_value_that_prints_as_its_call():
-    schedule = cosine_decay(1.0, steps=10, warmup=2)
-    assert schedule == cosine_decay(1.0, steps=10, warmup=2) != cosine_decay(1.0, steps=11, warmup=2)
-    assert schedule != linear_decay(1.0, steps=10, warmup=2)
+    schedule = fp.schedules.cosine_decay(1.0, steps=10, warmup=2)
+    assert schedule == fp.schedules.cosine_decay(1.0, steps=10, warmup=2) != fp.schedules.cosine_decay(1.0, steps=11, warmup=2)
+    assert schedule != fp.schedules.linear_decay(1.0, steps=10, warmup=2)
     assert pickle.loads(pickle.dumps(schedule)) == schedule
     assert str(schedule) == "cosine_decay(rate=1.0, steps=10, warmup=2)"
-    assert str(one_cycle(0.1, steps=5)) == "one_cycle(rate=0.1, steps=5)"
+    assert str(fp.schedules.one_cycle(0.1, steps=5)) == "one_cycle(rate=0.1, steps=5)"
 
 
 @pytest.mark.parametrize("decay", DECAYS[:3])
@@ -102,43 +100,43 @@ def test_a_warmup_longer_than_the_decay_is_refused(decay):
 
 def test_shapes_that_make_no_sense_are_refused():
     with pytest.raises(ArgumentError, match=r"power must be above 0, got power=0\. For a linear decay, use linear_decay"):
-        polynomial_decay(1.0, steps=5, power=0)
+        fp.schedules.polynomial_decay(1.0, steps=5, power=0)
     for rise in (0, 1, -0.1):
         with pytest.raises(ArgumentError, match=f"rise must be above 0 and below 1, a share of the steps, got rise={rise}"):
-            one_cycle(1.0, steps=5, rise=rise)
+            fp.schedules.one_cycle(1.0, steps=5, rise=rise)
 
 
 def test_a_plot_is_drawn_in_the_format_of_its_name(tmp_path):
-    plot(cosine_decay(0.1, steps=20, warmup=5), tmp_path / "rate.png", steps=20)
+    fp.schedules.plot(fp.schedules.cosine_decay(0.1, steps=20, warmup=5), tmp_path / "rate.png", steps=20)
     assert (tmp_path / "rate.png").read_bytes().startswith(b"\x89PNG")
-    plot(lambda step: mx.array(0.1), tmp_path / "rate.svg", steps=3)
+    fp.schedules.plot(lambda step: mx.array(0.1), tmp_path / "rate.svg", steps=3)
     assert "learning rate" in (tmp_path / "rate.svg").read_text()
 
 
 def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r'schedules\.plot needs matplotlib\. Install it with: pip install "mlxfp\[plots\]"'):
-        plot(constant(0.1), tmp_path / "rate.png", steps=3)
+        fp.schedules.plot(fp.schedules.constant(0.1), tmp_path / "rate.png", steps=3)
 
 
 def test_a_plot_of_what_is_no_schedule_is_refused(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"schedule must be a function, got schedule=0\.1"):
-        plot(0.1, tmp_path / "rate.png", steps=3)
+        fp.schedules.plot(0.1, tmp_path / "rate.png", steps=3)
 
 
 def test_the_table_has_one_cycle_with_the_warmup_as_its_rise():
-    assert by_name("one_cycle", 0.3, steps=20, warmup=0.25) == one_cycle(0.3, steps=20, rise=0.25)
+    assert fp.schedules.by_name("one_cycle", 0.3, steps=20, warmup=0.25) == fp.schedules.one_cycle(0.3, steps=20, rise=0.25)
     for steps, warmup in product((1, 2, 20), (0.0, 1.0)):
-        rates = [by_name("one_cycle", 0.3, steps=steps, warmup=warmup)(step).item() for step in range(steps + 1)]
+        rates = [fp.schedules.by_name("one_cycle", 0.3, steps=steps, warmup=warmup)(step).item() for step in range(steps + 1)]
         assert rates[0] == pytest.approx(0.3 / 25)
         assert rates[-1] == pytest.approx(0.3 / 250_000, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if name not in ("coslog", "one_cycle")])
+@pytest.mark.parametrize("name", [name for name in fp.schedules.SCHEDULES if name not in ("coslog", "one_cycle")])
 @pytest.mark.parametrize("steps", [1, 2, 10])
 @pytest.mark.parametrize("warmup", [0.0, 0.5, 1.0])
 def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps(name, steps, warmup):
-    schedule = by_name(name, 0.3, steps=steps, warmup=warmup)
+    schedule = fp.schedules.by_name(name, 0.3, steps=steps, warmup=warmup)
     rates = [schedule(step).item() for step in range(steps)]
     assert max(rates) == pytest.approx(0.3)
     assert rates[max(round(warmup * steps) - 1, 0)] == pytest.approx(0.3)
@@ -149,20 +147,20 @@ def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps
 def test_coslog_is_a_cosine_of_the_logarithm_of_what_is_done(steps, cycles):
     share = (np.arange(steps) + 0.5) / steps
     wanted = 0.3 * (1 - np.cos(2 * np.pi * np.log2(1 + (2**cycles - 1) * share))) / 2
-    found = np.array(coslog(0.3, steps=steps, cycles=cycles)(mx.arange(steps)))
+    found = np.array(fp.schedules.coslog(0.3, steps=steps, cycles=cycles)(mx.arange(steps)))
     assert found == pytest.approx(wanted, abs=1e-5)
     assert found[0] > 0
-    assert coslog(0.3, steps=steps, cycles=cycles)(steps + 2).item() == pytest.approx(0, abs=1e-6)
-    assert by_name("coslog", 0.3, steps=steps) == coslog(0.3, steps=steps)
+    assert fp.schedules.coslog(0.3, steps=steps, cycles=cycles)(steps + 2).item() == pytest.approx(0, abs=1e-6)
+    assert fp.schedules.by_name("coslog", 0.3, steps=steps) == fp.schedules.coslog(0.3, steps=steps)
 
 
 def test_flat_cosine_is_flat_for_half_of_the_steps_and_falls():
-    rates = [flat_cosine(2.0, steps=8)(step).item() for step in range(11)]
+    rates = [fp.schedules.flat_cosine(2.0, steps=8)(step).item() for step in range(11)]
     assert rates == pytest.approx([2.0] * 5 + [1 + np.cos(np.pi * share) for share in (0.25, 0.5, 0.75)] + [0.0] * 3, abs=1e-5)
 
 
 def test_an_unknown_schedule_is_named():
     with pytest.raises(UnknownNameError, match=r"No schedule is named 'cosin'\. Did you mean 'cosine'\? Known: constant, cosine, coslog, "):
-        by_name("cosin", 0.3, steps=4)
+        fp.schedules.by_name("cosin", 0.3, steps=4)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
-        by_name("cosine", 0.3, steps=0)
+        fp.schedules.by_name("cosine", 0.3, steps=0)

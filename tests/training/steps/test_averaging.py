@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.evaluation.metrics import accuracy
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.steps.averaging import ema_weights, first_average, next_average
 from mlxfp.training.steps.state import same_arrays
 from tests.training.samples import deep, group, setting
@@ -75,7 +74,7 @@ def test_low_precision_is_averaged_in_float32():
 
 
 def test_averaged_parameters_are_evaluated_and_saved_with_the_state():
-    check = evaluate(deep(), lambda model, batch: {"accuracy": accuracy(model(batch["x"]), batch["label"])})
+    check = fp.evaluate(deep(), lambda model, batch: {"accuracy": fp.metrics.accuracy(model(batch["x"]), batch["label"])})
     step, state = setting(model=deep(), ema=0.9)
     for seed in range(3):
         state, _ = step(state, group(seed=seed))

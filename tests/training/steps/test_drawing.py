@@ -11,20 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
-from mlxfp.data.rows.sharding import World
+import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten, paths
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.drawing import drawing_from
 from mlxfp.training.steps.state import train_state, trees_of
-from mlxfp.training.steps.steps import train_step
-from mlxfp.training.steps.transforms import functional, jit
 from tests.test_distributed import Silent
 from tests.training.samples import Block, Deep, group, loss
 
@@ -52,13 +45,13 @@ def denoising(model, batch):
     """A loss that draws times and noise itself."""
     x = batch["x"]
     time, noise = mx.random.uniform(shape=(len(x), 1)), mx.random.normal(x.shape)
-    return mse(model(x * (1 - time) + noise * time), noise)
+    return fp.losses.mse(model(x * (1 - time) + noise * time), noise)
 
 
 def denoising_with_a_key(model, batch, key):
     x, (first, second) = batch["x"], mx.random.split(key)
     time, noise = mx.random.uniform(shape=(len(x), 1), key=first), mx.random.normal(x.shape, key=second)
-    return mse(model(x * (1 - time) + noise * time), noise)
+    return fp.losses.mse(model(x * (1 - time) + noise * time), noise)
 
 
 class Sometimes(Block):
@@ -100,10 +93,10 @@ def make(name, optimizer, **options):
     module, objective = CASES[name]
     model = module()
     draw_weights(model, 0)
-    return train_step(model, objective, optimizer, **options), train_state(model, optimizer, seed=7)
+    return fp.train_step(model, objective, optimizer, **options), train_state(model, optimizer, seed=7)
 
 
-made = cache(lambda name: make(name, adamw(0.05)))  # compiled once for all tests
+made = cache(lambda name: make(name, fp.optimizers.adamw(0.05)))  # compiled once for all tests
 
 
 def leaves(state):
@@ -145,12 +138,12 @@ def test_every_step_and_seed_draws_other_numbers(name):
 def test_a_run_that_continues_draws_what_the_uninterrupted_run_drew(tmp_path_factory, name, stop, seed):
     step, state = made(name)
     batches = [group(seed=number) for number in range(6)]
-    whole = last(fit(step, attrs.evolve(state, seed=seed), batches)).state
+    whole = fp.last(fp.fit(step, attrs.evolve(state, seed=seed), batches)).state
     mx.random.seed(stop)  # the generator of the process has nothing to do with it
-    half = last(fit(step, attrs.evolve(state, seed=seed), batches, steps=stop)).state if stop else attrs.evolve(state, seed=seed)
+    half = fp.last(fp.fit(step, attrs.evolve(state, seed=seed), batches, steps=stop)).state if stop else attrs.evolve(state, seed=seed)
     path = tmp_path_factory.mktemp("state") / "half.safetensors"
-    save_state(path, half)
-    half = load_state(path, state).state
+    fp.save_state(path, half)
+    half = fp.load_state(path, state).state
     for batch in batches[stop:]:
         half, _ = step(half, batch)
     assert half == whole
@@ -197,7 +190,7 @@ def test_mx_checkpoint_itself_draws_other_numbers_so_it_is_refused():
 
     model = Deep(0.0)
     model.blocks = [Stock(0.0)]
-    step = train_step(model, loss, optimizers.SGD(0.1))
+    step = fp.train_step(model, loss, optimizers.SGD(0.1))
     for compiled in (True, False):
         (mx.enable_compile if compiled else mx.disable_compile)()
         try:
@@ -225,7 +218,7 @@ def test_every_batch_of_an_update_draws_its_own_numbers():
 def test_every_rank_draws_numbers_of_its_own(name):
     found = []
     for rank in range(2):
-        step, state = make(name, optimizers.SGD(0.1), ranks=Silent(World(rank, 2), None))
+        step, state = make(name, optimizers.SGD(0.1), ranks=Silent(fp.distributed.World(rank, 2), None))
         found.append(step(state, group())[1]["loss"].item())
     assert found[0] != found[1]
 
@@ -233,7 +226,7 @@ def test_every_rank_draws_numbers_of_its_own(name):
 @pytest.mark.parametrize("compiles", [True, False])
 def test_the_generator_of_the_caller_stays_as_it_was(compiles):
     step, state = make("vae", optimizers.SGD(0.1))
-    check = evaluate(Vae(), lambda model, batch: {"loss": evidence(model, batch)})
+    check = fp.evaluate(Vae(), lambda model, batch: {"loss": evidence(model, batch)})
     mx.random.seed(3)
     mx.random.normal((4,))
     held = mx.random.state[0]
@@ -278,11 +271,11 @@ def test_a_loss_gets_a_key_where_it_has_three_parameters_without_a_default():
             return keyed(model, batch, key)
 
     for function in (keyed, partial(weighted, 2.0), Callable()):
-        train_step(Deep(0.0), function, adamw(0.1)).look(train_state(Deep(0.0), adamw(0.1)), group())
+        fp.train_step(Deep(0.0), function, fp.optimizers.adamw(0.1)).look(train_state(Deep(0.0), fp.optimizers.adamw(0.1)), group())
     assert [(key.shape, key.dtype) for key in keys] == [((2,), mx.uint32)] * 3
     given = []
     for function in (lambda model, batch, more="default": given.append(more) or loss(model, batch), loss):
-        train_step(Deep(0.0), function, adamw(0.1)).look(train_state(Deep(0.0), adamw(0.1)), group())
+        fp.train_step(Deep(0.0), function, fp.optimizers.adamw(0.1)).look(train_state(Deep(0.0), fp.optimizers.adamw(0.1)), group())
     assert given == ["default"]
 
 
@@ -296,7 +289,7 @@ def test_evaluations_draw_the_same_numbers_every_time_and_others_for_every_batch
         if keyed
         else (lambda model, batch: {"loss": objective(model, batch)})
     )
-    check = evaluate(module(), measure)
+    check = fp.evaluate(module(), measure)
     one, two = check(state, [group()])["loss"], check(state, [group(), group()])["loss"]
     mx.random.seed(0)
     assert check(state, [group()])["loss"] == one
@@ -306,23 +299,23 @@ def test_evaluations_draw_the_same_numbers_every_time_and_others_for_every_batch
 
 def test_predictions_draw_the_same_numbers_every_time():
     _, state = made("vae")
-    answers = predict(Vae(), lambda model, batch: model(batch["x"])[0])
+    answers = fp.predict(Vae(), lambda model, batch: model(batch["x"])[0])
     first, second = answers(state, [group(), group()])
     again = next(iter(answers(state, [group()])))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, second)
-    samples = predict(Vae(), lambda model, batch, key: model.decoder(mx.random.normal((2, 4), key=key)))
+    samples = fp.predict(Vae(), lambda model, batch, key: model.decoder(mx.random.normal((2, 4), key=key)))
     assert np.array_equal(*[next(iter(samples(state, [group()]))) for _ in range(2)])
 
 
 def test_what_the_message_of_jit_advises_can_be_done():
-    model, x = functional(Vae()), group()["x"]
+    model, x = fp.functional(Vae()), group()["x"]
     with pytest.raises(ArgumentError, match=r"draws from MLX's global generator.*functional\(model\)\.apply\(\.\.\., key=key\)"):
-        jit(lambda params, x: model.bind(params, {})(x)[0])(model.params, x)
-    with_key = jit(lambda params, x, key: model.apply(lambda module, x: module(x)[0], params, {}, x, key=key)[0])
+        fp.jit(lambda params, x: model.bind(params, {})(x)[0])(model.params, x)
+    with_key = fp.jit(lambda params, x, key: model.apply(lambda module, x: module(x)[0], params, {}, x, key=key)[0])
     made = [with_key(model.params, x, mx.random.key(number)).tolist() for number in (0, 1, 0)]
     assert made[0] == made[2] != made[1]
-    given_key = jit(lambda x, key: x + mx.random.normal(x.shape, key=key))
+    given_key = fp.jit(lambda x, key: x + mx.random.normal(x.shape, key=key))
     assert given_key(x, mx.random.key(0)).tolist() != given_key(x, mx.random.key(1)).tolist()
 
 

@@ -5,14 +5,11 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxfp.distributed import connect
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_continues, assert_pure_step, assert_saves
-from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import same_arrays, trees_of
-from mlxfp.training.steps.steps import train_step
 from tests.training.samples import dataset, deep, group, loss, net, setting
 
 ALONE = [
@@ -23,7 +20,7 @@ ALONE = [
     {"checkpoint_blocks": True},
     {"skip_nonfinite": True},
     {"ema": 0.9},
-    {"ranks": connect()},
+    {"ranks": fp.distributed.connect()},
 ]
 TOGETHER = {name: value for options in ALONE for name, value in options.items()}
 OPTIONS = pytest.mark.parametrize("options", [{}, *ALONE, TOGETHER], ids=lambda options: "+".join(options) or "none")
@@ -103,10 +100,10 @@ def test_a_plain_state_is_taken_up_by_a_step_with_options_and_not_the_other_way_
 def test_a_checkpoint_of_a_step_with_options_is_loaded_into_what_the_step_starts_with(tmp_path):
     step, plain = setting(ema=0.9)
     state, _ = step(plain, group())
-    save_state(tmp_path / "a", state)
-    assert load_state(tmp_path / "a", step.start(plain)).state == state
+    fp.save_state(tmp_path / "a", state)
+    assert fp.load_state(tmp_path / "a", step.start(plain)).state == state
     with pytest.raises(CheckpointError, match=r"unexpected: extra\.average\.updates int32\[\]"):
-        load_state(tmp_path / "a", plain)
+        fp.load_state(tmp_path / "a", plain)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +124,7 @@ def test_a_checkpoint_of_a_step_with_options_is_loaded_into_what_the_step_starts
 )
 def test_an_impossible_option_is_refused_when_the_step_is_made(options, error, message):
     with pytest.raises(error, match=message):
-        train_step(net(), loss, adamw(0.1), **options)
+        fp.train_step(net(), loss, fp.optimizers.adamw(0.1), **options)
 
 
 def test_the_model_and_the_class_of_its_blocks_stay_as_they_were():

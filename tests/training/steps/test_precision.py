@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.losses import cross_entropy, mse
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.precision import cast_floating, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.state import same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, net, setting
 
 HALVES = pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=["bfloat16", "float16"])
@@ -43,10 +41,10 @@ def test_the_model_computes_in_half_precision_and_the_state_stays_float32(dtype)
 
     def loss(model, batch):
         targets.append(batch["x"].dtype)
-        return cross_entropy(model(batch["x"]), batch["label"])
+        return fp.losses.cross_entropy(model(batch["x"]), batch["label"])
 
-    step = train_step(model, loss, adamw(0.01), compute_dtype=dtype)
-    state = train_state(model, adamw(0.01))
+    step = fp.train_step(model, loss, fp.optimizers.adamw(0.01), compute_dtype=dtype)
+    state = train_state(model, fp.optimizers.adamw(0.01))
     after, _ = step(state, group())
     assert {leaf.dtype for leaf in flatten([after.params, after.opt["inner"]])[1]} == {mx.float32}
     assert model.seen == {str(dtype).removeprefix("mlx.core.")}
@@ -56,9 +54,9 @@ def test_the_model_computes_in_half_precision_and_the_state_stays_float32(dtype)
 def test_bfloat16_at_a_small_rate_learns_with_float32_masters_and_not_without():
     def trained(model, **options):
         def loss(model, batch):
-            return mse(model(batch["x"]), mx.ones((6, 2), batch["x"].dtype))
+            return fp.losses.mse(model(batch["x"]), mx.ones((6, 2), batch["x"].dtype))
 
-        step, state = train_step(model, loss, adamw(1e-4), **options), train_state(model, adamw(1e-4))
+        step, state = fp.train_step(model, loss, fp.optimizers.adamw(1e-4), **options), train_state(model, fp.optimizers.adamw(1e-4))
         before = state
         for _ in range(30):
             state, _ = step(state, {"x": group()["x"].astype(next(iter(flatten(state.params)[1])).dtype)})
@@ -97,7 +95,7 @@ def test_gradients_that_vanish_in_float16_are_saved_by_the_scale():
         return (model(batch["x"]).astype(mx.float32) * 1e-7).sum(), 1.0
 
     model = nn.Linear(3, 1)
-    step, state = train_step(model, loss, optimizers.SGD(1.0), compute_dtype=mx.float16), train_state(model, optimizers.SGD(1.0))
+    step, state = fp.train_step(model, loss, optimizers.SGD(1.0), compute_dtype=mx.float16), train_state(model, optimizers.SGD(1.0))
     naive = mx.grad(lambda bias: (bias.astype(mx.float16).astype(mx.float32) * 1e-8).sum())(mx.zeros(1))
     assert naive.item() == 0.0
     after, _ = step(state, {"x": group()["x"]})
@@ -111,7 +109,7 @@ def test_an_overflow_is_skipped_and_halves_the_scale_until_the_gradients_fit():
 
     model = nn.Linear(3, 1)
     optimizer = optimizers.SGD(1.0)
-    step, state = train_step(model, loss, optimizer, compute_dtype=mx.float16, ema=0.5), train_state(model, optimizer)
+    step, state = fp.train_step(model, loss, optimizer, compute_dtype=mx.float16, ema=0.5), train_state(model, optimizer)
     seen = []
     for _ in range(6):
         before = state

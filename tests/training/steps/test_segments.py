@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from mlx import nn
 from mlx.nn.layers import distributed
 
-from mlxfp.data.rows.sharding import World
-from mlxfp.distributed import Ranks, connect, shard_linear
+import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import CheckpointError, UnknownNameError
-from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.segments import joined, part_of, sizes_of
-from mlxfp.training.steps.state import train_state
 
 COUNTS = st.sampled_from([1, 2, 4])
 
@@ -59,11 +55,11 @@ def test_parts_are_those_of_mlx_and_together_they_are_the_whole(axis, count, alo
     assert np.array_equal(joined(parts, along, sizes), whole)
 
 
-def model(index, count, *, segments=(3, (4, 12), (0.5,)), divide=shard_linear):
+def model(index, count, *, segments=(3, (4, 12), (0.5,)), divide=fp.distributed.shard_linear):
     """Three layers with the same weights on all ranks, and then divided between them; whole for one."""
     layers = nn.Sequential(nn.Linear(4, 24), nn.Linear(24, 24), nn.Linear(24, 8))
     draw_weights(layers, 0)
-    ranks = Ranks(World(index, count, count), Group(index, count))
+    ranks = fp.distributed.Ranks(fp.distributed.World(index, count, count), Group(index, count))
     kinds = ("all-to-sharded", "sharded-to-all", "all-to-sharded")
     if count > 1:
         layers.layers = [divide(*each, ranks=ranks, segments=some) for *each, some in zip(layers.layers, kinds, segments, strict=True)]
@@ -77,14 +73,14 @@ def of_mlx(layer, kind, *, ranks, segments):
 
 
 def state_of(index, count, **rest):
-    return train_state(model(index, count, **rest), adamw(0.1))
+    return fp.train_state(model(index, count, **rest), fp.optimizers.adamw(0.1))
 
 
 def write(folder, count, step=1, **rest):
     for index in range(count):
         path = folder / f"rank-{index}"
         path.mkdir(exist_ok=True)
-        save_state(path / f"step-{step:08}.safetensors", evolve(state_of(index, count, **rest), step=step))
+        fp.save_state(path / f"step-{step:08}.safetensors", evolve(state_of(index, count, **rest), step=step))
 
 
 @pytest.mark.parametrize("wrote", [1, 2, 4])
@@ -95,9 +91,9 @@ def test_what_some_ranks_wrote_any_number_reads(wrote, reads, tmp_path):
         blank = state_of(index, reads)
         fresh = evolve(blank, params=nn.utils.tree_map(mx.zeros_like, blank.params))
         if reads == wrote:
-            found = load_state(tmp_path / f"rank-{index}" / "step-00000001.safetensors", fresh)
+            found = fp.load_state(tmp_path / f"rank-{index}" / "step-00000001.safetensors", fresh)
         else:
-            found = load_latest(tmp_path, fresh, ranks=connect())
+            found = fp.load_latest(tmp_path, fresh, ranks=fp.distributed.connect())
         assert found.state == evolve(blank, step=1)
 
 
@@ -109,11 +105,11 @@ def test_parts_of_layers_that_do_not_keep_their_segments_are_not_guessed(divide,
     )
     said = rf"but {where} has no segment sizes for params\.layers\[0\]\.bias, .* with mlxfp\.distributed\.shard_linear{then}"
     with pytest.raises(CheckpointError, match=said):
-        load_latest(tmp_path, state_of(0, 4, **reads), ranks=connect())
+        fp.load_latest(tmp_path, state_of(0, 4, **reads), ranks=fp.distributed.connect())
     for index in range(2):  # as many ranks go on, and what they write says how it is divided
         path = tmp_path / f"rank-{index}" / "step-00000001.safetensors"
-        save_state(path.with_stem("step-00000002"), evolve(load_state(path, state_of(index, 2)).state, step=2))
-    assert load_latest(tmp_path, state_of(3, 4), ranks=connect()).state == evolve(state_of(3, 4), step=2)
+        fp.save_state(path.with_stem("step-00000002"), evolve(fp.load_state(path, state_of(index, 2)).state, step=2))
+    assert fp.load_latest(tmp_path, state_of(3, 4), ranks=fp.distributed.connect()).state == evolve(state_of(3, 4), step=2)
 
 
 def test_segments_that_have_changed_are_named(tmp_path):
@@ -121,7 +117,7 @@ def test_segments_that_have_changed_are_named(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"in segments of \[8, 8, 8\], but the state .* segments of \[12, 12\] for the same number of ranks\. Pass"
     ):
-        load_state(tmp_path / "rank-0" / "step-00000001.safetensors", state_of(0, 2, segments=(2, (4, 12), (0.5,))))
+        fp.load_state(tmp_path / "rank-0" / "step-00000001.safetensors", state_of(0, 2, segments=(2, (4, 12), (0.5,))))
 
 
 def test_a_checkpoint_says_which_segments_its_parts_have(tmp_path):
@@ -135,4 +131,4 @@ def test_a_checkpoint_says_which_segments_its_parts_have(tmp_path):
 
 def test_a_way_to_divide_that_does_not_exist_is_refused():
     with pytest.raises(UnknownNameError, match="all-to-all"):
-        shard_linear(nn.Linear(4, 4), "all-to-all", ranks=connect())
+        fp.distributed.shard_linear(nn.Linear(4, 4), "all-to-all", ranks=fp.distributed.connect())

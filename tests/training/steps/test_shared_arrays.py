@@ -8,12 +8,9 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.averaging import ema_weights
+import mlxfp as fp
 from mlxfp.training.steps.shared_arrays import warn_of_tied_arrays
 from mlxfp.training.steps.state import same_arrays, train_state
-from mlxfp.training.steps.steps import train_step
 
 BATCH = {"x": mx.array([0, 1, 2, 3]), "y": mx.array([1, 2, 3, 4])}
 
@@ -35,15 +32,15 @@ class Tied(nn.Module):
 
 
 def loss(model, batch):
-    return cross_entropy(model(batch["x"]), batch["y"])
+    return fp.losses.cross_entropy(model(batch["x"]), batch["y"])
 
 
 @pytest.mark.parametrize("options", [{}, {"ema": 0.5}, {"accumulate": 2}, {"checkpoint_blocks": True}, {"compile": False}], ids=str)
 def test_a_module_at_two_places_has_one_weight_in_the_state_as_in_a_loop_of_mlx(options):
-    model, optimizer = Tied(), adamw(0.1, weight_decay=0.5)
-    step, state = train_step(model, loss, optimizer, **options), train_state(model, optimizer)
+    model, optimizer = Tied(), fp.optimizers.adamw(0.1, weight_decay=0.5)
+    step, state = fp.train_step(model, loss, optimizer, **options), train_state(model, optimizer)
     plain, own = deepcopy(model), optimizers.AdamW(0.1, weight_decay=0.5, bias_correction=True)
-    gradient = nn.value_and_grad(plain, lambda model: cross_entropy(model(BATCH["x"]), BATCH["y"])[0] / 4)
+    gradient = nn.value_and_grad(plain, lambda model: fp.losses.cross_entropy(model(BATCH["x"]), BATCH["y"])[0] / 4)
     for _ in range(3):
         for _ in range(options.get("accumulate", 1)):
             state, _ = step(state, BATCH)
@@ -52,7 +49,7 @@ def test_a_module_at_two_places_has_one_weight_in_the_state_as_in_a_loop_of_mlx(
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         assert mx.allclose(found[name], array, atol=1e-5), name
-    for tree in (state, ema_weights(state)) if "ema" in options else (state,):
+    for tree in (state, fp.optimizers.ema_weights(state)) if "ema" in options else (state,):
         assert same_arrays(tree.params["tokens"], tree.params["head"])
         assert same_arrays(*tree.params["norms"])
 
@@ -61,7 +58,7 @@ def test_one_array_in_two_modules_is_named_because_it_would_become_two():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model.layers[1].weight = model.layers[0].weight
     with pytest.warns(RuntimeWarning, match=r"same array at layers\.0\.weight and at layers\.1\.weight\. MLX updates both") as caught:
-        train_step(model, loss, adamw(0.1))
+        fp.train_step(model, loss, fp.optimizers.adamw(0.1))
     assert caught[0].filename == __file__
 
 

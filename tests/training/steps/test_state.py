@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from mlx import nn
 
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import TrainState, train_state, trees_of
-from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, net, setting
 
 
@@ -29,11 +28,11 @@ def test_states_are_equal_if_their_arrays_are_bit_for_bit():
 
 
 def test_a_state_prints_its_size_not_its_numbers():
-    assert "params=<66 numbers in 6 arrays>, buffers=<16 numbers in 2 arrays>" in repr(train_state(net(), adamw(0.1)))
+    assert "params=<66 numbers in 6 arrays>, buffers=<16 numbers in 2 arrays>" in repr(train_state(net(), fp.optimizers.adamw(0.1)))
 
 
 def test_a_state_is_frozen_and_has_no_hash():
-    state = train_state(nn.Linear(1, 1), adamw(0.1))
+    state = train_state(nn.Linear(1, 1), fp.optimizers.adamw(0.1))
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         state.step = 3
     with pytest.raises(TypeError):
@@ -58,7 +57,7 @@ def test_an_edit_inside_a_state_is_not_ignored():
 
 
 def test_training_changes_neither_the_model_nor_the_optimizer_that_it_began_with():
-    model, optimizer = net(), adamw(0.1)
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
     state = train_state(model, optimizer)
     step, _ = setting()
     step(state, group())
@@ -68,7 +67,7 @@ def test_training_changes_neither_the_model_nor_the_optimizer_that_it_began_with
 
 def test_editing_the_model_in_place_leaves_the_state_as_it_was():
     model = net()
-    state = train_state(model, adamw(0.1))
+    state = train_state(model, fp.optimizers.adamw(0.1))
     before = np.array(state.params["first"]["bias"])
     model.first.bias += 1
     model.norm.running_mean += 1
@@ -95,7 +94,7 @@ def test_states_are_evaluated_so_another_thread_can_read_them():
 def test_trained_weights_go_back_into_a_module():
     step, state = setting(rate=0.0)
     state, _ = step(state, group())
-    bound = functional(net()).bind(state.params, state.buffers)
+    bound = fp.functional(net()).bind(state.params, state.buffers)
     updated = net()
     updated.update(state.params)
     assert bound.first(mx.ones((1, 3))).tolist() == updated.first(mx.ones((1, 3))).tolist()
@@ -103,4 +102,4 @@ def test_trained_weights_go_back_into_a_module():
 
 def test_a_negative_seed_is_refused():
     with pytest.raises(ArgumentError, match="seed must be at least 0, got seed=-1"):
-        train_state(net(), adamw(0.1), seed=-1)
+        train_state(net(), fp.optimizers.adamw(0.1), seed=-1)

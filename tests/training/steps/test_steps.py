@@ -12,16 +12,12 @@ import pytest
 from mlx import nn, optimizers
 from mlx.utils import tree_map
 
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
-from mlxfp.training.loop.evaluating import evaluate
-from mlxfp.training.losses import cross_entropy, mse
-from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.accumulating import clip
 from mlxfp.training.steps.state import same_arrays, train_state, trees_of
-from mlxfp.training.steps.steps import train_step
-from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, loss, net, setting
 
 NO_LABELS = (
@@ -140,7 +136,7 @@ def test_clipping_no_gradients_or_zeros_is_no_division_by_zero():
 
 def test_a_step_keeps_no_weights_alive_and_does_not_see_later_changes_of_the_optimizer():
     model, optimizer = net(rate=0.0), optimizers.SGD(0.1)
-    step, state = train_step(model, loss, optimizer), train_state(model, optimizer)
+    step, state = fp.train_step(model, loss, optimizer), train_state(model, optimizer)
     optimizer.learning_rate = 100.0
     expected, _ = setting(rate=0.0, optimizer=optimizers.SGD(0.1))
     assert step(state, group())[0] == expected(state, group())[0]
@@ -149,9 +145,9 @@ def test_a_step_keeps_no_weights_alive_and_does_not_see_later_changes_of_the_opt
 
 
 def test_frozen_layers_are_buffers_and_stay_as_they_are():
-    model, optimizer = net(), adamw(0.1)
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
     model.first.freeze()
-    step, state = train_step(model, loss, optimizer), train_state(model, optimizer)
+    step, state = fp.train_step(model, loss, optimizer), train_state(model, optimizer)
     after, _ = step(state, group())
     assert sorted(state.params["first"]) == []
     assert same_arrays(after.buffers["first"], state.buffers["first"])
@@ -162,7 +158,7 @@ def test_a_state_of_another_model_or_optimizer_is_refused():
     step, _ = setting()
     model = nn.Linear(3, 2)
     with pytest.raises(ArgumentError, match=r"does not belong to the model and optimizer of this step\. Missing: params\.first\.weight"):
-        step(train_state(model, adamw(0.1)), group())
+        step(train_state(model, fp.optimizers.adamw(0.1)), group())
     with pytest.raises(ArgumentError, match=r"Missing: opt\.first\.weight\.exp_avg_sq_row, .* Unexpected: opt\.learning_rate, "):
         setting(optimizer=optimizers.Adafactor())[0](setting(optimizer=optimizers.SGD(0.1))[1], group())
     with pytest.raises(ArgumentTypeError, match="takes a TrainState, got dict"):
@@ -205,14 +201,14 @@ def test_what_is_no_batch_is_named(batch, message):
 )
 def test_a_loss_must_be_a_sum_and_a_weight(result, message):
     model = net()
-    step = train_step(model, lambda model, batch: result(model(batch["x"]), batch["label"]), adamw(0.1))
+    step = fp.train_step(model, lambda model, batch: result(model(batch["x"]), batch["label"]), fp.optimizers.adamw(0.1))
     with pytest.raises(ArgumentTypeError, match=message):
-        step(train_state(model, adamw(0.1)), group())
+        step(train_state(model, fp.optimizers.adamw(0.1)), group())
 
 
 def test_a_weight_may_be_a_python_number():
     model = net(rate=0.0)
-    numbered = train_step(model, lambda model, batch: (loss(model, batch)[0], len(batch["label"])), adamw(0.01))
+    numbered = fp.train_step(model, lambda model, batch: (loss(model, batch)[0], len(batch["label"])), fp.optimizers.adamw(0.01))
     counted, state = setting(rate=0.0)
     assert numbered(state, group())[1]["loss"].item() == counted(state, group())[1]["loss"].item()
 
@@ -220,7 +216,7 @@ def test_a_weight_may_be_a_python_number():
 @pytest.mark.parametrize("clip_norm", [0, -1.0, float("nan")])
 def test_an_impossible_norm_is_refused_when_the_step_is_made(clip_norm):
     with pytest.raises(ArgumentError, match="clip_norm must be above 0"):
-        train_step(net(), cross_entropy, adamw(0.1), clip_norm=clip_norm)
+        fp.train_step(net(), fp.losses.cross_entropy, fp.optimizers.adamw(0.1), clip_norm=clip_norm)
 
 
 def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_plainly():
@@ -240,7 +236,7 @@ def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_p
     with pytest.raises(IndexError):  # once this fails, the last line of sum_and_weight can be simpler
         mx.compile(plain)(mx.ones(3), mx.array([1, 0, -100]))
     model = net(rate=0.0)
-    step = train_step(model, lambda model, batch: mean_times_count(model(batch["x"]), batch["label"]), optimizers.SGD(0.1))
+    step = fp.train_step(model, lambda model, batch: mean_times_count(model(batch["x"]), batch["label"]), optimizers.SGD(0.1))
     _, metrics = step(train_state(model, optimizers.SGD(0.1)), group())
     assert metrics["weight"].item() == 6.0
 
@@ -249,16 +245,16 @@ def test_a_model_that_nothing_of_trains_is_named():
     frozen = net()
     frozen.freeze()
     with pytest.raises(ArgumentError, match=r"The model, a Net, has no parameters that train.*all are frozen\. Unfreeze parameters"):
-        train_step(frozen, loss, adamw(0.1))
+        fp.train_step(frozen, loss, fp.optimizers.adamw(0.1))
 
 
 def test_a_batch_may_have_trees_of_arrays():
-    model, optimizer = nn.Linear(3, 2), adamw(0.1)
+    model, optimizer = nn.Linear(3, 2), fp.optimizers.adamw(0.1)
 
     def nested(model, batch):
-        return cross_entropy(model(batch["both"]["x"] + batch["pair"][1]), batch["label"])
+        return fp.losses.cross_entropy(model(batch["both"]["x"] + batch["pair"][1]), batch["label"])
 
-    step, batch = train_step(model, nested, optimizer), group()
+    step, batch = fp.train_step(model, nested, optimizer), group()
     trees = {"both": {"x": batch["x"], "more": [batch["x"]]}, "pair": (batch["x"], batch["x"]), "label": batch["label"]}
     _, metrics = step(train_state(model, optimizer), {**trees, "name": ("a", "b"), "none": (), "mixed": ("a", batch["x"])})
     assert np.isfinite(metrics["loss"].item())
@@ -266,14 +262,14 @@ def test_a_batch_may_have_trees_of_arrays():
 
 def test_a_batch_may_have_the_parameters_of_another_model_some_of_whose_layers_have_none():
     other = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
-    apart = functional(other)
+    apart = fp.functional(other)
 
     def follow(model, batch):
         wanted, _ = apart.apply(lambda module, x: module(x), batch["other"], {}, batch["x"])
-        return mse(model(batch["x"]), wanted)
+        return fp.losses.mse(model(batch["x"]), wanted)
 
     model, optimizer = nn.Linear(2, 1), optimizers.SGD(0.1)
-    step, state = train_step(model, follow, optimizer), train_state(model, optimizer)
+    step, state = fp.train_step(model, follow, optimizer), train_state(model, optimizer)
     scaled = [tree_map(partial(mx.multiply, times), apart.params) for times in (0, 1)]
     found = [step(state, {"x": mx.eye(2), "other": params})[1]["loss"].item() for params in scaled]
     alone, apart_from = model(mx.eye(2)), model(mx.eye(2)) - other(mx.eye(2))
@@ -285,9 +281,9 @@ def test_a_loss_may_call_another_module_as_long_as_its_weights_stay(compiled):
     teacher, model, optimizer = nn.Linear(2, 1), nn.Linear(2, 1), optimizers.SGD(0.1)
 
     def follow(model, batch):
-        return mse(model(batch["x"]), teacher(batch["x"]))
+        return fp.losses.mse(model(batch["x"]), teacher(batch["x"]))
 
-    step, state = train_step(model, follow, optimizer, compile=compiled), train_state(model, optimizer)
+    step, state = fp.train_step(model, follow, optimizer, compile=compiled), train_state(model, optimizer)
     for _ in range(3):
         state, _ = step(state, {"x": mx.eye(2)})
     teacher.update({"weight": teacher.weight + 1})
@@ -315,15 +311,15 @@ def test_a_batch_without_labels_gets_the_remedy_for_the_collator():
     """The note names `label=`, in training and in evaluation, and only if the batch has no labels."""
 
     def labelled(model, batch):
-        return cross_entropy(model(batch["x"]), batch["labels"])
+        return fp.losses.cross_entropy(model(batch["x"]), batch["labels"])
 
     def other(model, batch):
-        return cross_entropy(model(batch["x"]), batch["classes"])
+        return fp.losses.cross_entropy(model(batch["x"]), batch["classes"])
 
-    model, optimizer = net(), adamw(0.1)
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
     state = train_state(model, optimizer)
-    check = evaluate(model, lambda model, batch: {"loss": labelled(model, batch)})
-    for run in (train_step(model, labelled, optimizer), train_step(model, labelled, optimizer, compile=False)):
+    check = fp.evaluate(model, lambda model, batch: {"loss": labelled(model, batch)})
+    for run in (fp.train_step(model, labelled, optimizer), fp.train_step(model, labelled, optimizer, compile=False)):
         with pytest.raises(KeyError, match="labels") as raised:
             run(state, group())
         assert raised.value.__notes__[-1] == NO_LABELS
@@ -331,7 +327,7 @@ def test_a_batch_without_labels_gets_the_remedy_for_the_collator():
         check(state, [group()])
     assert NO_LABELS in raised.value.__notes__
     with pytest.raises(KeyError, match="classes") as raised:
-        train_step(model, other, optimizer)(state, group())
+        fp.train_step(model, other, optimizer)(state, group())
     assert NO_LABELS not in raised.value.__notes__
 
 
@@ -346,7 +342,11 @@ def operations(arrays):
 def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped, monkeypatch):
     """An update is one kernel for each parameter, as in a loop by hand, though each array stays as it was where a batch weighs nothing."""
     model = net(rate=0.0)
-    optimizer = optimizers.MultiOptimizer([adamw(0.1), adamw(0.01)], [lambda path, array: array.ndim < 2]) if grouped else adamw(0.1)
+    optimizer = (
+        optimizers.MultiOptimizer([fp.optimizers.adamw(0.1), fp.optimizers.adamw(0.01)], [lambda path, array: array.ndim < 2])
+        if grouped
+        else fp.optimizers.adamw(0.1)
+    )
     theirs = copy.deepcopy(optimizer)
     theirs.init(model.trainable_parameters())
     mx.eval(model.parameters(), theirs.state)
@@ -363,7 +363,7 @@ def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped
         return value
 
     batch = {name: value for name, value in group().items() if name != "name"}
-    step, first = train_step(model, loss, optimizer), train_state(model, optimizer)
+    step, first = fp.train_step(model, loss, optimizer), train_state(model, optimizer)
     arrays = [by_hand(batch), *flatten([model.parameters(), theirs.state])[1]]
     monkeypatch.setattr(mx, "async_eval", lambda *results: None)
     after, metrics = step(first, batch)
@@ -374,4 +374,4 @@ def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped
 @pytest.mark.parametrize("option", ["clip_norm", "ema"])
 def test_a_number_that_is_text_is_named(option):
     with pytest.raises(ArgumentTypeError, match=f"{option} must be NoneType or int or float, got str: '0.5'"):
-        train_step(net(), loss, adamw(0.1), **{option: "0.5"})
+        fp.train_step(net(), loss, fp.optimizers.adamw(0.1), **{option: "0.5"})

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
 
-from mlxfp.models.layers import Dropout
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import flatten, paths, tree_map
 from mlxfp.training.steps.state import same_arrays
-from mlxfp.training.steps.transforms import functional, jit
 from tests.support.test_trees import Frozen, Pair, nodes
 from tests.training.samples import Net, group, net
 
@@ -37,14 +36,14 @@ def assert_trees_pass_through(compile_function, trees):
 @given(st.lists(TREES, min_size=1, max_size=6))
 @settings(max_examples=30)
 def test_any_tree_passes_through_whatever_came_before(trees):
-    assert_trees_pass_through(jit, trees)
+    assert_trees_pass_through(fp.jit, trees)
 
 
 def test_the_law_catches_the_cache_of_mx_compile_that_forgets_where_containers_end():
     trees = [[[mx.zeros(2)], mx.zeros(3)], [[mx.zeros(2), mx.zeros(3)]]]
     with pytest.raises(AssertionError, match="came out as"):
         assert_trees_pass_through(mx.compile, trees)
-    assert_trees_pass_through(jit, trees)
+    assert_trees_pass_through(fp.jit, trees)
 
 
 def test_the_law_catches_constants_that_are_equal_and_not_the_same():
@@ -55,7 +54,7 @@ def test_the_law_catches_constants_that_are_equal_and_not_the_same():
     for trees in ([[0.0], [-0.0]], [[1], [True]], [[1], [1.0]]):
         with pytest.raises(AssertionError, match="came out as"):
             assert_trees_pass_through(careless, trees)
-        assert_trees_pass_through(jit, trees)
+        assert_trees_pass_through(fp.jit, trees)
 
 
 def test_attrs_results_do_not_leak_tracers_as_they_do_from_mx_compile():
@@ -65,11 +64,11 @@ def test_attrs_results_do_not_leak_tracers_as_they_do_from_mx_compile():
     leaked = mx.compile(add)(mx.array(1), mx.array(2))
     with pytest.raises((ValueError, RuntimeError)):
         leaked.value.item()
-    assert jit(add)(mx.array(1), mx.array(2)).value.item() == 3
+    assert fp.jit(add)(mx.array(1), mx.array(2)).value.item() == 3
 
 
 def test_a_function_is_traced_once_for_each_structure_constant_and_shape():
-    double = jit(lambda tree, factor: tree_map(lambda leaf: leaf * factor, tree))
+    double = fp.jit(lambda tree, factor: tree_map(lambda leaf: leaf * factor, tree))
     for _ in range(2):
         for tree in ([mx.ones(2)], [mx.ones(3)], (mx.ones(2),), Pair(mx.ones(2), None)):
             double(tree, 2)
@@ -78,14 +77,14 @@ def test_a_function_is_traced_once_for_each_structure_constant_and_shape():
 
 
 def test_results_may_have_another_structure_for_another_shape():
-    split = jit(lambda x: list(x) if x.ndim else {"scalar": x})
+    split = fp.jit(lambda x: list(x) if x.ndim else {"scalar": x})
     for _ in range(2):
         assert [each.item() for each in split(mx.array([1, 2]))] == [1, 2]
         assert split(mx.array(3))["scalar"].item() == 3
 
 
 def test_keyword_arguments_keep_their_names():
-    subtract = jit(lambda a, b: a - b)
+    subtract = fp.jit(lambda a, b: a - b)
     assert [subtract(a=mx.array(3), b=mx.array(1)).item(), subtract(b=mx.array(3), a=mx.array(1)).item()] == [2, -2]
 
 
@@ -96,7 +95,7 @@ def test_after_an_exception_in_a_trace_the_function_works():
             raise RuntimeError("once")
         return x + 1
 
-    calls, compiled = [], jit(fails_once)
+    calls, compiled = [], fp.jit(fails_once)
     with pytest.raises(RuntimeError, match="once"):
         compiled(mx.array(1))
     assert compiled(mx.array(1)).item() == 2
@@ -105,9 +104,9 @@ def test_after_an_exception_in_a_trace_the_function_works():
 @pytest.mark.parametrize("leaf", [np.zeros(2), nn.Linear(1, 1), {1, 2}], ids=["numpy", "module", "set"])
 def test_what_mlx_would_not_take_is_named_going_in_and_coming_out(leaf):
     with pytest.raises(ArgumentTypeError, match=rf"takes .* got {type(leaf).__name__} at \[0\]\[0\]\.x\. Convert it to an mx\.array"):
-        jit(lambda tree: tree)({"x": leaf})
+        fp.jit(lambda tree: tree)({"x": leaf})
     with pytest.raises(ArgumentTypeError, match=rf"returns .* got {type(leaf).__name__} at y"):
-        jit(lambda x: {"x": x, "y": leaf})(mx.array(1))
+        fp.jit(lambda x: {"x": x, "y": leaf})(mx.array(1))
 
 
 def test_drawing_from_the_global_generator_is_refused_since_it_would_repeat():
@@ -115,11 +114,11 @@ def test_drawing_from_the_global_generator_is_refused_since_it_would_repeat():
         return x + mx.random.uniform(shape=(8,))
 
     with pytest.raises(ArgumentError, match="draws from MLX's global generator"):
-        jit(draw)(mx.zeros(8))
+        fp.jit(draw)(mx.zeros(8))
 
 
 def test_too_many_variants_warn_once():
-    compiled = jit(lambda x: x, warn_above=2)
+    compiled = fp.jit(lambda x: x, warn_above=2)
     with pytest.warns(RuntimeWarning, match=r"compiled for 3 different inputs.*float32\[3\]"):
         [compiled(mx.zeros(size)) for size in (1, 2, 3)]
     compiled(mx.zeros(4))
@@ -154,7 +153,7 @@ class Odd(nn.Module):
 
 
 def test_params_are_what_trains_and_buffers_are_the_rest():
-    model = functional(Odd())
+    model = fp.functional(Odd())
     params = "layers[0].weight layers[2].inner.weight layers[2].inner.bias shared.weight weights[0]"
     buffers = "layers[0].bias layers[2].inner.running_mean layers[2].inner.running_var shared.bias weights[1] count"
     assert paths(flatten(model.params)[0]) == tuple(params.split())
@@ -174,7 +173,7 @@ def test_params_are_what_trains_and_buffers_are_the_rest():
 def test_a_frozen_part_in_evaluation_mode_keeps_its_statistics_and_drops_nothing(change, rests):
     original = nn.Sequential(nn.Sequential(nn.BatchNorm(2), nn.Dropout(0.5), nn.Linear(2, 2)), nn.Linear(2, 2))
     change(original)
-    model, x = functional(original), mx.random.normal((64, 2), key=mx.random.key(0)) + 1
+    model, x = fp.functional(original), mx.random.normal((64, 2), key=mx.random.key(0)) + 1
     outputs, buffers = model.apply(call, model.params, model.buffers, x, key=mx.random.key(1))
     original.eval()
     assert mx.allclose(outputs, original(x)).item() == rests
@@ -183,7 +182,7 @@ def test_a_frozen_part_in_evaluation_mode_keeps_its_statistics_and_drops_nothing
 
 def test_applying_a_module_changes_neither_it_nor_the_arrays_and_returns_the_buffers():
     original = Odd()
-    model = functional(original)
+    model = fp.functional(original)
     before = tree_map(np.array, (model.params, model.buffers, original.parameters()))
     x, key = mx.ones((3, 2)), mx.random.key(0)
     first, buffers = model.apply(call, model.params, model.buffers, x, key=key)
@@ -195,7 +194,7 @@ def test_applying_a_module_changes_neither_it_nor_the_arrays_and_returns_the_buf
 
 
 def test_a_module_works_after_an_exception_inside_a_trace():
-    model = functional(Odd())
+    model = fp.functional(Odd())
 
     def fails(module, x):
         module(x)
@@ -210,14 +209,14 @@ def test_a_module_works_after_an_exception_inside_a_trace():
 
 
 def test_what_is_shared_in_a_module_stays_shared():
-    model = functional(Odd())
+    model = fp.functional(Odd())
     bound = model.bind(model.params, model.buffers)
     assert bound.shared is bound.layers[0]
     assert bound.own.__self__ is bound
 
 
 def test_running_statistics_are_updated_in_training_and_used_in_evaluation():
-    model, x = functional(net(rate=0.0)), group()["x"]
+    model, x = fp.functional(net(rate=0.0)), group()["x"]
     _, trained = model.apply(call, model.params, model.buffers, x, key=mx.random.key(0))
     _, evaluated = model.apply(call, model.params, trained, x)
     assert not same_arrays(trained, model.buffers)
@@ -233,9 +232,9 @@ def test_dropout_of_mlx_becomes_ours_at_the_same_rate_and_shape():
         def __call__(self, x):
             return self.flat(x), self.channels(x)
 
-    model = functional(Images())
+    model = fp.functional(Images())
     bound = model.bind({"flat": {}, "channels": {}}, {}, key=mx.random.key(0))
-    assert [type(bound.flat), type(bound.channels)] == [Dropout, Dropout]
+    assert [type(bound.flat), type(bound.channels)] == [fp.models.Dropout, fp.models.Dropout]
     flat, channels = bound(mx.ones((4, 8, 8, 16)))
     assert abs((flat == 0).astype(mx.float32).mean().item() - 0.25) < 0.05
     rows = channels.reshape(4, 64, 16)
@@ -252,7 +251,7 @@ def test_masks_differ_by_layer_and_by_key_and_are_off_without_one():
         def __call__(self, x):
             return [drop(x) for drop in self.drops]
 
-    model, ones = functional(Two()), mx.ones(64)
+    model, ones = fp.functional(Two()), mx.ones(64)
     params = model.params
     masks = [*model.bind(params, {}, key=mx.random.key(0))(ones), *model.bind(params, {}, key=mx.random.key(1))(ones)]
     assert len({tuple(mask.tolist()) for mask in masks}) == 4
@@ -278,7 +277,7 @@ class Block(nn.Module):
 def gradients(*, checkpointed):
     block = Block(nn.Dropout(0.5))
     block.checkpointed = checkpointed
-    model = functional(block)
+    model = fp.functional(block)
 
     def value(params, key):
         return model.apply(lambda module: module(mx.ones((8, 4))).sum(), params, model.buffers, key=key)[0]
@@ -291,14 +290,14 @@ def test_checkpointing_recomputes_the_same_mask():
 
 
 def test_arrays_of_another_module_are_named():
-    model = functional(Net())
+    model = fp.functional(Net())
     with pytest.raises(ArgumentError, match=r"params do not belong to this Net\. Missing: first\.weight, .* Unexpected: weight, bias"):
         model.bind(nn.Linear(1, 1).parameters(), model.buffers)
 
 
 def test_only_modules_can_be_functional():
     with pytest.raises(ArgumentTypeError, match=r"model must be an mlx\.nn\.Module, got dict"):
-        functional({})
+        fp.functional({})
 
 
 def test_a_method_of_an_attrs_class_can_be_compiled():
@@ -307,11 +306,11 @@ def test_a_method_of_an_attrs_class_can_be_compiled():
         slope: mx.array
         start: float
 
-        @jit
+        @fp.jit
         def __call__(self, x):
             return self.slope * x + self.start
 
-        @jit
+        @fp.jit
         def shifted(self, *, by):
             return attrs.evolve(self, slope=self.slope + by)
 

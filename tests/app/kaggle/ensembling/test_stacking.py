@@ -6,13 +6,11 @@ from scipy.stats import rankdata
 from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from mlxfp.app.kaggle.ensembling.calibration import ClassWeights, Threshold, class_weights, isotonic, platt, threshold
+import mlxfp as fp
 from mlxfp.app.kaggle.ensembling.ensembles import Weighted, fixed, greedy, mean, rank, stacking, vote, weighted
-from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.validation import folds as ways
 from mlxfp.app.kaggle.validation.folds import Folds, custom, kfold
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold, score
-from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 
 
@@ -45,7 +43,7 @@ def test_nothing_is_learned_from_the_rows_that_it_is_judged_by(method: str, seed
         return lambda new: seen.append((learned, set(new[0].tolist()))) or new[0]
 
     rows = np.arange(24.0)
-    found = second_stage(learn, made(folds, rows, rows))
+    found = fp.kaggle.second_stage(learn, made(folds, rows, rows))
     assert all(learned and not learned & judged for learned, judged in seen)
     assert len(seen) == len(list(found.oof.folds))
     if method == "time":
@@ -61,7 +59,7 @@ def test_models_of_other_folds_cannot_be_stacked():
     targets, chances = noisy(0)
     oofs = [made(kfold(60, count=3, seed=seed), targets, chances) for seed in (0, 1)]
     with pytest.raises(ArgumentError, match="The out-of-fold predictions have different folds"):
-        second_stage(stacking(LogisticRegression()), *oofs)
+        fp.kaggle.second_stage(stacking(LogisticRegression()), *oofs)
 
 
 arrays = st.integers(2, 12).flatmap(
@@ -90,7 +88,7 @@ def test_votes_of_probabilities_go_to_the_likeliest_class():
 
 @given(st.integers(0, 60), st.sampled_from(["rmse", "spearman", "r2"]))
 def test_greedy_selection_is_at_least_as_good_as_the_best_model_on_what_it_saw(seed: int, name: str):
-    chance, metric = np.random.default_rng(seed), METRICS[name]
+    chance, metric = np.random.default_rng(seed), fp.kaggle.METRICS[name]
     targets = chance.normal(size=30)
     models = tuple(targets * chance.uniform(0, 2) + chance.normal(size=30) for _ in range(4))
     learned = greedy(metric, rounds=10)(targets, models)
@@ -103,9 +101,9 @@ def test_greedy_selection_is_at_least_as_good_as_the_best_model_on_what_it_saw(s
 def test_greedy_selection_finds_models_that_make_up_for_each_other():
     folds, targets = kfold(60, count=3, seed=0), np.linspace(0, 1, 60)
     oofs = [made(folds, targets, targets + error) for error in (0.3, -0.3, 2)]
-    found = second_stage(greedy(METRICS["rmse"]), *oofs)
+    found = fp.kaggle.second_stage(greedy(fp.kaggle.METRICS["rmse"]), *oofs)
     assert found.combine == Weighted((0.5, 0.5, 0.0))
-    assert score(found.oof, METRICS["rmse"]).overall < 1e-9
+    assert score(found.oof, fp.kaggle.METRICS["rmse"]).overall < 1e-9
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -114,9 +112,9 @@ def test_a_stacker_learns_which_model_to_trust(wide: bool):
     noise = np.random.default_rng(1).uniform(size=120)
     folds = kfold(120, count=3, seed=0)
     shaped = [np.stack([1 - values, values], axis=1) if wide else values for values in (chances, noise)]
-    found = second_stage(stacking(LogisticRegression()), *[made(folds, targets, values) for values in shaped])
+    found = fp.kaggle.second_stage(stacking(LogisticRegression()), *[made(folds, targets, values) for values in shaped])
     assert found.oof.predictions.shape == (1, 120)
-    assert score(found.oof, METRICS["roc_auc"]).overall > 0.75
+    assert score(found.oof, fp.kaggle.METRICS["roc_auc"]).overall > 0.75
     assert found.predict(*shaped).shape == (120,)
 
 
@@ -130,17 +128,17 @@ def test_a_stacker_knows_classes_that_are_missing_in_some_rows():
 
 def test_a_stacker_of_values_gives_values():
     folds, targets = kfold(30, count=3, seed=0), np.arange(30.0)
-    found = second_stage(stacking(LinearRegression()), made(folds, targets, targets * 2), made(folds, targets, targets - 5))
-    assert score(found.oof, METRICS["rmse"]).overall < 1e-6
+    found = fp.kaggle.second_stage(stacking(LinearRegression()), made(folds, targets, targets * 2), made(folds, targets, targets - 5))
+    assert score(found.oof, fp.kaggle.METRICS["rmse"]).overall < 1e-6
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 60), st.sampled_from(["accuracy", "f1", "mcc"]))
 def test_a_threshold_is_at_least_as_good_as_any_other_on_what_it_saw(seed: int, name: str):
     targets, chances = noisy(seed, 20)
-    learned = threshold(METRICS[name])(targets, (chances,))
-    own = METRICS[name](targets, learned((chances,)))
-    assert own == pytest.approx(max(METRICS[name](targets, chances > each) for each in chances[chances < chances.max()]))
+    learned = fp.kaggle.threshold(fp.kaggle.METRICS[name])(targets, (chances,))
+    own = fp.kaggle.METRICS[name](targets, learned((chances,)))
+    assert own == pytest.approx(max(fp.kaggle.METRICS[name](targets, chances > each) for each in chances[chances < chances.max()]))
 
 
 def rare(seed: int, size: int = 600):
@@ -156,8 +154,8 @@ def rare(seed: int, size: int = 600):
 @given(st.integers(0, 99), st.sampled_from(["f1_macro", "qwk", "mcc", "accuracy"]))
 def test_weights_of_classes_are_at_least_as_good_as_none_on_what_they_saw_and_probabilities_stay_some(seed: int, name: str):
     targets, chances = rare(seed, 120)
-    made = class_weights(METRICS[name])(targets, (chances,))((chances,))
-    assert METRICS[name](targets, made) >= METRICS[name](targets, chances)
+    made = fp.kaggle.class_weights(fp.kaggle.METRICS[name])(targets, (chances,))((chances,))
+    assert fp.kaggle.METRICS[name](targets, made) >= fp.kaggle.METRICS[name](targets, chances)
     assert np.allclose(made.sum(axis=1), 1)
     assert (made >= 0).all()
 
@@ -167,36 +165,36 @@ def test_weights_of_classes_let_rare_classes_win_on_rows_that_they_have_not_seen
     for seed in range(3):
         targets, chances = rare(seed)
         before = made(kfold(600, count=5, seed=0), targets, chances)
-        after = second_stage(class_weights(METRICS["f1_macro"]), before).oof
-        gains.append(score(after, METRICS["f1_macro"]).overall - score(before, METRICS["f1_macro"]).overall)
+        after = fp.kaggle.second_stage(fp.kaggle.class_weights(fp.kaggle.METRICS["f1_macro"]), before).oof
+        gains.append(score(after, fp.kaggle.METRICS["f1_macro"]).overall - score(before, fp.kaggle.METRICS["f1_macro"]).overall)
     assert np.mean(gains) > 0.01
 
 
 def test_weights_of_classes_keep_rows_without_any_probability():
-    assert ClassWeights((1.0, 2.0, 1.0))((np.zeros((1, 3)),)).tolist() == [[1 / 3] * 3]
+    assert fp.kaggle.ClassWeights((1.0, 2.0, 1.0))((np.zeros((1, 3)),)).tolist() == [[1 / 3] * 3]
 
 
 def test_a_threshold_takes_both_shapes_of_two_classes():
     wide = np.array([[0.6, 0.4], [0.9, 0.1]])
-    assert Threshold(0.3)((wide,)).tolist() == Threshold(0.3)((wide[:, 1],)).tolist() == [1, 0]
+    assert fp.kaggle.Threshold(0.3)((wide,)).tolist() == fp.kaggle.Threshold(0.3)((wide[:, 1],)).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("learn", [platt(), isotonic()])
+@pytest.mark.parametrize("learn", [fp.kaggle.platt(), fp.kaggle.isotonic()])
 def test_calibrated_probabilities_mean_what_they_say(learn):
     chance = np.random.default_rng(0)
     truth = chance.uniform(size=4000)
     targets = (chance.uniform(size=4000) < truth).astype(float)
     odds = np.exp(2 * np.log(truth / (1 - truth)) + 1)  # too sure, and shifted
     folds, bent = kfold(4000, count=4, seed=0), odds / (1 + odds)
-    found = second_stage(learn, made(folds, targets, bent)).oof
+    found = fp.kaggle.second_stage(learn, made(folds, targets, bent)).oof
     observed, said = calibration_curve(targets, found.predictions[0], n_bins=10)
     assert np.abs(observed - said).max() < 0.07
     observed, said = calibration_curve(targets, bent, n_bins=10)
     assert np.abs(observed - said).max() > 0.15
-    assert METRICS["log_loss"](targets, found.predictions[0]) < METRICS["log_loss"](targets, bent)
+    assert fp.kaggle.METRICS["log_loss"](targets, found.predictions[0]) < fp.kaggle.METRICS["log_loss"](targets, bent)
 
 
-@pytest.mark.parametrize("learn", [platt(), isotonic()])
+@pytest.mark.parametrize("learn", [fp.kaggle.platt(), fp.kaggle.isotonic()])
 @given(st.integers(0, 30))
 def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
     targets, chances = noisy(seed)
@@ -213,16 +211,32 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: second_stage(threshold(METRICS["f1"])), ArgumentError, "at least one model, got none"),
-        (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "second_stage needs at least two folds"),
-        (lambda: second_stage(5, made(custom([0, 1]), [0, 1], [0, 1])), ArgumentTypeError, "learn must be a function"),
-        (lambda: threshold(METRICS["roc_auc"]), ArgumentError, "A threshold needs a metric that scores labels, but roc_auc scores"),
-        (lambda: class_weights(METRICS["log_loss"]), ArgumentError, "Class weights need a metric that scores labels, but log_loss scores"),
-        (lambda: ClassWeights((1.0, 1.0))((np.ones(2),)), ArgumentError, r"need probabilities of every class, \[N, C\], got \[2\]"),
-        (lambda: threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),
-        (lambda: Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold needs two classes, got 3"),
-        (lambda: Threshold(0.5)((np.array([2.0]),)), ArgumentError, "A threshold needs probabilities, got values from 2 to 2"),
-        (lambda: Threshold(0.5)((np.ones(2), np.ones(2))), ArgumentError, "takes predictions of one model, got 2 models"),
+        (lambda: fp.kaggle.second_stage(fp.kaggle.threshold(fp.kaggle.METRICS["f1"])), ArgumentError, "at least one model, got none"),
+        (
+            lambda: fp.kaggle.second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])),
+            ArgumentError,
+            "second_stage needs at least two folds",
+        ),
+        (lambda: fp.kaggle.second_stage(5, made(custom([0, 1]), [0, 1], [0, 1])), ArgumentTypeError, "learn must be a function"),
+        (
+            lambda: fp.kaggle.threshold(fp.kaggle.METRICS["roc_auc"]),
+            ArgumentError,
+            "A threshold needs a metric that scores labels, but roc_auc scores",
+        ),
+        (
+            lambda: fp.kaggle.class_weights(fp.kaggle.METRICS["log_loss"]),
+            ArgumentError,
+            "Class weights need a metric that scores labels, but log_loss scores",
+        ),
+        (
+            lambda: fp.kaggle.ClassWeights((1.0, 1.0))((np.ones(2),)),
+            ArgumentError,
+            r"need probabilities of every class, \[N, C\], got \[2\]",
+        ),
+        (lambda: fp.kaggle.threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),
+        (lambda: fp.kaggle.Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold needs two classes, got 3"),
+        (lambda: fp.kaggle.Threshold(0.5)((np.array([2.0]),)), ArgumentError, "A threshold needs probabilities, got values from 2 to 2"),
+        (lambda: fp.kaggle.Threshold(0.5)((np.ones(2), np.ones(2))), ArgumentError, "takes predictions of one model, got 2 models"),
         (lambda: mean([]), ArgumentError, r"All predictions must have the same shape, \[N\] or \[N, C\], got \[\]"),
         (lambda: mean([[1, 2], [1]]), ArgumentError, r"got \[\[2\], \[1\]\]"),
         (lambda: mean([[1, np.nan]]), DataError, "The predictions of model 0 must be finite, got nan in row 1"),
@@ -240,6 +254,6 @@ def test_what_cannot_be_learned_or_combined_is_refused(make, kind: type[Exceptio
 def test_a_combination_must_give_one_prediction_for_each_row():
     oof = made(custom([0, 0, 1, 1]), [0, 1, 0, 1], [0, 1, 0, 1])
     with pytest.raises(ArgumentError, match=r"Combining predictions of 2 rows gave 1 rows\. Return one prediction per row"):
-        second_stage(fixed(lambda predictions: predictions[0][:1]), oof)
+        fp.kaggle.second_stage(fixed(lambda predictions: predictions[0][:1]), oof)
     with pytest.raises(ArgumentError, match="All predictions must have the same number of rows"):
-        second_stage(fixed(mean), oof).predict([1, 2], [1])
+        fp.kaggle.second_stage(fixed(mean), oof).predict([1, 2], [1])

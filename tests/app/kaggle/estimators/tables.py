@@ -3,18 +3,21 @@
 import numpy as np
 
 import mlxfp as fp
-from mlxfp.app.kaggle import ColumnSpec, DatasetSpec, FileSpec
 
-COLUMNS = [ColumnSpec(name="size", type="numerical"), ColumnSpec(name="kind", type="categorical"), ColumnSpec(name="said", type="text")]
+COLUMNS = [
+    fp.kaggle.ColumnSpec(name="size", type="numerical"),
+    fp.kaggle.ColumnSpec(name="kind", type="categorical"),
+    fp.kaggle.ColumnSpec(name="said", type="text"),
+]
 CLASSES = {"binary": ("no", "yes"), "multiclass": ("a", "b", "c"), "multilabel": ("0", "1"), "regression": (), "ordinal": ("1", "2", "3")}
 METRICS = {"binary": "accuracy", "multiclass": "log_loss", "multilabel": "roc_auc", "regression": "rmse", "ordinal": "qwk"}
 
 
 def spec_of(kind, *, metric=None, target=("y",), columns=COLUMNS, classes=None):
-    return DatasetSpec(
+    return fp.kaggle.DatasetSpec(
         name="things",
         kind=kind,
-        train=FileSpec(name="train.csv"),
+        train=fp.kaggle.FileSpec(name="train.csv"),
         target=target,
         classes=CLASSES[kind] if classes is None else classes,
         columns=columns,

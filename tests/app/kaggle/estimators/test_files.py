@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import FunctionTransformer
 
 import mlxfp as fp
-from mlxfp.app.kaggle import estimator, load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from tests.app.kaggle.estimators.tables import spec_of, table_of
 
@@ -26,7 +25,7 @@ class Own(BaseEstimator):
 
 @pytest.fixture
 def folder(tmp_path):
-    save_estimator(estimator(LogisticRegression(), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path)
+    fp.kaggle.save_estimator(fp.kaggle.estimator(LogisticRegression(), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path)
     return tmp_path
 
 
@@ -67,7 +66,7 @@ def test_damaged_files_are_named(folder, name, message):
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(fp.errors.DataError, match=message):
-        load_estimator(folder)
+        fp.kaggle.load_estimator(folder)
 
 
 def test_other_programs_read_the_files(folder):
@@ -81,18 +80,20 @@ def test_other_programs_read_the_files(folder):
 def test_a_damaged_lightgbm_model_is_refused_before_lightgbm_reads_the_file(tmp_path, end):
     """LightGBM ends the process on some damaged models, so the digest must be compared first."""
     lightgbm = pytest.importorskip("lightgbm")
-    save_estimator(estimator(lightgbm.LGBMClassifier(n_estimators=2), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path)
+    fp.kaggle.save_estimator(
+        fp.kaggle.estimator(lightgbm.LGBMClassifier(n_estimators=2), spec_of("binary"))(fp.Splits(table_of("binary"))), tmp_path
+    )
     model = tmp_path / "model-1.txt"
     model.write_bytes(model.read_bytes()[:end])
     with pytest.raises(fp.errors.DataError, match=r"model-1\.txt is missing, or its SHA-256 digest differs .*Save the estimator again"):
-        load_estimator(tmp_path)
+        fp.kaggle.load_estimator(tmp_path)
 
 
 def test_a_recipe_without_digests_and_a_deeply_nested_recipe_are_data_errors(folder):
     recipe = folder / "recipe.json"
     recipe.write_text(json.dumps(json.loads(recipe.read_text()) | {"sha256": {}}))
     with pytest.raises(fp.errors.DataError, match=r"model-1\.skops is missing, or its SHA-256 digest differs"):
-        load_estimator(folder)
+        fp.kaggle.load_estimator(folder)
     recipe.write_text("[" * 100_000)
     with pytest.raises(fp.errors.DataError, match=r"recipe\.json is damaged"):
-        load_estimator(folder)
+        fp.kaggle.load_estimator(folder)

@@ -10,12 +10,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text, write_rows
 from mlxfp.app.kaggle.specs.cells import spell
-from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentError, SchemaError, UnknownNameError
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings
@@ -32,26 +29,28 @@ _OPTIONS = st.fixed_dictionaries(
 )
 
 
-def texts(spec: DatasetSpec, train: pa.Table, rows: pa.Table, **options: Any) -> list[str]:
-    return [row["text"] for row in pipe(from_table(rows), fit_row_to_text(spec, from_table(train), **options))]
+def texts(spec: fp.kaggle.DatasetSpec, train: pa.Table, rows: pa.Table, **options: Any) -> list[str]:
+    return [row["text"] for row in fp.pipe(fp.from_table(rows), fit_row_to_text(spec, fp.from_table(train), **options))]
 
 
 @given(data=st.data(), spec=dataset_specs(), options=_OPTIONS)
-def test_writing_a_chunk_is_writing_each_of_its_rows(data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]):
+def test_writing_a_chunk_is_writing_each_of_its_rows(data: st.DataObject, spec: fp.kaggle.DatasetSpec, options: dict[str, Any]):
     train, rows = data.draw(tables_for(spec)), data.draw(tables_for(spec))
-    stage = fit_row_to_text(spec, from_table(train), **options)
+    stage = fit_row_to_text(spec, fp.from_table(train), **options)
     laws.assert_chunks_do_not_matter(stage, data.draw(rechunkings(rows)), rows.to_batches())
-    laws.assert_pure_stages(pipe(from_table(rows), stage))
+    laws.assert_pure_stages(fp.pipe(fp.from_table(rows), stage))
 
 
 @given(data=st.data(), spec=dataset_specs(), options=_OPTIONS)
-def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]):
+def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(
+    data: st.DataObject, spec: fp.kaggle.DatasetSpec, options: dict[str, Any]
+):
     train, rows, others = (data.draw(tables_for(spec)) for _ in range(3))
     options["seed"] = None  # which depends on where a row stands, and on nothing in it
     alone = texts(spec, train, rows, **options)
     together = texts(spec, train, pa.concat_tables([others, rows]), **options)
     assert together[others.num_rows :] == alone
-    assert fit_row_to_text(spec, from_table(train), **options) == fit_row_to_text(spec, from_table(train), **options)
+    assert fit_row_to_text(spec, fp.from_table(train), **options) == fit_row_to_text(spec, fp.from_table(train), **options)
 
 
 def test_the_law_catches_a_stage_that_is_fitted_on_the_rows_it_is_applied_to():
@@ -61,7 +60,7 @@ def test_the_law_catches_a_stage_that_is_fitted_on_the_rows_it_is_applied_to():
 
 
 @given(data=st.data(), spec=dataset_specs(), seed=st.none() | st.just(3))
-def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: DatasetSpec, seed: int | None):
+def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: fp.kaggle.DatasetSpec, seed: int | None):
     rows = data.draw(tables_for(spec))
     chunk = pa.table(rows).combine_chunks().to_batches()[0]
     spelled = {column.name: spell(chunk, column.name).to_pylist() for column in spec.columns}
@@ -76,7 +75,7 @@ def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: Dataset
 
 
 @given(data=st.data(), spec=dataset_specs())
-def test_another_order_of_columns_says_the_same(data: st.DataObject, spec: DatasetSpec):
+def test_another_order_of_columns_says_the_same(data: st.DataObject, spec: fp.kaggle.DatasetSpec):
     rows = data.draw(tables_for(spec))
     plain, permuted = (texts(spec, rows, rows, form="key_value", seed=seed) for seed in (None, 5))
     assert [read_key_values(text, spec) for text in plain] == [read_key_values(text, spec) for text in permuted]
@@ -150,18 +149,20 @@ def test_the_kind_of_competition_decides_the_words(kind: Any, question: str):
 
 
 def test_the_stage_is_a_value():
-    stage = fit_row_to_text(SHIP, from_table(SHIP_ROWS), numbers="quantile")
+    stage = fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS), numbers="quantile")
     copy = pickle.loads(pickle.dumps(stage))
-    assert (copy, fingerprint(copy)) == (stage, fingerprint(stage))
-    assert fingerprint(fit_row_to_text(SHIP, from_table(SHIP_ROWS.slice(1)), numbers="quantile")) != fingerprint(stage)
+    assert (copy, fp.inspect.fingerprint(copy)) == (stage, fp.inspect.fingerprint(stage))
+    assert fp.inspect.fingerprint(fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS.slice(1)), numbers="quantile")) != fp.inspect.fingerprint(
+        stage
+    )
 
 
 def test_rows_are_read_only_where_something_is_learnt():
     def unreadable() -> Iterator[dict[str, Any]]:
         raise OSError
 
-    rows = from_iterable(unreadable, schema=SHIP_ROWS.schema)
-    assert fit_row_to_text(SHIP, rows) == fit_row_to_text(SHIP, from_table(SHIP_ROWS))
+    rows = fp.from_iterable(unreadable, schema=SHIP_ROWS.schema)
+    assert fit_row_to_text(SHIP, rows) == fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS))
     with pytest.raises(OSError):  # noqa: PT011  # ours, from the line above
         fit_row_to_text(SHIP, rows, numbers="quantile")
 
@@ -177,25 +178,25 @@ def test_rows_are_read_only_where_something_is_learnt():
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(ArgumentError, match=message):
-        fit_row_to_text(SHIP, from_table(SHIP_ROWS), **options)
+        fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS), **options)
 
 
 def test_names_that_are_not_known_are_refused():
     for options in ({"form": "sentences"}, {"missing": "dropp"}, {"numbers": "rounded"}):
         with pytest.raises(UnknownNameError, match="Did you mean"):
-            fit_row_to_text(SHIP, from_table(SHIP_ROWS), **options)  # type: ignore[arg-type]  # the mistake
+            fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS), **options)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ArgumentError, match="has no columns to write"):
-        fit_row_to_text(evolve(SHIP, columns=[]), from_table(SHIP_ROWS))
+        fit_row_to_text(evolve(SHIP, columns=[]), fp.from_table(SHIP_ROWS))
 
 
 def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read():
-    stage = fit_row_to_text(SHIP, from_table(SHIP_ROWS))
+    stage = fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS))
     with pytest.raises(SchemaError, match="needs the column 'SibSp'"):
-        _ = pipe(from_table(SHIP_ROWS.drop_columns(["SibSp"])), stage).resolved
+        _ = fp.pipe(fp.from_table(SHIP_ROWS.drop_columns(["SibSp"])), stage).resolved
     with pytest.raises(SchemaError, match="The column 'Age' is numerical in the spec, but has the type string"):
-        _ = pipe(from_table(SHIP_ROWS.set_column(2, "Age", pa.array(["a", "b"]))), stage).resolved
+        _ = fp.pipe(fp.from_table(SHIP_ROWS.set_column(2, "Age", pa.array(["a", "b"]))), stage).resolved
     with pytest.raises(SchemaError, match="The column 'Name' has the type list<item: int64>, which cannot be written as text"):
-        _ = pipe(from_table(SHIP_ROWS.set_column(1, "Name", pa.array([[1], [2]]))), stage).resolved
+        _ = fp.pipe(fp.from_table(SHIP_ROWS.set_column(1, "Name", pa.array([[1], [2]]))), stage).resolved
 
 
 def test_what_cannot_be_written_is_refused_also_where_nothing_is_fitted():

@@ -8,35 +8,24 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlxfp as fp
 from mlxfp.app.kaggle.rows.row_to_text import Form, RowToText, fit_row_to_text
-from mlxfp.app.kaggle.rows.token_budgets import TokenBudget, token_budget
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.reading import read_part
-from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError, UnknownNameError
-from mlxfp.text.tokenizers.files import load_tokenizer
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.app.kaggle.drawing import SHIP, SHIP_ROWS, read_key_values, tables_for
 
-WRITTEN = pipe(from_table(SHIP_ROWS), fit_row_to_text(SHIP, from_table(SHIP_ROWS), form="key_value"))
+WRITTEN = fp.pipe(fp.from_table(SHIP_ROWS), fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS), form="key_value"))
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_tokenizer(WRITTEN, kind="wordpiece", vocab_size=80)
+def tokenizer() -> fp.Tokenizer:
+    return fp.train_tokenizer(WRITTEN, kind="wordpiece", vocab_size=80)
 
 
 @given(data=st.data())
-def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer: Tokenizer, data: st.DataObject):
+def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer: fp.Tokenizer, data: st.DataObject):
     rows = data.draw(tables_for(SHIP))
-    written = pipe(from_table(rows), fit_row_to_text(SHIP, from_table(SHIP_ROWS), form="key_value"))
-    budget = token_budget(written, tokenizer, max_length=20, overflow="cut")
+    written = fp.pipe(fp.from_table(rows), fit_row_to_text(SHIP, fp.from_table(SHIP_ROWS), form="key_value"))
+    budget = fp.kaggle.token_budget(written, tokenizer, max_length=20, overflow="cut")
     counts = [len(tokenizer.encode(row["text"])) for row in written]
     assert (budget.rows, budget.longest) == (len(counts), max(counts))
     assert budget.mean == pytest.approx(sum(counts) / len(counts))
@@ -46,63 +35,65 @@ def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer:
     assert [column.mean for column in budget.columns] == sorted((column.mean for column in budget.columns), reverse=True)
 
 
-def test_rows_that_are_too_long_are_refused_with_the_largest_columns(tokenizer: Tokenizer):
+def test_rows_that_are_too_long_are_refused_with_the_largest_columns(tokenizer: fp.Tokenizer):
     with pytest.raises(DataError) as caught:
-        token_budget(WRITTEN, tokenizer, max_length=8)
+        fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8)
     assert str(caught.value).startswith("100.0 % of 2 rows have more tokens than max_length=8: ")
     assert "The columns with the most tokens: Pclass (" in str(caught.value)
     assert 'allow truncation with overflow="cut".' in str(caught.value)
-    assert token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
+    assert fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
 
 
-def test_columns_are_found_through_other_stages(tokenizer: Tokenizer):
-    names = {column.column for column in token_budget(WRITTEN, tokenizer, max_length=100).columns}
+def test_columns_are_found_through_other_stages(tokenizer: fp.Tokenizer):
+    names = {column.column for column in fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=100).columns}
     assert names == {"Pclass", "Name", "Age", "SibSp"}
-    shuffled = pipe(WRITTEN, shuffle(seed=0), batch(2))
-    assert {column.column for column in token_budget(shuffled, tokenizer, max_length=100).columns} == names
-    assert token_budget(pipe(WRITTEN, drop_columns(["Age"])), tokenizer, max_length=100).columns == ()
-    assert token_budget(from_examples([{"text": "class"}]), tokenizer, max_length=100).columns == ()
+    shuffled = fp.pipe(WRITTEN, fp.shuffle(seed=0), fp.batch(2))
+    assert {column.column for column in fp.kaggle.token_budget(shuffled, tokenizer, max_length=100).columns} == names
+    assert fp.kaggle.token_budget(fp.pipe(WRITTEN, fp.drop_columns(["Age"])), tokenizer, max_length=100).columns == ()
+    assert fp.kaggle.token_budget(fp.from_examples([{"text": "class"}]), tokenizer, max_length=100).columns == ()
 
 
-def test_what_cannot_be_counted_is_refused(tokenizer: Tokenizer):
+def test_what_cannot_be_counted_is_refused(tokenizer: fp.Tokenizer):
     with pytest.raises(SchemaError, match="needs the column 'words'"):
-        token_budget(WRITTEN, tokenizer, max_length=8, column="words")
+        fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8, column="words")
     with pytest.raises(UnknownNameError, match="Did you mean 'cut'"):
-        token_budget(WRITTEN, tokenizer, max_length=8, overflow="cutt")  # type: ignore[arg-type]  # the mistake
+        fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8, overflow="cutt")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ArgumentError, match="max_length must be at least 1"):
-        token_budget(WRITTEN, tokenizer, max_length=0)
+        fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=0)
     with pytest.raises(DataError, match="has no rows to count"):
-        token_budget(from_examples([], schema=pa.schema({"text": pa.string()})), tokenizer, max_length=8)
+        fp.kaggle.token_budget(fp.from_examples([], schema=pa.schema({"text": pa.string()})), tokenizer, max_length=8)
 
 
-def budget_of(folder: Path, spec: DatasetSpec, *, form: Form, question: bool = True) -> TokenBudget:
-    bert = load_tokenizer(folder / "tokenizers" / "bert-base-uncased")
-    rows = read_part(spec, folder / spec.name)
+def budget_of(folder: Path, spec: fp.kaggle.DatasetSpec, *, form: Form, question: bool = True) -> fp.kaggle.TokenBudget:
+    bert = fp.load_tokenizer(folder / "tokenizers" / "bert-base-uncased")
+    rows = fp.kaggle.read_part(spec, folder / spec.name)
     wording = fit_row_to_text(spec, rows, form=form)
     assert isinstance(wording, RowToText)
-    return token_budget(pipe(rows, wording if question else evolve(wording, question="")), bert, max_length=512, overflow="cut")
+    return fp.kaggle.token_budget(
+        fp.pipe(rows, wording if question else evolve(wording, question="")), bert, max_length=512, overflow="cut"
+    )
 
 
 def test_titanic_in_sentences_is_short(data_folder: Path):
     """Known before: 52 tokens on average; ours are 51.6, and the question adds 4."""
-    budget = budget_of(data_folder, SPECS["titanic"], form="sentence")
+    budget = budget_of(data_folder, fp.kaggle.SPECS["titanic"], form="sentence")
     assert 54 < budget.mean < 57
     assert (budget.over, budget.columns[0].column) == (0.0, "Name")
 
 
 def test_house_prices_fits_into_512_tokens_in_the_words_of_its_spec(data_folder: Path):
-    sentences, pairs = (budget_of(data_folder, SPECS["house_prices"], form=form) for form in ("sentence", "key_value"))
+    sentences, pairs = (budget_of(data_folder, fp.kaggle.SPECS["house_prices"], form=form) for form in ("sentence", "key_value"))
     assert (sentences.over, pairs.over) == (0.0, 0.0)
     assert pairs.mean < 330 < sentences.mean < 400
 
 
 def test_house_prices_with_raw_names_costs_what_is_known_of_it(data_folder: Path):
     """Known before, of raw names and the id: "The X is Y." 576 on average, 99.5 % above 512; "X: Y;" without zeros 418, at most 500."""
-    known = SPECS["house_prices"]
+    known = fp.kaggle.SPECS["house_prices"]
     names = ("Id", *(column.name for column in known.columns))
 
-    def raw(*absent: str) -> DatasetSpec:
-        columns = [ColumnSpec(name=name, type="categorical", title=name, absent=absent) for name in names]
+    def raw(*absent: str) -> fp.kaggle.DatasetSpec:
+        columns = [fp.kaggle.ColumnSpec(name=name, type="categorical", title=name, absent=absent) for name in names]
         return evolve(known, id=None, columns=columns)
 
     sentences = budget_of(data_folder, raw(), form="sentence", question=False)

@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mlxfp.app.kaggle.specs.checking import check_spec
+import mlxfp as fp
 from mlxfp.app.kaggle.specs.reading import hash_file
-from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.support.errors import DataError
 from tests.app.kaggle.drawing import CATS, CATS_FILES
 
 _TRAIN, _TEST, _SAMPLE = CATS_FILES.values()
 
 
-def mismatches(spec: DatasetSpec, folder: Path) -> list[str]:
+def mismatches(spec: fp.kaggle.DatasetSpec, folder: Path) -> list[str]:
     with pytest.raises(DataError) as caught:
-        check_spec(spec, folder)
+        fp.kaggle.check_spec(spec, folder)
     head, *lines, advice = str(caught.value).splitlines()
     assert head.endswith(f"between the spec of 'cats' and the files in {str(folder)!r}:")
     assert advice == "Fix the files, or change the spec to describe them."
@@ -25,9 +24,9 @@ def mismatches(spec: DatasetSpec, folder: Path) -> list[str]:
 
 
 def test_files_that_are_as_the_spec_says_pass(folder: Path):
-    check_spec(CATS, folder)
-    check_spec(CATS, folder / "train.csv")
-    check_spec(evolve(CATS, train=FileSpec(name="train.csv", sha256=hash_file(folder / "train.csv"))), folder)
+    fp.kaggle.check_spec(CATS, folder)
+    fp.kaggle.check_spec(CATS, folder / "train.csv")
+    fp.kaggle.check_spec(evolve(CATS, train=fp.kaggle.FileSpec(name="train.csv", sha256=hash_file(folder / "train.csv"))), folder)
 
 
 _BROKEN = [
@@ -56,7 +55,7 @@ def test_all_mismatches_are_said_at_once(folder: Path):
     (folder / "train.csv").write_text("id,class,age\n1,c,x\n1,d,y\n,e,z\n")
     (folder / "sample.csv").write_text("id,y\n003,0\n005,True\n")
     (folder / "test.csv").unlink()
-    assert mismatches(evolve(CATS, train=FileSpec(name="train.csv", rows=4, sha256="0")), folder) == [
+    assert mismatches(evolve(CATS, train=fp.kaggle.FileSpec(name="train.csv", rows=4, sha256="0")), folder) == [
         "train.csv: the file has 3 rows, but the spec has 4",
         f"train.csv: sha256 is {hash_file(folder / 'train.csv')}, but the spec has 0",
         "train.csv: the column 'y' is missing; the file has 'id', 'class', 'age'",
@@ -87,7 +86,7 @@ def test_a_file_that_cannot_be_read_is_a_mismatch_like_others(folder: Path):
 
 def test_many_values_are_cut_short(folder: Path):
     (folder / "train.csv").write_text("id,class,age,y\n" + "".join(f"{row},a,n{row},0\n" for row in range(7)))
-    assert mismatches(evolve(CATS, train=FileSpec(name="train.csv")), folder) == [
+    assert mismatches(evolve(CATS, train=fp.kaggle.FileSpec(name="train.csv")), folder) == [
         "train.csv: the numerical column 'age' has 7 values not written as numbers: 'n0', 'n1', 'n2', 'n3', 'n4', ..."
     ]
 
@@ -105,4 +104,4 @@ def test_what_is_checked_follows_the_spec(folder: Path, changes: dict[str, Any],
 
 
 def test_a_spec_without_an_id_or_a_submission_checks_the_rest(folder: Path):
-    check_spec(evolve(CATS, id=None, submission=None), folder)
+    fp.kaggle.check_spec(evolve(CATS, id=None, submission=None), folder)

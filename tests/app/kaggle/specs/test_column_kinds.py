@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.rows.row_to_text import fit_row_to_text
-from mlxfp.app.kaggle.specs.checking import check_spec
+import mlxfp as fp
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnType
-from mlxfp.app.kaggle.specs.inferring import infer_spec
-from mlxfp.app.kaggle.specs.reading import read_part
-from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-from mlxfp.core.datasets import to_table
-from mlxfp.core.pipelines import pipe
 
 
 def test_every_column_type_has_one_kind():
@@ -41,16 +35,18 @@ def test_a_column_of_any_kind_goes_from_a_file_to_text(tmp_path: Path, name: Col
     kind = COLUMN_KINDS[name]
     cells = kind.synthesize((), 60, np.random.default_rng(0)).cells
     (tmp_path / "train.csv").write_text("id,x,y\n" + "".join(f"{place},{cell},{place / 7}\n" for place, cell in enumerate(cells)))
-    columns = [ColumnSpec(name="x", type=name)]
-    spec = DatasetSpec(name="d", kind="regression", train=FileSpec(name="train.csv"), id="id", target=["y"], columns=columns, metric="mae")
-    check_spec(spec, tmp_path)
-    assert infer_spec(tmp_path, target="y").columns == spec.columns
-    rows = read_part(spec, tmp_path)
-    assert to_table(rows).schema.field("x").type == kind.arrow_type
+    columns = [fp.kaggle.ColumnSpec(name="x", type=name)]
+    spec = fp.kaggle.DatasetSpec(
+        name="d", kind="regression", train=fp.kaggle.FileSpec(name="train.csv"), id="id", target=["y"], columns=columns, metric="mae"
+    )
+    fp.kaggle.check_spec(spec, tmp_path)
+    assert fp.kaggle.infer_spec(tmp_path, target="y").columns == spec.columns
+    rows = fp.kaggle.read_part(spec, tmp_path)
+    assert fp.to_table(rows).schema.field("x").type == kind.arrow_type
     lead = kind.phrase.format(title="x", Title="X", verb="is")
     assert all(
         f"{lead}{cell}" in row["text"]
-        for cell, row in zip(cells, pipe(rows, fit_row_to_text(spec, rows, numbers="raw")), strict=True)
+        for cell, row in zip(cells, fp.pipe(rows, fp.kaggle.fit_row_to_text(spec, rows, numbers="raw")), strict=True)
         if not kind.is_number
     )
-    assert all(lead in row["text"] for row in pipe(rows, fit_row_to_text(spec, rows)))
+    assert all(lead in row["text"] for row in fp.pipe(rows, fp.kaggle.fit_row_to_text(spec, rows)))

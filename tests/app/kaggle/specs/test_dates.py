@@ -12,11 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import mlxfp as fp
-from mlxfp.app.kaggle import ColumnSpec, estimator, load_estimator, save_estimator
 from mlxfp.app.kaggle.specs.dates import PARTS, date_numbers, date_order
 from tests.app.kaggle.estimators.tables import spec_of
 
-DAYS = [ColumnSpec(name="day", type="text")]
+DAYS = [fp.kaggle.ColumnSpec(name="day", type="text")]
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from([" ", "T"]))
@@ -73,7 +72,7 @@ def test_the_order_of_day_and_month_follows_from_all_dates_of_a_column():
 def test_the_order_of_the_training_rows_holds_for_new_rows():
     """New rows alone may suit the other order."""
     rows = fp.from_table({"day": [f"{day}/3/2024" for day in range(1, 31)], "y": [float(day > 6) for day in range(1, 31)]})
-    fitted = estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
+    fitted = fp.kaggle.estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
     assert fitted.columns.dates == (("day", "day"),)
     assert fitted(fp.from_table({"day": ["4/3/2024", "11/3/2024"]})).tolist() == [0.0, 1.0]
 
@@ -90,17 +89,17 @@ def test_a_weekday_is_learned_and_found_again_on_later_days_and_from_files(tmp_p
     weekday = (days.astype(np.int64) + 3) % 7
     table = {"day": days.astype(str), "y": np.where(weekday == 5, 9.0, 1.0)}
     rows, later = (fp.from_table({name: values[part] for name, values in table.items()}) for part in (slice(0, 300), slice(300, None)))
-    fitted = estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
+    fitted = fp.kaggle.estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
     assert fitted.columns.dates == (("day", "year"),)
     assert fitted(fp.drop_columns(["y"])(later)).tolist() == table["y"][300:].tolist()
-    save_estimator(fitted, tmp_path)
-    assert load_estimator(tmp_path)(later).tolist() == table["y"][300:].tolist()
+    fp.kaggle.save_estimator(fitted, tmp_path)
+    assert fp.kaggle.load_estimator(tmp_path)(later).tolist() == table["y"][300:].tolist()
 
 
 def test_categories_come_after_dates_and_a_date_that_is_unknown_is_missing():
-    columns = [*DAYS, ColumnSpec(name="kind", type="categorical"), ColumnSpec(name="size", type="numerical")]
+    columns = [*DAYS, fp.kaggle.ColumnSpec(name="kind", type="categorical"), fp.kaggle.ColumnSpec(name="size", type="numerical")]
     rows = fp.from_table({"day": ["2024-01-01", "2024-01-02"] * 20, "kind": ["a", "b"] * 20, "size": [1.0, 2.0] * 20, "y": [0.0, 1.0] * 20})
-    fitted = estimator(ExtraTreesClassifier(5), spec_of("binary", columns=columns))(fp.Splits(rows))
+    fitted = fp.kaggle.estimator(ExtraTreesClassifier(5), spec_of("binary", columns=columns))(fp.Splits(rows))
     table = fitted.columns.table(fp.to_table(rows).to_batches()[0])
     assert table.shape == (40, 1 + PARTS + 1)
     assert fitted.columns.coded == (1 + PARTS,)
@@ -110,6 +109,6 @@ def test_categories_come_after_dates_and_a_date_that_is_unknown_is_missing():
 
 def test_counts_of_words_read_dates_as_texts():
     rows = fp.from_table({"day": ["2024-01-01", "2025-01-02"] * 20, "y": [0.0, 1.0] * 20})
-    fitted = estimator(LogisticRegression(), spec_of("binary", columns=DAYS))(fp.Splits(rows))
+    fitted = fp.kaggle.estimator(LogisticRegression(), spec_of("binary", columns=DAYS))(fp.Splits(rows))
     assert fitted.columns.dates == ()
     assert (fitted(fp.drop_columns(["y"])(rows)) > 0.5).tolist() == [False, True] * 20

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.checking import check_spec
-from mlxfp.app.kaggle.specs.inferring import infer_spec
-from mlxfp.app.kaggle.specs.specs import FileSpec
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 
 _ROWS = {"id": range(1, 5), "size": [1.5, 2, 2, 7], "colour": ["red", "blue", "red", None]}
@@ -31,7 +29,9 @@ def write(folder: Path, **tables: Mapping[str, Any]) -> Path:
 
 def test_a_folder_is_recognized_by_its_files(tmp_path: Path):
     sample = {"id": [5, 6], "y": [0, 0]}
-    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample))
+    spec = fp.kaggle.infer_spec(
+        write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample)
+    )
     assert (spec.name, spec.kind, spec.id, spec.target, spec.classes) == (tmp_path.name, "binary", "id", ("y",), ("0", "1"))
     assert [(column.name, column.type) for column in spec.columns] == [("size", "numerical"), ("colour", "text")]
     assert spec.submission is not None
@@ -55,7 +55,7 @@ def test_a_folder_is_recognized_by_its_files(tmp_path: Path):
     ],
 )
 def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any], kind: str, classes: tuple[str, ...]):
-    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": values}, test=_TESTS))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=_ROWS | {"y": values}, test=_TESTS))
     assert (spec.kind, spec.classes) == (kind, classes)
 
 
@@ -70,21 +70,24 @@ def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any
 )
 def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]):
     (tmp_path / "pets.csv").write_text("size,y\n" + "".join(f"{size},{value}\n" for size, value in enumerate(values)))
-    assert infer_spec(tmp_path / "pets.csv", target="y").classes == classes
+    assert fp.kaggle.infer_spec(tmp_path / "pets.csv", target="y").classes == classes
 
 
 def test_several_targets_are_labels_or_numbers(tmp_path: Path):
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
-    assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
-    assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
+    assert (fp.kaggle.infer_spec(tmp_path, target=["a", "b"]).kind, fp.kaggle.infer_spec(tmp_path, target=["a", "b"]).classes) == (
+        "multilabel",
+        ("0", "1"),
+    )
+    assert fp.kaggle.infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
     with pytest.raises(ArgumentError, match="Several targets must all be 0 and 1, or all be numbers"):
-        infer_spec(tmp_path, target=["a", "d"])
+        fp.kaggle.infer_spec(tmp_path, target=["a", "d"])
 
 
 def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
     train = _ROWS | {"day": ["2020-01-01", "2020-01-02", "2020-01-02", "2020-01-03"], "y": [1.5, 2.5, 3.5, 4.5]}
     for days, kind in ((["2020-01-04", "2020-01-05"], "time_series"), (["2020-01-03", "2020-01-05"], "regression")):
-        spec = infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": days}))
+        spec = fp.kaggle.infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": days}))
         assert (spec.kind, spec.time) == (kind, "day" if kind == "time_series" else None)
 
 
@@ -104,14 +107,14 @@ def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
 )
 def test_the_values_of_the_sample_choose_probabilities_classes_or_numbers(tmp_path: Path, target, columns, kind, metric):
     """A sample with fractions or with a column per class gets a metric of probabilities, or makes integers a regression."""
-    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": target}, test=_TESTS, sample_submission={"id": [5, 6], **columns}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=_ROWS | {"y": target}, test=_TESTS, sample_submission={"id": [5, 6], **columns}))
     assert (spec.kind, spec.metric) == (kind, metric)
 
 
 def test_later_dates_are_compared_as_dates_and_not_as_texts(tmp_path: Path):
     """As text, 10/1/2020 is before 9/30/2020."""
     train = _ROWS | {"day": ["9/27/2020 0:00", "9/28/2020 0:00", "9/29/2020 0:00", "9/30/2020 0:00"], "y": [1.5, 2.5, 3.5, 4.5]}
-    spec = infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": ["10/1/2020 0:00", "10/2/2020 0:00"]}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": ["10/1/2020 0:00", "10/2/2020 0:00"]}))
     assert (spec.kind, spec.time) == ("time_series", "day")
 
 
@@ -136,48 +139,48 @@ def grouped(values: Callable[[int], Any], tested: Callable[[int], Any]) -> dict[
 )
 def test_values_that_repeat_in_train_and_never_occur_in_test_are_groups(tmp_path: Path, values, tested, group):
     """Random folds would score on rows of known groups, although the test rows have new groups."""
-    spec = infer_spec(write(tmp_path, **grouped(values, tested)), target="y")
+    spec = fp.kaggle.infer_spec(write(tmp_path, **grouped(values, tested)), target="y")
     assert spec.group == group
 
 
 def test_categories_of_new_groups_are_no_input(tmp_path: Path):
     """A category without any test row teaches nothing."""
     train = grouped(lambda row: f"s{row // 4}", lambda row: f"t{row // 5}")
-    spec = infer_spec(write(tmp_path, **train), target="y")
+    spec = fp.kaggle.infer_spec(write(tmp_path, **train), target="y")
     assert (spec.group, [column.name for column in spec.columns]) == ("storm", ["n"])
 
 
 def test_one_file_needs_its_target_said(tmp_path: Path):
     path = write(tmp_path, pets=_ROWS | {"y": [0, 1, 1, 0]}) / "pets.csv"
-    spec = infer_spec(path, target="y")
+    spec = fp.kaggle.infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
-    check_spec(spec, path)
+    fp.kaggle.check_spec(spec, path)
     with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file for comparison\. Pass target="):
-        infer_spec(path)
+        fp.kaggle.infer_spec(path)
     with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
-        infer_spec(path, target="sise")
+        fp.kaggle.infer_spec(path, target="sise")
 
 
 def test_columns_without_values_are_left_out_and_equal_titles_get_numbers(tmp_path: Path):
     train = {"fooBar": [1, 2, 3], "foo_bar": [1, 2, 3], "empty": [None] * 3, "y": [0, 1, 1]}
-    spec = infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
     assert [(column.name, column.title) for column in spec.columns] == [("fooBar", "foo bar"), ("foo_bar", "foo bar 2")]
 
 
 def test_a_column_that_is_a_number_only_in_the_train_file_is_text(tmp_path: Path):
-    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS | {"size": ["big", "2"]}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS | {"size": ["big", "2"]}))
     assert spec.columns[0].type == "text"
 
 
 def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
     rows = range(100)
     train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}
-    assert [column.type for column in infer_spec(write(tmp_path, train=train), target="y").columns] == ["categorical", "text"]
+    assert [column.type for column in fp.kaggle.infer_spec(write(tmp_path, train=train), target="y").columns] == ["categorical", "text"]
 
 
 def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
     train = {"user": [1, 1, 2], "size": [1, 2, 3], "y": [0, 1, 1]}
-    spec = infer_spec(write(tmp_path, train=train, test={"user": [3], "size": [1]}, sample_submission={"user": [3], "y": [0]}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=train, test={"user": [3], "size": [1]}, sample_submission={"user": [3], "y": [0]}))
     assert (spec.id, spec.target, spec.columns[0].name) == (None, ("y",), "user")
 
 
@@ -186,7 +189,9 @@ def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
     [([1, 0], "integer"), ([0.5, 1.5], "number"), (["True", "False"], "boolean"), (["a", "b"], "text"), ([None, None], "text")],
 )
 def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, predictions: list[Any], spelling: str):
-    spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS, submission={"id": [5, 6], "y": predictions}))
+    spec = fp.kaggle.infer_spec(
+        write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS, submission={"id": [5, 6], "y": predictions})
+    )
     assert spec.submission is not None
     assert spec.submission.spelling == spelling
 
@@ -195,32 +200,32 @@ def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
     with pytest.raises(
         MissingFileError, match=r"There is no train\.csv in .* The folder contains no CSV, Parquet or JSON lines file\. Give"
     ):
-        infer_spec(tmp_path)
+        fp.kaggle.infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
     with pytest.raises(
         MissingFileError, match=r"The folder contains no CSV, Parquet or JSON lines file, 'train\.zip'\. Give the unpacked folder"
     ):
-        infer_spec(tmp_path)
+        fp.kaggle.infer_spec(tmp_path)
     with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
-        infer_spec("nowhere")
+        fp.kaggle.infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
     with pytest.raises(ArgumentError, match=r"the test file lacks 2 columns of the train file.*Candidates: 'y', 'z'"):
-        infer_spec(tmp_path)
+        fp.kaggle.infer_spec(tmp_path)
     with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 distinct values: there is nothing to learn"):
-        infer_spec(tmp_path, target="y")
+        fp.kaggle.infer_spec(tmp_path, target="y")
     with pytest.raises(ArgumentError, match="target is empty"):
-        infer_spec(tmp_path, target=[])
+        fp.kaggle.infer_spec(tmp_path, target=[])
 
 
 @pytest.mark.parametrize("mark", "\t;|")
 def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
     with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
-        infer_spec(tmp_path, target="y")
+        fp.kaggle.infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
     (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))
     with pytest.raises(DataError) as caught:
-        infer_spec(tmp_path, target="y")
+        fp.kaggle.infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r}, decimal=',')" in str(caught.value)
 
 
@@ -251,30 +256,30 @@ def competitions(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 @given(files=competitions())
 def test_an_inferred_spec_has_no_mismatch_with_its_files(tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, Any]]):
     folder = write(tmp_path_factory.getbasetemp(), **files)
-    check_spec(infer_spec(folder), folder)
+    fp.kaggle.check_spec(fp.kaggle.infer_spec(folder), folder)
 
 
 def test_the_real_competitions_are_inferred(data_folder: Path):
-    titanic, houses = (infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
+    titanic, houses = (fp.kaggle.infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
     assert (titanic.kind, titanic.id, titanic.target, len(titanic.columns)) == ("binary", "PassengerId", ("Survived",), 10)
     assert (houses.kind, houses.id, houses.target, len(houses.columns)) == ("regression", "Id", ("SalePrice",), 79)
-    assert titanic.sample == FileSpec(
+    assert titanic.sample == fp.kaggle.FileSpec(
         name="gender_submission.csv", sha256="7a262a7f4cb807f53911dccc84257ed3976b21b7b50ffc468b58446bff8bb6a4", rows=418
     )
-    check_spec(titanic, data_folder / "titanic")
-    check_spec(houses, data_folder / "house_prices")
+    fp.kaggle.check_spec(titanic, data_folder / "titanic")
+    fp.kaggle.check_spec(houses, data_folder / "house_prices")
 
 
 def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path):
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
-    found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
+    found = fp.kaggle.infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
     assert found.sample is not None
     assert found.sample.name == "sample_submission.csv"
 
 
 def test_a_second_download_of_the_sample_is_not_taken_for_the_sample(tmp_path: Path):
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
-    spec = infer_spec(write(tmp_path, **tables, **{"sample_submission (1)": {"id": [5, 6], "y": [0, 0]}}))
+    spec = fp.kaggle.infer_spec(write(tmp_path, **tables, **{"sample_submission (1)": {"id": [5, 6], "y": [0, 0]}}))
     assert spec.sample is not None
     assert spec.sample.name == "sample_submission.csv"
 
@@ -284,7 +289,7 @@ def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
         columns = {column: list(values) for column, values in table.items()}
         index = {"__index_level_0__": list(range(len(columns["id"])))}
         pq.write_table(pa.table(columns | index), tmp_path / f"{name}.parquet")
-    spec = infer_spec(tmp_path)
+    spec = fp.kaggle.infer_spec(tmp_path)
     assert (spec.target, [column.name for column in spec.columns]) == (("y",), ["size", "colour"])
 
 
@@ -301,7 +306,7 @@ def test_a_target_of_numbers_with_other_cells_is_no_target_of_classes(tmp_path, 
     with (tmp_path / "train.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([["id", "x", "y"], *([index, index % 7, cell] for index, cell in enumerate(cells))])
     with pytest.raises(DataError, match=message):
-        infer_spec(tmp_path, target="y")
+        fp.kaggle.infer_spec(tmp_path, target="y")
 
 
 def test_lines_of_cells_with_newlines_are_counted(tmp_path):
@@ -309,7 +314,7 @@ def test_lines_of_cells_with_newlines_are_counted(tmp_path):
     with (tmp_path / "train.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     with pytest.raises(DataError, match="'bad', in line 14 of"):
-        infer_spec(tmp_path, target="y")
+        fp.kaggle.infer_spec(tmp_path, target="y")
 
 
 def test_case_a3_an_archive_of_all_files_says_how_to_unpack_it_and_the_advice_works(tmp_path: Path):
@@ -323,9 +328,9 @@ def test_case_a3_an_archive_of_all_files_says_how_to_unpack_it_and_the_advice_wo
         with pytest.raises(
             DataError, match=r"An archive has several files: got 'train\.csv', .* Unpack the archive: unzip '.*' -d '.*'"
         ) as caught:
-            infer_spec(path)
+            fp.kaggle.infer_spec(path)
     folder = re.search(r"then give the folder '(.*)'\.$", str(caught.value))
     assert folder is not None
     with ZipFile(archive) as opened:
         opened.extractall(folder[1])
-    assert infer_spec(folder[1]).target == ("target",)
+    assert fp.kaggle.infer_spec(folder[1]).target == ("target",)

@@ -8,13 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.checking import check_spec
-from mlxfp.app.kaggle.specs.inferring import infer_spec
+import mlxfp as fp
 from mlxfp.app.kaggle.specs.reading import PARTS, read_part, read_rows
-from mlxfp.app.kaggle.specs.specs import ColumnSpec, FileSpec
-from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.core.describing import schema
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.testing.laws import assert_pure_stages, assert_repeatable, assert_resumable, assert_value
 from tests.app.kaggle.drawing import CATS
@@ -29,8 +24,8 @@ def test_values_stay_as_the_file_writes_them(folder: Path):
 
 def test_targets_that_are_numbers_are_floats(folder: Path):
     spec = evolve(CATS, kind="time_series", classes=[], metric="rmse", time="class", group="class")
-    assert schema(read_part(spec, folder)).field("y").type == pa.float64()
-    assert schema(read_part(spec, folder)).field("class").type == pa.string()
+    assert fp.schema(read_part(spec, folder)).field("y").type == pa.float64()
+    assert fp.schema(read_part(spec, folder)).field("class").type == pa.string()
 
 
 def test_files_and_columns_that_are_not_there_are_named(folder: Path):
@@ -45,9 +40,9 @@ def test_files_and_columns_that_are_not_there_are_named(folder: Path):
 
 def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Path):
     columns = [
-        ColumnSpec(name="size", type="numerical"),
-        ColumnSpec(name="veneer", type="categorical", absent=["None"]),
-        ColumnSpec(name="note", type="text"),
+        fp.kaggle.ColumnSpec(name="size", type="numerical"),
+        fp.kaggle.ColumnSpec(name="veneer", type="categorical", absent=["None"]),
+        fp.kaggle.ColumnSpec(name="note", type="text"),
     ]
     spec = evolve(CATS, target=["harm"], classes=["None", "null"], columns=columns)
     rows = ["1,None,None,None,None,7", "2, 1.5 ,NA,null,null,None", "3,2,Brick,fine,None,nan"]
@@ -57,7 +52,7 @@ def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Pa
         {"id": "2", "size": 1.5, "veneer": None, "note": None, "harm": "null", "more": "None"},
         {"id": "3", "size": 2.0, "veneer": "Brick", "note": "fine", "harm": "None", "more": None},
     ]
-    check_spec(evolve(spec, train=FileSpec(name="train.csv"), test=None, sample=None), folder)
+    fp.kaggle.check_spec(evolve(spec, train=fp.kaggle.FileSpec(name="train.csv"), test=None, sample=None), folder)
     (folder / "train.csv").write_text("id,size,veneer,note,harm\n1,2,,,None\n2,big,,,null\n")
     with pytest.raises(DataError, match=r"The numerical column 'size' contains 'big' in source row 1\. Correct"):
         list(read_part(spec, folder))
@@ -76,21 +71,21 @@ def test_the_rows_of_a_spec_that_names_missing_values_resume_and_pickle(folder: 
 def test_files_of_every_format_are_read_as_csv_is(tmp_path: Path, suffix: str):
     text, other = (
         evolve(
-            SPECS["titanic"],
-            train=FileSpec(name=f"train.{end}"),
-            test=FileSpec(name=f"test.{end}"),
-            sample=FileSpec(name=f"sample_submission.{end}"),
+            fp.kaggle.SPECS["titanic"],
+            train=fp.kaggle.FileSpec(name=f"train.{end}"),
+            test=fp.kaggle.FileSpec(name=f"test.{end}"),
+            sample=fp.kaggle.FileSpec(name=f"sample_submission.{end}"),
         )
         for end in ("csv", suffix)
     )
     for spec in (text, other):
-        made = write_synthetic(spec, tmp_path / spec.train.name, rows=40, test_rows=10)
-        check_spec(made, tmp_path / spec.train.name)
+        made = fp.kaggle.write_synthetic(spec, tmp_path / spec.train.name, rows=40, test_rows=10)
+        fp.kaggle.check_spec(made, tmp_path / spec.train.name)
     for part in PARTS:
         expected, found = (list(read_part(spec, tmp_path / spec.train.name, part=part)) for spec in (text, other))
         assert [{name: row[name] for name in expected[0]} for row in found] == expected
-    inferred, found = (infer_spec(tmp_path / spec.train.name) for spec in (text, other))
-    named = {"name": "", "train": FileSpec(name=""), "test": None, "sample": None}
+    inferred, found = (fp.kaggle.infer_spec(tmp_path / spec.train.name) for spec in (text, other))
+    named = {"name": "", "train": fp.kaggle.FileSpec(name=""), "test": None, "sample": None}
     assert evolve(found, **named) == evolve(inferred, **named)
     names = (spec.sample.name for spec in (text, other))
     assert read_rows(tmp_path / "train.csv" / next(names)) == read_rows(tmp_path / other.train.name / next(names))
@@ -105,7 +100,7 @@ def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):
         "more": pa.array([[1], None]),
     }
     pq.write_table(pa.table(values), tmp_path / "train.parquet")
-    spec = evolve(CATS, train=FileSpec(name="train.parquet"))
+    spec = evolve(CATS, train=fp.kaggle.FileSpec(name="train.parquet"))
     assert list(read_part(spec, tmp_path)) == [
         {"id": "7", "class": "a", "age": 3.5, "y": "1", "more": [1]},
         {"id": "8", "class": "NA", "age": None, "y": "0", "more": None},
@@ -115,7 +110,7 @@ def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):
     assert_repeatable(rows)
     assert_resumable(rows)
     with pytest.raises(UnknownNameError, match=r"No column of .*train\.parquet.* is named 'agee'\. Did you mean 'age'\?"):
-        read_part(evolve(spec, columns=[ColumnSpec(name="agee", type="numerical")]), tmp_path)
+        read_part(evolve(spec, columns=[fp.kaggle.ColumnSpec(name="agee", type="numerical")]), tmp_path)
     pq.write_table(pa.table(values | {"age": ["3", "big"]}), tmp_path / "train.parquet")
     with pytest.raises(DataError, match=r"The numerical column 'age' contains 'big' in source row 1\. Correct"):
         list(read_part(spec, tmp_path))
@@ -127,4 +122,4 @@ def test_files_of_other_formats_are_refused(tmp_path: Path, name: str):
     with pytest.raises(
         DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert the file with pandas, .* to train\.parquet"
     ):
-        read_part(evolve(CATS, train=FileSpec(name=name)), tmp_path)
+        read_part(evolve(CATS, train=fp.kaggle.FileSpec(name=name)), tmp_path)

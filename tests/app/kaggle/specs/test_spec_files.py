@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.catalogue import SPECS
-from mlxfp.app.kaggle.specs.spec_files import load_spec, load_specs, save_spec, save_specs
-from mlxfp.app.kaggle.specs.specs import DatasetSpec
+import mlxfp as fp
 from mlxfp.support.errors import ConfigError, MissingFileError
 from tests.app.kaggle.drawing import WORDS, dataset_specs
 
@@ -18,30 +16,32 @@ _BASE = "name: x\nkind: regression\ntrain: {name: a.csv}\ntarget: [y]\nmetric: m
 
 @_FORMATS
 @given(spec=dataset_specs())
-def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, spec: DatasetSpec):
+def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, spec: fp.kaggle.DatasetSpec):
     path = tmp_path_factory.getbasetemp() / f"spec{suffix}"
-    save_spec(spec, path)
-    assert load_spec(path) == spec
+    fp.kaggle.save_spec(spec, path)
+    assert fp.kaggle.load_spec(path) == spec
 
 
 @_FORMATS
 @given(specs=st.dictionaries(WORDS, dataset_specs(), max_size=2))
-def test_a_registry_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, DatasetSpec]):
+def test_a_registry_reads_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, fp.kaggle.DatasetSpec]
+):
     path = tmp_path_factory.getbasetemp() / f"specs{suffix}"
-    save_specs(specs, path)
-    assert dict(load_specs(path)) == specs
+    fp.kaggle.save_specs(specs, path)
+    assert dict(fp.kaggle.load_specs(path)) == specs
 
 
 @_FORMATS
 def test_the_known_specs_read_back(tmp_path: Path, suffix: str):
-    save_specs(SPECS, tmp_path / f"specs{suffix}")
-    assert load_specs(tmp_path / f"specs{suffix}") == SPECS
+    fp.kaggle.save_specs(fp.kaggle.SPECS, tmp_path / f"specs{suffix}")
+    assert fp.kaggle.load_specs(tmp_path / f"specs{suffix}") == fp.kaggle.SPECS
 
 
 def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
     path = tmp_path / "spec.yaml"
     path.write_text(_BASE.replace("regression", "binary").replace("mae", "f1") + "classes: [no, '012']\n")
-    assert load_spec(path).classes == ("no", "012")
+    assert fp.kaggle.load_spec(path).classes == ("no", "012")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mista
     path = tmp_path / "spec.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load_spec(path)
+        fp.kaggle.load_spec(path)
     head, *lines = str(caught.value).splitlines()
     assert head == f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in {str(path)!r}:"
     for line, mistake in zip(lines, mistakes, strict=True):
@@ -82,7 +82,7 @@ def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
     path = tmp_path / "specs.json"
     path.write_text('{"mine": {"name": 3}}')
     with pytest.raises(ConfigError, match=r"mine\.name \(line 1\): expected text, got 3"):
-        load_specs(path)
+        fp.kaggle.load_specs(path)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, name: str, content: bytes, message: str):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        load_spec(tmp_path / name)
+        fp.kaggle.load_spec(tmp_path / name)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match="There is no spec at"):
-        load_spec(tmp_path / "a.yaml")
+        fp.kaggle.load_spec(tmp_path / "a.yaml")

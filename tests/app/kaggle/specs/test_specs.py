@@ -7,10 +7,9 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 
+import mlxfp as fp
 from mlxfp.app.kaggle.specs.kinds import METRIC_NAMES, TASK_KINDS, Kind
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec, humanize
-from mlxfp.app.kaggle.validation.scoring import METRICS
-from mlxfp.core.identity import fingerprint
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from tests.app.kaggle.drawing import dataset_specs
 
@@ -25,8 +24,8 @@ def test_a_spec_is_a_value(spec: DatasetSpec):
     copy = pickle.loads(pickle.dumps(spec))
     assert copy == spec
     assert hash(copy) == hash(spec)
-    assert fingerprint(copy) == fingerprint(spec)
-    assert fingerprint(evolve(spec, name=spec.name + "x")) != fingerprint(spec)
+    assert fp.inspect.fingerprint(copy) == fp.inspect.fingerprint(spec)
+    assert fp.inspect.fingerprint(evolve(spec, name=spec.name + "x")) != fp.inspect.fingerprint(spec)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +106,11 @@ def test_a_metric_that_is_not_there_suggests_the_nearest():
 
 
 def test_every_metric_says_which_targets_it_scores():
-    assert tuple(METRICS) == METRIC_NAMES
+    assert tuple(fp.kaggle.METRICS) == METRIC_NAMES
     for name in METRIC_NAMES:
         kinds = {kind.name for kind in TASK_KINDS.values() if name in kind.metrics}
-        assert (METRICS[name].needs == "values") == ("regression" in kinds)
-        assert (METRICS[name].ranks == "classes") == (kinds == {"multiclass", "ordinal", "ranking"})
+        assert (fp.kaggle.METRICS[name].needs == "values") == ("regression" in kinds)
+        assert (fp.kaggle.METRICS[name].ranks == "classes") == (kinds == {"multiclass", "ordinal", "ranking"})
 
 
 def test_every_name_of_a_kind_has_one_entry():

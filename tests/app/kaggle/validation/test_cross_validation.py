@@ -5,32 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.tables import column_values
+import mlxfp as fp
 from mlxfp.app.kaggle.validation import folds as ways
-from mlxfp.app.kaggle.validation.cross_validation import cross_validate, validate_fold
 from mlxfp.app.kaggle.validation.folds import Folds, grouped, kfold
-from mlxfp.app.kaggle.validation.out_of_fold import out_of_fold
-from mlxfp.core.describing import length, schema
-from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 
 GROUPS = np.arange(24) // 3
 
 
 def numbered(size: int = 24):
-    return from_table({"row": np.arange(size), "y": np.arange(size) % 2})
+    return fp.from_table({"row": np.arange(size), "y": np.arange(size) % 2})
 
 
 def recording(seen: list[Any]):
     """Return a `fit` that notes the rows that it is given, and whose model predicts the row numbers."""
 
     def fit(parts):
-        trained = column_values(parts.train, "row").tolist()
-        stopping = [] if parts.valid is None else column_values(parts.valid, "row").tolist()
+        trained = fp.kaggle.column_values(parts.train, "row").tolist()
+        stopping = [] if parts.valid is None else fp.kaggle.column_values(parts.valid, "row").tolist()
 
         def predict(rows):
-            seen.append((trained, stopping, column_values(rows, "row").tolist(), schema(rows).names))
-            return column_values(rows, "row")
+            seen.append((trained, stopping, fp.kaggle.column_values(rows, "row").tolist(), fp.schema(rows).names))
+            return fp.kaggle.column_values(rows, "row")
 
         return predict
 
@@ -47,7 +43,7 @@ DEALT = {
 @given(st.sampled_from(sorted(DEALT)), st.integers(0, 99), st.sampled_from(["none", "inner"]))
 def test_no_model_ever_sees_the_rows_that_it_is_judged_by(method: str, seed: int, stopping: Any):
     folds, seen = DEALT[method](seed), []
-    run = cross_validate(folds, numbered(), recording(seen), target="y", stopping=stopping)
+    run = fp.kaggle.cross_validate(folds, numbered(), recording(seen), target="y", stopping=stopping)
     assert len(seen) == len(run.models) == len(list(folds))
     for fold, (trained, stopped, judged, names) in zip(folds, seen, strict=True):
         assert not {*trained, *stopped} & set(judged)
@@ -62,20 +58,20 @@ def test_no_model_ever_sees_the_rows_that_it_is_judged_by(method: str, seed: int
 
 def test_only_on_request_are_the_rows_to_stop_by_those_that_are_judged():
     seen: list[Any] = []
-    cross_validate(kfold(24, count=2, seed=0), numbered(), recording(seen), target="y", stopping="validation")
+    fp.kaggle.cross_validate(kfold(24, count=2, seed=0), numbered(), recording(seen), target="y", stopping="validation")
     assert all(stopped == judged for _, stopped, judged, _ in seen)
 
 
 def test_folds_may_be_run_one_at_a_time():
     folds = kfold(24, count=3, seed=0)
-    whole = cross_validate(folds, numbered(), recording([]), target="y")
-    parts = [validate_fold(fold, numbered(), recording([]), target="y").predictions for fold in reversed(list(folds))]
-    assert out_of_fold(folds, np.arange(24) % 2, parts) == whole.oof
+    whole = fp.kaggle.cross_validate(folds, numbered(), recording([]), target="y")
+    parts = [fp.kaggle.validate_fold(fold, numbered(), recording([]), target="y").predictions for fold in reversed(list(folds))]
+    assert fp.kaggle.out_of_fold(folds, np.arange(24) % 2, parts) == whole.oof
 
 
 def test_every_model_predicts_rows_that_none_has_seen():
-    run = cross_validate(kfold(24, count=3, seed=0), numbered(), recording([]), target="y")
-    found = run.predict(from_table({"row": [100, 101]}))
+    run = fp.kaggle.cross_validate(kfold(24, count=3, seed=0), numbered(), recording([]), target="y")
+    found = run.predict(fp.from_table({"row": [100, 101]}))
     assert [values.tolist() for values in found] == [[100, 101]] * 3
 
 
@@ -87,7 +83,7 @@ FOLDS = kfold(24, count=2, seed=0)
     [
         ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds have 20 rows, but .*from_table.* has 24 rows"),
         (
-            {"rows": from_iterable(lambda: iter([{"y": 1}]))},
+            {"rows": fp.from_iterable(lambda: iter([{"y": 1}]))},
             ArgumentError,
             r"is sequential. Load the rows into memory: pipe\(rows, load",
         ),
@@ -97,16 +93,18 @@ FOLDS = kfold(24, count=2, seed=0)
         ({"fit": 3}, ArgumentTypeError, "fit must be a function, got fit=3"),
         ({"fit": lambda parts: None}, ArgumentTypeError, "what fit returns must be a function, got what fit returns=None"),
         ({"stopping": "iner"}, UnknownNameError, "No stopping is named 'iner'. Did you mean 'inner'"),
-        ({"rows": from_table({"y": ["a", "b"] * 12})}, ArgumentTypeError, "The target 'y' must be numbers, .* Encode classes as"),
-        ({"rows": from_table({"y": [None, *[1.0] * 23]})}, DataError, "The target 'y' must be finite, got nan in row 0"),
+        ({"rows": fp.from_table({"y": ["a", "b"] * 12})}, ArgumentTypeError, "The target 'y' must be numbers, .* Encode classes as"),
+        ({"rows": fp.from_table({"y": [None, *[1.0] * 23]})}, DataError, "The target 'y' must be finite, got nan in row 0"),
         ({"fit": lambda parts: lambda rows: [0.5]}, ArgumentError, r"with n=12 rows, got \[1\]"),
-        ({"fit": lambda parts: lambda rows: [np.nan] * length(rows)}, DataError, "fold 1 of 2 must be finite, got nan in row 0"),
+        ({"fit": lambda parts: lambda rows: [np.nan] * fp.length(rows)}, DataError, "fold 1 of 2 must be finite, got nan in row 0"),
     ],
 )
 def test_what_cannot_be_run_is_refused(options: dict[str, Any], kind: type[Exception], message: str):
     given_: dict[str, Any] = {"folds": FOLDS, "rows": numbered(), "fit": recording([]), "target": "y"} | options
     with pytest.raises(kind, match=message):
-        cross_validate(given_["folds"], given_["rows"], given_["fit"], target=given_["target"], stopping=given_.get("stopping", "none"))
+        fp.kaggle.cross_validate(
+            given_["folds"], given_["rows"], given_["fit"], target=given_["target"], stopping=given_.get("stopping", "none")
+        )
 
 
 def test_an_error_of_the_user_names_its_fold():
@@ -114,12 +112,12 @@ def test_an_error_of_the_user_names_its_fold():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as caught:
-        cross_validate(FOLDS, numbered(), fit, target="y")
+        fp.kaggle.cross_validate(FOLDS, numbered(), fit, target="y")
     assert caught.value.__notes__ == ["in fold 1 of 2 of kfold: 24 rows in 2 folds"]
 
 
 def test_the_law_of_unseen_rows_catches_folds_that_overlap():
     seen: list[Any] = []
     broken = Folds("broken", ways.time(GROUPS, count=3).assignments, np.arange(24))  # forward no more: it trains on the future
-    cross_validate(broken, numbered(), recording(seen), target="y")
+    fp.kaggle.cross_validate(broken, numbered(), recording(seen), target="y")
     assert any(max(trained) > max(judged) for trained, _, judged, _ in seen)

@@ -4,12 +4,13 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.kaggle.validation.differences import part_differences
-from mlxfp.kaggle import ColumnSpec, DatasetSpec, FileSpec
 
 
 def found(train, test, **types):
-    columns = [ColumnSpec(name=name, type=kind) for name, kind in types.items()]
-    spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="rmse")
+    columns = [fp.kaggle.ColumnSpec(name=name, type=kind) for name, kind in types.items()]
+    spec = fp.kaggle.DatasetSpec(
+        name="x", kind="regression", train=fp.kaggle.FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="rmse"
+    )
     count = len(next(iter(train.values())))
     rows = fp.from_table({"id": list(range(count)), "y": [0.0] * count, **train})
     return list(part_differences(spec, rows, fp.from_table({"id": [0] * len(next(iter(test.values()))), **test})))

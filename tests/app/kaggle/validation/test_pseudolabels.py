@@ -5,12 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.kaggle.validation.cross_validation import cross_validate
+import mlxfp as fp
 from mlxfp.app.kaggle.validation.folds import kfold
-from mlxfp.app.kaggle.validation.pseudolabels import Confidence, pseudo_label
-from mlxfp.core.datasets import to_table
-from mlxfp.data.sources.in_memory import from_table
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 
 
@@ -27,7 +23,7 @@ def test_the_chosen_are_sure_within_limits_and_in_proportion(size: int, classes:
     chance = np.random.default_rng(seed)
     chances = chance.dirichlet(np.full(classes, 0.3), size)
     known = np.concatenate([np.arange(classes), chance.integers(0, classes, 30)])
-    rows, labels = Confidence(limit, least, most).choose(chances, known)
+    rows, labels = fp.kaggle.Confidence(limit, least, most).choose(chances, known)
     assert rows.tolist() == sorted(set(rows.tolist()))
     assert labels.tolist() == chances.argmax(axis=1)[rows].tolist()
     sure = chances.max(axis=1)
@@ -44,32 +40,36 @@ def test_the_chosen_are_sure_within_limits_and_in_proportion(size: int, classes:
 
 
 def labelled(size: int = 20):
-    return from_table({"row": np.arange(size), "y": np.arange(size) % 2})
+    return fp.from_table({"row": np.arange(size), "y": np.arange(size) % 2})
 
 
 @given(st.integers(0, 99), st.sampled_from(["none", "inner"]))
 def test_a_fold_has_its_own_teacher_and_pseudo_rows_never_validate(seed: int, stopping: Any):
     folds, teachers, students = kfold(20, count=4, seed=seed), [], []
-    more = from_table({"y": [9] * 6, "row": np.arange(100, 106), "other": [1] * 6})  # its y must not matter
+    more = fp.from_table({"y": [9] * 6, "row": np.arange(100, 106), "other": [1] * 6})  # its y must not matter
 
     def teacher(parts):
-        trained = set(column_values(parts.train, "row"))
+        trained = set(fp.kaggle.column_values(parts.train, "row"))
 
         def predict(rows):
-            assert to_table(rows).column_names == ["row", "other"]
+            assert fp.to_table(rows).column_names == ["row", "other"]
             teachers.append(trained)
             return np.array([0.99, 0.01, 0.98, 0.02, 0.97, 0.03])
 
         return predict
 
     def student(parts):
-        students.append(to_table(parts.train).to_pydict())
-        assert parts.valid is None or max(column_values(parts.valid, "row")) < 100
-        return lambda rows: np.zeros(len(to_table(rows)))
+        students.append(fp.to_table(parts.train).to_pydict())
+        assert parts.valid is None or max(fp.kaggle.column_values(parts.valid, "row")) < 100
+        return lambda rows: np.zeros(len(fp.to_table(rows)))
 
-    sure = Confidence(most=1.0)
-    run = cross_validate(
-        folds, labelled(), pseudo_label(teacher, student, more, target="y", weight=0.5, confidence=sure), target="y", stopping=stopping
+    sure = fp.kaggle.Confidence(most=1.0)
+    run = fp.kaggle.cross_validate(
+        folds,
+        labelled(),
+        fp.kaggle.pseudo_label(teacher, student, more, target="y", weight=0.5, confidence=sure),
+        target="y",
+        stopping=stopping,
     )
     assert run.oof.predictions.shape == (1, 20)
     for fold, taught, learned in zip(folds, teachers, students, strict=True):
@@ -83,13 +83,17 @@ def test_a_fold_has_its_own_teacher_and_pseudo_rows_never_validate(seed: int, st
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: Confidence(threshold=0), ArgumentError, "Confidence needs 0 < threshold <= 1"),
-        (lambda: Confidence(least=0.7), ArgumentError, "got threshold=0.95, least=0.7, most=0.6"),
-        (lambda: Confidence().choose([3.0], [0, 1]), ArgumentError, "Pseudo-labels need probabilities, got predictions from -2 to 3"),
-        (lambda: Confidence().choose([np.nan], [0, 1]), DataError, "The teacher's predictions must be finite"),
-        (lambda: pseudo_label(print, print, labelled(), target="y", weight=0), ArgumentError, "weight must be above 0"),
-        (lambda: pseudo_label(1, print, labelled(), target="y"), ArgumentTypeError, "teacher must be a function"),
-        (lambda: pseudo_label(print, print, [1], target="y"), ArgumentTypeError, "unlabelled must be Dataset"),
+        (lambda: fp.kaggle.Confidence(threshold=0), ArgumentError, "Confidence needs 0 < threshold <= 1"),
+        (lambda: fp.kaggle.Confidence(least=0.7), ArgumentError, "got threshold=0.95, least=0.7, most=0.6"),
+        (
+            lambda: fp.kaggle.Confidence().choose([3.0], [0, 1]),
+            ArgumentError,
+            "Pseudo-labels need probabilities, got predictions from -2 to 3",
+        ),
+        (lambda: fp.kaggle.Confidence().choose([np.nan], [0, 1]), DataError, "The teacher's predictions must be finite"),
+        (lambda: fp.kaggle.pseudo_label(print, print, labelled(), target="y", weight=0), ArgumentError, "weight must be above 0"),
+        (lambda: fp.kaggle.pseudo_label(1, print, labelled(), target="y"), ArgumentTypeError, "teacher must be a function"),
+        (lambda: fp.kaggle.pseudo_label(print, print, [1], target="y"), ArgumentTypeError, "unlabelled must be Dataset"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(make, kind: type[Exception], message: str):
@@ -101,15 +105,15 @@ def test_unlabelled_rows_need_the_columns_of_the_others():
     def teacher(parts):
         return lambda rows: np.array([0.99] * 4)
 
-    fit = pseudo_label(teacher, teacher, from_table({"x": [1] * 4}), target="y", confidence=Confidence(most=1.0))
+    fit = fp.kaggle.pseudo_label(teacher, teacher, fp.from_table({"x": [1] * 4}), target="y", confidence=fp.kaggle.Confidence(most=1.0))
     with pytest.raises(SchemaError, match="pseudo_label needs the column 'row', which is missing"):
-        cross_validate(kfold(20, count=2, seed=0), labelled(), fit, target="y")
+        fp.kaggle.cross_validate(kfold(20, count=2, seed=0), labelled(), fit, target="y")
 
 
 def test_a_teacher_is_a_fit_and_no_model():
     def model(rows):
         return np.array([0.5] * 20)
 
-    fit = pseudo_label(model, model, labelled(), target="y")
+    fit = fp.kaggle.pseudo_label(model, model, labelled(), target="y")
     with pytest.raises(ArgumentTypeError, match="what teacher returns must be a function, got what teacher returns=array"):
-        cross_validate(kfold(20, count=2, seed=0), labelled(), fit, target="y")
+        fp.kaggle.cross_validate(kfold(20, count=2, seed=0), labelled(), fit, target="y")

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn import metrics as reference
 
-from mlxfp.app.kaggle.validation.scoring import METRICS, labels_of, map_at
-from mlxfp.evaluation.metrics import compute, merge
+import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
 
 REFERENCES = {
@@ -45,8 +44,8 @@ def drawn(seed: int, needs: str):
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 @given(st.integers(0, 2**30))
 def test_every_metric_equals_its_reference(name: str, seed: int):
-    targets, predictions = drawn(seed, METRICS[name].needs)
-    assert METRICS[name](targets, predictions) == pytest.approx(REFERENCES[name](targets, predictions), abs=1e-9)
+    targets, predictions = drawn(seed, fp.kaggle.METRICS[name].needs)
+    assert fp.kaggle.METRICS[name](targets, predictions) == pytest.approx(REFERENCES[name](targets, predictions), abs=1e-9)
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=30).filter(lambda y: 0 < sum(y) < len(y)), st.integers(0, 99))
@@ -54,14 +53,14 @@ def test_two_classes_may_come_as_one_column(targets: list[int], seed: int):
     one = np.random.default_rng(seed).uniform(0.01, 0.99, len(targets)).round(2)
     both = np.stack([1 - one, one], axis=1)
     for name in ("accuracy", "f1", "log_loss", "roc_auc"):
-        assert METRICS[name](targets, one) == pytest.approx(METRICS[name](targets, both), abs=1e-9)
-    assert METRICS["f1"](targets, one) == reference.f1_score(targets, labels_of(one), zero_division=0.0)
-    assert METRICS["log_loss"](targets, one) == pytest.approx(reference.log_loss(targets, both), abs=1e-9)
+        assert fp.kaggle.METRICS[name](targets, one) == pytest.approx(fp.kaggle.METRICS[name](targets, both), abs=1e-9)
+    assert fp.kaggle.METRICS["f1"](targets, one) == reference.f1_score(targets, fp.kaggle.labels_of(one), zero_division=0.0)
+    assert fp.kaggle.METRICS["log_loss"](targets, one) == pytest.approx(reference.log_loss(targets, both), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(METRICS))
+@pytest.mark.parametrize("name", sorted(fp.kaggle.METRICS))
 def test_every_metric_prefers_the_truth_in_the_direction_that_it_names(name: str):
-    metric = METRICS[name]
+    metric = fp.kaggle.METRICS[name]
     targets = np.array([0, 1] * 6 if name == "f1" else [0, 1, 2, 3] * 3)
     wrong = targets[::-1]
     if metric.needs == "probabilities":
@@ -76,11 +75,11 @@ def test_every_metric_prefers_the_truth_in_the_direction_that_it_names(name: str
 
 def test_mean_average_precision_looks_at_the_first_ranks_only():
     predictions = [[0.5, 0.3, 0.2]]
-    assert [map_at(2)([kind], predictions) for kind in (0, 1, 2)] == [1, 0.5, 0]
+    assert [fp.kaggle.map_at(2)([kind], predictions) for kind in (0, 1, 2)] == [1, 0.5, 0]
 
 
 def test_agreement_on_one_label_is_full_agreement():
-    assert METRICS["qwk"]([2, 2], [2, 2]) == 1
+    assert fp.kaggle.METRICS["qwk"]([2, 2], [2, 2]) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,18 +105,18 @@ def test_agreement_on_one_label_is_full_agreement():
 )
 def test_what_cannot_be_scored_is_refused(name: str, targets, predictions, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
-        METRICS[name](targets, predictions)
+        fp.kaggle.METRICS[name](targets, predictions)
 
 
 def test_a_name_nearly_right_is_answered_with_the_right_one():
     with pytest.raises(UnknownNameError, match=r"No metric is named 'logloss'\. Did you mean 'log_loss'"):
-        METRICS["logloss"]
+        fp.kaggle.METRICS["logloss"]
 
 
-@pytest.mark.parametrize("name", [name for name in METRICS if METRICS[name].device is not None])
+@pytest.mark.parametrize("name", [name for name in fp.kaggle.METRICS if fp.kaggle.METRICS[name].device is not None])
 @given(st.integers(0, 2**30), st.integers(1, 43))
 def test_batches_on_the_device_measure_what_whole_arrays_do(name: str, seed: int, cut: int):
-    metric, chance = METRICS[name], np.random.default_rng(seed)
+    metric, chance = fp.kaggle.METRICS[name], np.random.default_rng(seed)
     classes = 2 if name in ("f1", "roc_auc") else 4
     targets = np.concatenate([np.arange(classes), chance.integers(0, classes, 44 - classes)])
     if metric.needs == "values":
@@ -128,9 +127,9 @@ def test_batches_on_the_device_measure_what_whole_arrays_do(name: str, seed: int
     parts = [
         {name: metric.measure(mx.array(np.float32(outputs[rows])), mx.array(targets[rows]))} for rows in (slice(cut), slice(cut, None))
     ]
-    assert compute(merge(parts))[name] == pytest.approx(metric(targets, predictions), rel=1e-4, abs=1e-5)
+    assert fp.metrics.compute(fp.metrics.merge(parts))[name] == pytest.approx(metric(targets, predictions), rel=1e-4, abs=1e-5)
 
 
 def test_a_metric_without_a_form_for_batches_says_so():
     with pytest.raises(ArgumentError, match="qwk needs all predictions at once, not batches"):
-        METRICS["qwk"].measure(mx.zeros(2), mx.zeros(2))
+        fp.kaggle.METRICS["qwk"].measure(mx.zeros(2), mx.zeros(2))

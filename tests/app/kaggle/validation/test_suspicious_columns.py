@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.app.kaggle import ColumnSpec
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from tests.app.kaggle.estimators.tables import spec_of
 
@@ -20,7 +19,10 @@ def said(kind, y, **columns):
     """What is said of a column, a list of numbers or of texts, next to a column of noise."""
     random = np.random.default_rng(100)  # a seed that no drawn target has
     types = {name: "categorical" if any(isinstance(each, str) for each in values) else "numerical" for name, values in columns.items()}
-    specs = [ColumnSpec(name="noise", type="numerical"), *(ColumnSpec(name=name, type=type) for name, type in types.items())]
+    specs = [
+        fp.kaggle.ColumnSpec(name="noise", type="numerical"),
+        *(fp.kaggle.ColumnSpec(name=name, type=type) for name, type in types.items()),
+    ]
     rows = fp.from_table({"noise": random.normal(size=len(y)), **columns, "y": np.asarray(y, float)})
     return list(column_warnings(spec_of(kind, columns=specs), rows))
 
@@ -76,7 +78,7 @@ def test_constants_and_identifiers_are_named():
 
 
 def test_the_column_of_times_is_no_identifier():
-    columns = [ColumnSpec(name="day", type="text")]
+    columns = [fp.kaggle.ColumnSpec(name="day", type="text")]
     rows = fp.from_table({"day": [f"2024-{place // 28 + 1:02}-{place % 28 + 1:02}" for place in range(300)], "y": np.arange(300.0) % 7})
     spec = spec_of("regression", columns=columns)
     assert len(list(column_warnings(spec, rows))) == 1
@@ -97,7 +99,7 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
         read = []
         columns = {f"column {number}": np.arange(COUNT) % 7 / 2 + number for number in range(count)}
         rows = fp.from_table({**columns, "y": target("binary")})
-        spec = spec_of("binary", columns=[ColumnSpec(name=name, type="numerical") for name in columns])
+        spec = spec_of("binary", columns=[fp.kaggle.ColumnSpec(name=name, type="numerical") for name in columns])
         list(column_warnings(spec, fp.pipe(rows, fp.map_chunks(lambda chunk: read.append(chunk.num_rows) or chunk))))
         return len(read)
 
@@ -112,7 +114,7 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
 def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, numbers, first):
     cells = [*map(str, numbers), *texts, None]
     parts = [fp.from_table({"size": pa.array(part, pa.string())}) for part in (cells[:first], cells[first:]) if part]
-    messages = list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), *parts))
+    messages = list(text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), *parts))
     assert len(messages) == (0 < len(texts) <= (len(numbers) + len(texts)) / 10)
     for message in messages:
         assert message.startswith(
@@ -123,10 +125,10 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
 
 def test_numbers_with_a_decimal_comma_are_named():
     rows = fp.from_table({"size": ["1,5", "2,25", "-3,0", "4", None]})
-    (message,) = text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="text")]), rows)
+    (message,) = text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), rows)
     assert "numbers have a decimal comma: '1,5'" in message
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():
     rows = fp.from_table({"size": [1.0, 2.0]})
-    assert list(text_warnings(spec_of("binary", columns=[ColumnSpec(name="size", type="numerical")]), rows)) == []
+    assert list(text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")]), rows)) == []

@@ -190,7 +190,14 @@ def run(ranks, case, folder):
     Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(seen), encoding="utf-8")
 
 
-OWN = {"in parts": train_in_parts, "writing": write_on_one_rank}
+def count_rows(ranks, _, state, folder):
+    """Evaluate the share of 2^24 rows in 2^24 + 300 rows. Each rank measures a part of the batches."""
+    batches = [{"hits": mx.array([2.0**24]), "rows": mx.array([2.0**24])}] + 300 * [{"hits": mx.array([0.0]), "rows": mx.array([1.0])}]
+    check = fp.evaluate(deep(rate=0.0), lambda _, batch: {"share": (batch["hits"].sum(), batch["rows"].sum())}, ranks=ranks)
+    Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(check(state, batches)["share"]), encoding="utf-8")
+
+
+OWN = {"in parts": train_in_parts, "writing": write_on_one_rank, "counting": count_rows}
 
 
 def results(folder, rank):
@@ -246,6 +253,13 @@ def assert_trains_as_one(case, folder):
 def test_two_ranks_train_as_one_process_on_all_rows(case, tmp_path):
     launch(case, tmp_path)
     assert_trains_as_one(case, tmp_path)
+
+
+def test_e18_totals_over_ranks_count_every_row(tmp_path):
+    """A sum in float32 loses the single rows after 2^24 rows."""
+    launch("counting", tmp_path)
+    shares = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    assert shares == [2**24 / (2**24 + 300)] * 2
 
 
 def test_the_law_catches_a_mean_over_ranks_of_means(tmp_path):

@@ -219,31 +219,36 @@ def check_schema(schema: object) -> None:
 
 
 def check_fields(fields: Iterable[pa.Field], where: str) -> None:
-    """Raise `SchemaError` if several columns, or several fields of a struct, have the same name. Values are selected by name.
+    """Raise `SchemaError` for fields with equal names, because values are selected by name, and for types without row selection.
 
     >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
     Traceback (most recent call last):
     mlxfp.support.errors.SchemaError: Several columns have the same name: got 'x' more than once, in the table. Rename the columns.
     """
-    for names, kind, inside in _names_by_level(fields):
-        doubled = sorted(name for name, count in Counter(names).items() if count > 1)
+    for level, kind, inside in _levels(fields):
+        doubled = sorted(name for name, count in Counter(member.name for member in level).items() if count > 1)
         if doubled:
             raise SchemaError(
                 f"Several {kind} have the same name: got {', '.join(map(repr, doubled))} more than once, in {inside}{where}. "
                 f"Rename the {kind}."
             )
+        encoded = next((member for member in level if pa.types.is_run_end_encoded(member.type)), None)
+        if encoded is not None:
+            raise SchemaError(
+                f"Arrow cannot select rows of a run-end-encoded column: got {encoded.name!r} of {encoded.type}, in {inside}{where}. "
+                f"Decode the column: pyarrow.compute.run_end_decode(table[{encoded.name!r}])."
+            )
 
 
-def _names_by_level(fields: Iterable[pa.Field]) -> Iterator[tuple[list[str], str, str]]:
-    """Yield the names in a schema and in its structs. Not recursive, because a type may have thousands of levels."""
+def _levels(fields: Iterable[pa.Field]) -> Iterator[tuple[list[pa.Field], str, str]]:
+    """Yield the fields of a schema and of its nested types. Not recursive, because a type may have thousands of levels."""
     columns = list(fields)
-    yield [column.name for column in columns], "columns", ""
+    yield columns, "columns", ""
     pending = [(column.type, column.name) for column in columns if column.type.num_fields]
     while pending:
         kind, name = pending.pop()
         inner = [kind.field(index) for index in range(kind.num_fields)]
-        if pa.types.is_struct(kind):
-            yield [member.name for member in inner], "fields", f"the column {name!r} of "
+        yield inner, "fields", f"the column {name!r} of "
         pending += [(member.type, name) for member in inner if member.type.num_fields]
 
 

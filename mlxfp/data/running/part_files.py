@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.light_arrays import number_array
-from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
+from mlxfp.core.chunks import LARGE, RecordBatch, Schema, concat_chunks, to_rows
 from mlxfp.support.errors import ArgumentError
 
 # Target size of a record batch or row group, in bytes. Smaller batches slow random access down. Larger batches need more memory.
@@ -44,13 +45,25 @@ def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> in
 
 
 def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write a Parquet file. Return the number of rows."""
+    """Write a Parquet file. Return the number of rows. Raises `ArgumentError` for a column type that Parquet lacks."""
     rows = 0
-    with pq.ParquetWriter(path, schema, write_page_checksum=True) as writer:
+    with _parquet_writer(path, schema) as writer:
         for chunk in _even(chunks):
             writer.write_batch(chunk)
             rows += chunk.num_rows
     return rows
+
+
+def _parquet_writer(path: Path | BytesIO, schema: Schema) -> pq.ParquetWriter:
+    try:
+        return pq.ParquetWriter(path, schema, write_page_checksum=True)
+    except pa.ArrowNotImplementedError as error:
+        for column in schema if len(schema) > 1 else ():
+            _parquet_writer(BytesIO(), pa.schema([column])).close()
+        raise ArgumentError(
+            f"Parquet has no type for {schema[0].type}, in column {schema[0].name!r}. Write the data with format='arrow', or change the "
+            "column with map."
+        ) from error
 
 
 def write_jsonl(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
@@ -82,10 +95,9 @@ def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     for chunk in chunks:
         buffered.append(chunk)
         count += chunk.num_rows
-        if size is None and count >= _FIRST:
+        if size is None and (count >= _FIRST or sum(part.nbytes for part in buffered) >= LARGE):
             buffered = [concat_chunks(buffered)]
-            bits = content_bits(_copied(buffered[0].slice(0, _FIRST)))
-            size = min(_MOST, max(_FIRST, 8 * _BYTES * _FIRST // max(1, bits)))
+            size = _rows_per_chunk(buffered[0])
         if size is not None and count >= size:
             joined = concat_chunks(buffered)
             whole = count - count % size
@@ -94,6 +106,16 @@ def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
             buffered, count = [joined.slice(whole)], count - whole
     if count:
         yield _copied(concat_chunks(buffered))
+
+
+def _rows_per_chunk(rows: RecordBatch) -> int | None:
+    """Return the number of rows for about `_BYTES`, from the size of the first 64 rows or `LARGE` bytes. None if more rows are needed."""
+    bits = 0
+    for count in range(1, min(_FIRST, rows.num_rows) + 1):
+        bits += content_bits(_copied(rows.slice(count - 1, 1)))
+        if count == _FIRST or bits >= 8 * LARGE:
+            return min(_MOST, max(1, 8 * _BYTES * count // max(1, bits)))
+    return None
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:

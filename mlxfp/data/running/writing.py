@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # number of rows for measuring the row size, minimum and maximum number of rows per file
+_LOOKED_AT, _MOST = 64, 1 << 20  # number of rows for measuring the row size, and maximum number of rows per file
 
 
 @explain_call
@@ -206,7 +206,7 @@ def rows_of_a_file(dataset: Dataset[Any]) -> int:
         return _MOST
     some = first.slice(0, _LOOKED_AT)
     fitting: int = 8 * _BYTES * some.num_rows // max(1, content_bits(some))
-    return max(_FEWEST, min(_MOST, fitting))
+    return max(1, min(_MOST, fitting))
 
 
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool] = lambda index: True) -> int:

@@ -30,8 +30,8 @@ def check_example(row: object, index: int) -> Example:
 
 
 def infer_schema(rows: Iterable[Example]) -> Schema:
-    """Infer a schema from the first 128 rows."""
-    first = list(islice(rows, SAMPLE_ROWS))
+    """Infer a schema from the first 128 rows, or from fewer rows with `LARGE` bytes of text."""
+    first = next(_pulled(islice(rows, SAMPLE_ROWS)), [])
     return from_rows(first, None, range(len(first))).schema
 
 

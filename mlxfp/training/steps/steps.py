@@ -224,6 +224,8 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
+        if not self._options.compile:
+            mx.async_eval(trees)  # computes the update of the previous step now, because nobody holds the state before that update any more
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -235,7 +237,7 @@ class TrainStep:
             if flatten(trees)[0] == self._structure:
                 add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
-        mx.async_eval(after, metrics)
+        mx.async_eval(after if self._options.compile else (), metrics)
         return TrainState(**after, step=state.step + 1, seed=state.seed, shards=self._options.shards), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:

@@ -1,6 +1,7 @@
 """Chunks of long texts stay small: bytes bound a chunk as well as rows. Arrow allows 2 GiB in a column of a chunk."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +61,19 @@ def test_rows_of_an_iterable_are_pulled_in_order_and_no_row_early(sizes: list[in
     assert [number for chunk, _ in chunks for number in chunk["n"].to_pylist()] == sizes
     for chunk, count in chunks[:-1]:
         assert chunk["n"][-1].as_py() == LARGE == sizes[count - 1]
+
+
+@pytest.mark.parametrize("rows_per_file", [None, 4])
+def test_case_e14_long_texts_are_written_in_small_files_and_batches(tmp_path: Path, rows_per_file: int | None):
+    """Files and batches depend on the rows alone, for a table in one chunk and for an iterable in many chunks."""
+    rows = [{"text": letter * LARGE} for letter in "abcdefghi"]
+    for name, dataset in (("table", fp.from_examples(rows)), ("stream", fp.from_iterable(lambda: iter(rows)))):
+        fp.write(dataset, tmp_path / name, rows_per_file=rows_per_file)
+    table, stream = (sorted((tmp_path / name).glob("*.arrow")) for name in ("table", "stream"))
+    assert [path.read_bytes() for path in table] == [path.read_bytes() for path in stream]
+    for path, count in zip(table, [4, 4, 1] if rows_per_file else [1] * 9, strict=True):
+        with pa.ipc.open_file(path) as file:
+            assert [file.get_batch(index).num_rows for index in range(file.num_record_batches)] == [1] * count
 
 
 def test_examples_of_more_than_2_gib_become_several_chunks():

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
 import mlxfp as fp
-from mlxfp.errors import ArgumentTypeError, DataError, SchemaError
+from mlxfp.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 
 DOUBLED = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 NESTED = pa.ListArray.from_arrays([0, 1], DOUBLED)
@@ -38,6 +39,25 @@ def test_case_e17_a_struct_with_two_fields_of_one_name_is_named(tmp_path: Path, 
             SchemaError, match=r"Several fields have the same name: got 'a' more than once, in the column 's' of .*\. Rename the fields"
         ):
             list(read())
+
+
+def test_run_end_encoded_columns_are_refused_with_the_call_that_decodes(tmp_path: Path):
+    """Arrow cannot select rows of such columns, so most stages would fail later."""
+    table = pa.table({"x": pa.compute.run_end_encode(pa.array([1, 1, 2]))})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write(table)
+    for read in (lambda: fp.from_table(table), lambda: fp.read_arrow(tmp_path / "a.arrow")):
+        with pytest.raises(SchemaError, match=r"run-end-encoded column: got 'x' of .*, in .*run_end_decode\(table\['x'\]\)"):
+            list(read())
+
+
+@pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.dense_union([pa.field("a", pa.int64())])])
+def test_types_without_a_form_in_parquet_are_named(tmp_path: Path, kind: pa.DataType):
+    rows = fp.from_table(pa.table({"a": [1], "x": pa.nulls(1, kind)}))
+    with pytest.raises(ArgumentError, match=r"Parquet has no type for .*, in column 'x'\. Write the data with format='arrow'"):
+        fp.write(rows, tmp_path / "out", format="parquet")
+    fp.write(rows, tmp_path / "arrow", format="arrow")
+    assert list(fp.read_arrow(tmp_path / "arrow")) == [{"a": 1, "x": None}]
 
 
 def test_case_e17_map_chunks_with_two_columns_of_one_name_is_named():

@@ -230,7 +230,8 @@ def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -
 def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
     """Split a position made by `position_in` into the three numbers `number`, `at` and `rest`.
 
-    `number` is the index of the file. Each file format defines the meaning of `at` and `rest`. Raises `CursorError` if the files have changed since the position was made.
+    `number` is the index of the file. Each file format defines the meaning of `at` and `rest`. Raises
+    `CursorError` if the files have changed since the position was made.
     """
     if position is None:
         return 0, 0, 0

@@ -140,7 +140,7 @@ class Concat(Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Task that reads rows from several datasets and puts the rows in the order of the mixture."""
+    """Task that reads rows from several datasets and puts the rows in the requested order."""
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # index of the dataset that each task in `parts` reads

@@ -134,7 +134,7 @@ class _Shard(View):
         if base.states is None:
             return Cursor(base, rows)
         *states, (seen, _, last) = base.states
-        done = (seen - self.index + self.count - 1) // self.count  # rows of this rank up to the time at which `base` stored its states
+        done = (seen - self.index + self.count - 1) // self.count  # rows that this rank had read when the states in `base` were stored
         return Cursor(attrs.evolve(base, states=(*states, (seen, None, last))), rows - done)
 
     def streamed(self) -> Stage:

@@ -82,7 +82,7 @@ class Prefetch(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the dataset."""
+        """Properties for the planner, taken from the dataset."""
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:

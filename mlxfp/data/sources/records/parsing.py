@@ -138,7 +138,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and reason of the invalid record at offset `stop`; None if none is known
+    after: tuple[int, str] | None = None  # end offset and reason of the invalid record at offset `stop`; None if no such record is known
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -198,5 +198,5 @@ def data_error(fault: Fault, block: Block) -> DataError:
 
 
 def fault_text(fault: Fault, block: Block) -> str:
-    """Return the text of a fault for a message: problem, line number and file."""
+    """Return the text of an error message about an invalid record: problem, line number and file."""
     return f"{fault.problem}, in line {block.line + count_lines(block.data[: fault.offset])} of {block.path}"

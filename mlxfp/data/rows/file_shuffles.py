@@ -37,7 +37,7 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the dataset `stream`. The order of the rows differs in each epoch."""
+        """Properties for the planner. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Shuffle(Wrapper):
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the cursor of `stream` before a chunk."""
+        """Return the cursor at the beginning of `chunk`. The argument `after` is the cursor at the end of `chunk`."""
         return after.back(chunk.num_rows)
 
     def notes(self) -> tuple[str, ...]:
@@ -125,7 +125,10 @@ class _FilesInTurn(Wrapper):
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the position before a chunk: the same open files, with the cursors before the rows of the chunk."""
+        """Return the position at the beginning of `chunk`. The argument `after` is the position at the end of `chunk`.
+
+        All open files contribute the same number of rows to the chunk, so each file cursor moves back by this number.
+        """
         begun, count, slots = after
         return begun, count, tuple((number, cursor.back(chunk.num_rows // len(slots))) for number, cursor in slots)
 
@@ -145,7 +148,7 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """Reader of an open file, with buffered rows and a cursor. The reader is mutable, so a dataset never stores one."""
+    """Reader of an open file, with buffered rows and a cursor. Datasets are immutable, so a dataset never stores such a mutable reader."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
         self.number, self.cursor = number, cursor  # cursor before the buffered rows of the file
@@ -172,12 +175,12 @@ class _Open:
 
 @frozen(repr=False)
 class OneFile(Source):
-    """Source of the rows of one file of a `FileSource`. The columns are the columns of all files.
+    """Source of the rows of a single file of a `FileSource`. The schema is the schema of the whole `FileSource`.
 
-    Rows are numbered from 0 within the file. The keys of the rows, from which random numbers are derived, also depend on the file index, so
-    that keys of different files differ.
+    Rows are numbered from 0 within the file. The random numbers of a row depend on the epoch, the file index and the row number. Equal row
+    numbers in different files therefore give different random numbers.
 
-    A resume position is (position of the `FileSource`, index of the next row).
+    A resume position is the pair (position of the `FileSource`, index of the next row).
     """
 
     source: FileSource
@@ -188,7 +191,7 @@ class OneFile(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits for the planner: the traits of the file reader, but for a single file."""
+        """Properties of this source for the planner, derived from the properties of the `FileSource`."""
         whole = self.source.traits
         return SourceTraits(
             restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None

@@ -25,7 +25,10 @@ from mlxfp.support.terminal import columns_text
 
 
 def joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
-    """Check the datasets of a join, and return them as a tuple. `name` is the function of the error messages."""
+    """Check the datasets for a function that joins datasets, and return the datasets as a tuple.
+
+    The argument `name` is the name of this function for error messages.
+    """
     if not isinstance(datasets, Sequence) or not datasets:
         raise ArgumentError(f"{name} takes a list of at least one dataset, got {datasets!r:.60}.")
     for dataset in datasets:
@@ -38,7 +41,7 @@ def joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
 
 @frozen(repr=False)
 class Joined(Source):
-    """Source that reads several datasets with the same columns. A hidden column has the index of the dataset."""
+    """Source that reads several datasets with the same columns. The hidden column `__row__` tells from which dataset a row comes."""
 
     datasets: tuple[Dataset[Any], ...]
 
@@ -68,19 +71,19 @@ class Joined(Source):
             yield from (self.marked(chunk, index) for chunk in head(dataset))
 
     def marked(self, chunk: Any, index: int) -> Any:
-        """Write the index of the dataset into a hidden column of a chunk. Batches have no hidden columns and stay unchanged."""
+        """Mark the rows of a chunk as rows of dataset `index`, in the hidden columns. Batches have no hidden columns and stay unchanged."""
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the number of data sources in the datasets before dataset `index`.
+        """Return the index of the first data source of dataset `index`.
 
-        The number identifies the first data source of this dataset.
+        Data sources are counted over all joined datasets, because a joined dataset may itself consist of several data sources.
         """
         return self.first_leaves[index]
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """Numbers of the first data source of each dataset, and the number of all data sources."""
+        """Index of the first data source of each dataset, followed by the number of all data sources."""
         return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 
@@ -137,11 +140,11 @@ class Concat(Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Task that reads rows from several datasets and puts the rows in the order of the mixture."""
+    """Task that reads rows from several datasets and puts the rows in the requested order."""
 
     parts: tuple[Task, ...]
-    owners: tuple[int, ...]  # index of the dataset to which each part belongs
-    leaves: tuple[int, ...]  # number of the first data source in the dataset of each part
+    owners: tuple[int, ...]  # index of the dataset that each task in `parts` reads
+    leaves: tuple[int, ...]  # index of the first data source of the dataset that each task in `parts` reads
     order: Indices  # final order of the concatenated rows
 
     @property

@@ -25,7 +25,7 @@ from mlxfp.support.terminal import columns_text
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
-# Progress of a dataset: amount given (examples or tokens), items given, number of passes (-1 after the end), cursor.
+# Progress of one dataset: examples or tokens yielded so far, items yielded so far, completed passes (-1 after the end), cursor.
 _Mark = tuple[int, int, int, Cursor | None]
 
 
@@ -66,15 +66,19 @@ def mix(
 ) -> Dataset[Item]:
     """Mix datasets deterministically in proportion to `weights`. The next item comes from the dataset furthest below its share.
 
-    A mapping changes the weights during the run: `{0: [3, 1], 10_000: [1, 1]}` has the weights 3 and 1 for the first 10,000 items of the
-    mixture, then equal weights. With `by="tokens"`, the keys count tokens. If a dataset has ended (`stop="all"`), the keys count its
-    missing items too.
+    With N datasets, the number of items from each dataset is at any time within N items of its exact share. A dataset of weight 0
+    contributes no items. With `by="tokens"`, shares are measured in tokens of the column `input_ids` instead of examples. Measuring tokens
+    works only before `batch`.
 
-    `by="tokens"` measures shares by the number of tokens in `input_ids` instead of examples, and works only before `batch`. A dataset of
-    weight 0 contributes nothing. At any time, each share is exact within one item per dataset.
+    A mapping changes the weights during the run. For example, `{0: [3, 1], 10_000: [1, 1]}` has the weights 3 and 1 for the first 10,000
+    items of the mixture, and equal weights afterwards. With `by="tokens"`, the keys count tokens. With `stop="all"`, the keys also count
+    the items that an ended dataset would have contributed.
 
-    `stop` selects what happens when a dataset ends: `"first"` ends the mixture, `"all"` continues without this dataset, and `"restart"`
-    begins the next epoch of this dataset, so the mixture is endless.
+    The argument `stop` selects what happens when a dataset ends:
+
+    - `"first"` ends the mixture.
+    - `"all"` continues without this dataset.
+    - `"restart"` begins the next epoch of this dataset, so the mixture is endless.
 
     Raises `DataError` if a restarted dataset has no items. Warns if a restarted dataset has other rows in each epoch (see `take`).
 
@@ -86,7 +90,7 @@ def mix(
     >>> "".join(row["x"] for row in islice(fp.mix([a, b], {0: [1, 0], 4: [1, 1], 8: [0, 1]}), 12))
     'aaaaababbbbb'
 
-    See also: `mixture_proportions` for what each dataset has given.
+    See also: `mixture_proportions` for the share that each dataset has contributed.
     """
     joined = joinable(datasets, "mix")
     check_choice(("examples", "tokens"), by=by)
@@ -102,10 +106,11 @@ def mix(
 
 @frozen(repr=False)
 class Mix(Joined):
-    """Source that merges datasets by a due time of each item.
+    """Source that mixes datasets. Each item has a due time, and the items are yielded in the order of their due times.
 
-    With constant weights, the due time of an item is the number of items (or tokens) that its dataset gave before, divided by the weight
-    of the dataset. All items that are due before the next read of any dataset are sorted in one step.
+    With constant weights, the due time of an item is a count divided by the weight of its dataset. The count is the number of items (or
+    tokens) that the dataset has yielded before this item. Buffered items that are due before any dataset must be read again are sorted in
+    one step.
     """
 
     weights: Weights
@@ -114,7 +119,14 @@ class Mix(Joined):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits: endless if datasets restart, if all datasets are endless (`stop="first"`), or if any is endless (`stop="all"`)."""
+        """Properties for the planner. The value of `stop` decides whether the mixture is endless.
+
+        - `"restart"`: always endless.
+        - `"first"`: endless if all datasets are endless.
+        - `"all"`: endless if at least one dataset is endless.
+
+        Datasets of weight 0 do not count.
+        """
         endless = [dataset.endless for dataset, positive in zip(self.datasets, self.weights.positive, strict=True) if positive]
         return evolve(super().traits, before=self.before, endless=self.stop == "restart" or (all if self.stop == "first" else any)(endless))
 
@@ -125,10 +137,14 @@ class Mix(Joined):
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Yield the items in the order of their due times, each chunk with the resume position.
+        """Yield chunks of items in the order of the due times of the items. Each chunk comes with its resume position.
 
-        A position has four tuples, each with one entry per dataset: items or tokens given (depending on `by`), items given, completed
-        passes (-1 for an ended dataset), and cursors.
+        A resume position consists of four tuples, each with one entry per dataset:
+
+        - number of tokens yielded with `by="tokens"`, otherwise the number of items yielded
+        - number of items yielded
+        - number of completed passes, or -1 for a dataset that has ended
+        - cursor of the dataset
         """
         marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
         with ExitStack() as stack:
@@ -141,7 +157,7 @@ class Mix(Joined):
                 stack.callback(reader.close)
             while True:
                 ended = [index for index, reader in readers.items() if not reader.fill()]
-                # With stop="first", an ended dataset stays in `readers`, so that no item with a later due time is given.
+                # With stop="first", an ended dataset stays in `readers`, so that items due after the end of this dataset are never yielded.
                 if self.stop != "first":
                     for index in ended:
                         reader = readers.pop(index)
@@ -171,7 +187,10 @@ class Mix(Joined):
         return np.array(position[:2] if position else np.zeros((2, len(self.datasets))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the contribution of each dataset to a chunk, int64[2, N], as in `given_at`."""
+        """Return the contribution of each of N datasets to a chunk, int64[2, N].
+
+        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+        """
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, amounts, len(self.datasets)) for amounts in (costs, None)], np.int64)
 
@@ -206,12 +225,15 @@ class Mix(Joined):
 
 
 class _Reader:
-    """Reader of one dataset of a mixture, with buffered items and their due times. The reader is mutable, so a dataset never stores one."""
+    """Reader of one dataset of a mixture. The reader buffers items and their due times, which define the order of the items in the mixture.
+
+    Datasets are immutable, so a dataset never stores such a mutable reader.
+    """
 
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = self._due([0])  # due times of the buffered items and of the next item
+        self.times: Times = self._due([0])  # sort keys (due times) of the buffered items, followed by the sort key of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
@@ -269,5 +291,8 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times of items, float64[M]. `more`, [M], is the amount of the buffered items before each item."""
+        """Return the due times (sort keys) of M items, float64[M].
+
+        The argument `more`, of shape [M], holds for each item the number of buffered items (or tokens) before this item.
+        """
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

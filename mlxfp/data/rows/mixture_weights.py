@@ -18,10 +18,14 @@ Times = NDArray[np.float64]
 
 @frozen(repr=False)
 class Weights:
-    """Weights of N datasets in phases. `starts[k]` is the amount (examples or tokens) of the mixture at which `weights[k]` begin.
+    """Weights of N datasets, which may change during a run.
 
-    A virtual time runs from 0. During a phase, a dataset with the weight w gives the amount w per unit of time. The due time of an item
-    therefore depends only on the amount that its dataset gave before, so a cursor needs no further state.
+    The weights `weights[k]` begin when the mixture has yielded `starts[k]` examples or tokens. A phase is the time from one change of the
+    weights to the next change.
+
+    The due times of items follow from a simulated clock that starts at 0. During a phase, a dataset of weight w yields w examples or tokens
+    per unit of time. The due time of an item therefore depends only on the number of examples or tokens that its dataset has yielded before
+    this item. A cursor needs no further state.
     """
 
     starts: tuple[int, ...]
@@ -32,13 +36,14 @@ class Weights:
 
     @property
     def positive(self) -> tuple[bool, ...]:
-        """For each dataset, True if a phase has a weight above 0."""
+        """For each dataset, True if the weight of the dataset is above 0 in at least one phase."""
         return tuple(any(column) for column in zip(*self.weights, strict=True))
 
     def due(self, index: int, given: Any) -> Times:
-        """Return the due times of items of dataset `index`, float64[M]. `given`, [M], is the amount that the dataset gave before each item.
+        """Return the due times of M items of dataset `index`, float64[M].
 
-        The due time is infinite if the remaining phases have the weight 0.
+        The argument `given`, of shape [M], holds for each item the number of examples or tokens that the dataset has yielded before this
+        item. The due time is infinite if the weight of the dataset is 0 until the end of the run.
         """
         begins, amounts, weights = self._phases
         phases = np.searchsorted(amounts[:, index], given, side="right") - 1
@@ -58,7 +63,7 @@ class Weights:
 
     @cached_property
     def _phases(self) -> tuple[Times, Times, Times]:
-        """Virtual time at which each phase begins, [K], amount of each dataset before each phase, [K, N], and weights, [K, N]."""
+        """Start times of the K phases, [K], examples or tokens of each dataset before each phase, [K, N], and weights, [K, N]."""
         rates = np.array(self.weights)
         durations = np.diff(self.starts) / rates[:-1].sum(axis=1)
         begins = np.concatenate([[0.0], np.cumsum(durations)])
@@ -67,7 +72,10 @@ class Weights:
 
 
 def weights_for(count: int, weights: Sequence[float] | Mapping[int, Sequence[float]]) -> Weights:
-    """Return the weights of `count` datasets. Raises an error for negative weights, missing weights and phases of the weight 0."""
+    """Return the weights of `count` datasets as a `Weights`.
+
+    Raises `ArgumentError` for a negative weight, a missing weight, and weights that are all 0 at the same time.
+    """
     check_types((Sequence, np.ndarray, Mapping), weights=weights)
     phases = dict(weights) if isinstance(weights, Mapping) else {0: weights}
     for start in phases:

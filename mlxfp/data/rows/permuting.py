@@ -13,11 +13,12 @@ _ROUNDS = 4  # Number of rounds of the Feistel network. Four rounds give a pseud
 
 
 def permute(indices: Indices, *, count: int, key: int) -> Indices:
-    """Return the original row for each position in `indices` of a random permutation of `count` rows: int64[N].
+    """Return elements of a random permutation of the numbers 0 to `count` - 1: the elements at the positions `indices`, int64[N].
 
-    Up to 2**20 rows, the permutation is uniform (Fisher-Yates with NumPy's Philox generator). For more rows, a Feistel network permutes the
-    pairs (i // b, i % b) with b near the square root of `count`. The network is applied again while the result is out of range (cycle
-    walking; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The network needs no memory and computes any single row.
+    For `count` up to 2**20, all permutations are equally likely (Fisher-Yates with NumPy's Philox generator). A larger permutation is never
+    stored. Instead, a Feistel network computes each element separately, by permuting pairs (i // b, i % b) with b near the square root of
+    `count`. A result that is out of range passes through the network again (cycle walking; Black and Rogaway, "Ciphers with arbitrary
+    finite domains", 2002).
     """
     return _listed(count, key)[indices] if count <= _LISTED else _walked(indices, count, key)
 

@@ -17,7 +17,8 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-# Number of epochs of an endless repeat. After this number of epochs, an outer repeat starts its next pass, with new row keys.
+# Number of epochs reserved for each endless repeat. No run reaches this number of epochs.
+# Epoch e of an outer repeat uses the inner epochs from e * FOREVER on, so that no row key occurs twice.
 FOREVER = 2**32
 
 

@@ -276,9 +276,9 @@ class _Split(View):
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
-        """Return the index of the part of each row."""
+        """Return for each row the index of its split, such as 0 for training rows and 1 for validation rows: int64[N]."""
         if self.group is not None:
-            assert values is not None  # If `group` is set, `members` has read the values of the group column before.
+            assert values is not None  # If `group` is set, `members` passes the values of the group column.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
@@ -311,7 +311,7 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
-    """Return the index of the part of each value, chosen by a hash of the value."""
+    """Return for each value the index of its split, int64[N]. A hash of the value selects the split."""
     uniform = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
     return np.searchsorted(np.cumsum(fractions)[:-1], uniform, side="right")
 

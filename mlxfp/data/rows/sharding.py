@@ -45,7 +45,10 @@ class World:
         if not 0 <= self.rank < self.size:
             raise ArgumentError(f"rank must be from 0 to {self.size - 1}, got rank={self.rank}.")
         if self.size % (self.tensor * self.pipeline):
-            raise ArgumentError(f"size={self.size} ranks cannot be divided into copies of tensor={self.tensor} x pipeline={self.pipeline}.")
+            raise ArgumentError(
+                f"size={self.size} ranks cannot be divided into model copies of tensor * pipeline = {self.tensor} * {self.pipeline} ranks. "
+                "Change size, tensor or pipeline, so that the product divides size."
+            )
 
     @property
     def copies(self) -> int:
@@ -131,7 +134,7 @@ class _Shard(View):
         if base.states is None:
             return Cursor(base, rows)
         *states, (seen, _, last) = base.states
-        done = (seen - self.index + self.count - 1) // self.count  # rows of this rank before the snapshot
+        done = (seen - self.index + self.count - 1) // self.count  # rows that this rank had read when the states in `base` were stored
         return Cursor(attrs.evolve(base, states=(*states, (seen, None, last))), rows - done)
 
     def streamed(self) -> Stage:
@@ -162,7 +165,11 @@ class _Weighted(Task):
 class _EveryNth(Stage):
     """Stage that keeps every `count`-th row.
 
-    The state is (rows seen, row of this rank in an incomplete last round, last row). A round has one row for each rank.
+    The rows are dealt to the ranks in rounds. A round has `count` rows, one for each rank. The state is a tuple of three entries:
+
+    - number of rows seen
+    - row of this rank in the last round if this round is incomplete and `ends` is `"drop"`, otherwise None
+    - last row seen if `ends` is `"pad"`, otherwise None
     """
 
     index: int
@@ -182,8 +189,8 @@ class _EveryNth(Stage):
         if self.ends == "pad":
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
-        pending = seen % self.count > self.index  # The last round may stay incomplete, although this rank already has its row of the round.
-        # The maximum is needed after an elastic cursor: the row of the incomplete round belongs to a completed batch.
+        pending = seen % self.count > self.index  # True if this rank has its row of the last round, but the round is incomplete
+        # After a resume with another number of ranks, `rows` may lack the row of the incomplete round. `max` then avoids a count of -1.
         whole = max(0, rows.num_rows - pending)
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

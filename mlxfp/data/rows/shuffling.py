@@ -58,7 +58,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    permutes = True  # `split` and the notebook views work on the dataset inside the source
+    permutes = True  # `split` and the notebook views may read the unshuffled dataset, because only the order differs
 
     def __attrs_post_init__(self) -> None:
         check_reorders(self.dataset, self)

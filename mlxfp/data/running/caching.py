@@ -114,7 +114,7 @@ def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
 
 @frozen(repr=False)
 class _Stored(Wrapper):
-    """Source of stored rows. The table holds the rows of epoch 0 with their hidden columns."""
+    """Source of rows that `load` or `cache` has stored in epoch 0. The stored table includes the hidden columns `__row__` and `__key__`."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -130,13 +130,13 @@ class _Stored(Wrapper):
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Names of the stored hidden columns."""
+        """Names of the stored columns that users never see: row number, random key, and the error column of `on_error`."""
         return (*HIDDEN, self.dataset.hooks.changes.marks)
 
     @property
     @abstractmethod
     def table(self) -> pa.Table:
-        """Table of the stored rows with their hidden columns."""
+        """Table of the stored rows, including the columns listed in `hidden`."""
 
     @property
     def indexable(self) -> bool:
@@ -260,7 +260,10 @@ class _Cache(_Stored):
 
 @frozen(repr=False)
 class _LoadItems(Wrapper):
-    """Source of stored groups or batches of epoch 0. A resume position is the index of the next item."""
+    """Source of groups or batches that `load` or `cache` has stored. All epochs yield the items that were computed in epoch 0.
+
+    A resume position is the index of the next item.
+    """
 
     @property
     def traits(self) -> SourceTraits:
@@ -355,7 +358,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # The files are deleted, because a corrected pipeline has another fingerprint and cannot use these files.
+            out.clear()  # No later run could use the files, because a correction of the pipeline changes its fingerprint.
             raise
 
 

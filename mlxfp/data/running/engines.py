@@ -60,7 +60,7 @@ class SparkPool(Pool):
     kind = "processes"
 
     def __init__(self, session: Any, workers: int) -> None:
-        """Create a pool of `workers` threads that send jobs to the session."""
+        """Create a pool with `workers` threads that send jobs to the Spark session `session`."""
         super().__init__(workers)
         self._session = session
         self._threads = ThreadPoolExecutor(workers, "mlxfp-spark")

@@ -33,10 +33,15 @@ _USUAL_RATE = 0.001
 def on_error(policy: Policy, *, max_rate: float | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Skip rows on which an earlier stage fails (`"skip"`), or stop at the first failed row (`"raise"`).
 
-    `skipped_rows` lists the skipped rows with the stage and the reason. Any exception counts, in user functions and in stages of mlxfp. A
-    failed chunk runs again in smaller chunks to find the failed rows, so functions must be pure. Raises `DataError` when more than
-    `max_rate` of the rows so far, and more than 10 rows, were skipped, and at the end of an epoch for more than `max_rate` of its rows.
-    Without `max_rate`, 10 rows or 0.1 % of the rows of an epoch may fail, whichever is more.
+    Any exception counts as a failure, in user functions and in stages of mlxfp. To find the failed rows, a failed chunk runs again in
+    smaller chunks, so functions must be pure. `skipped_rows` lists the skipped rows with the stage and the reason.
+
+    The argument `max_rate` limits the share of skipped rows. Too many skipped rows raise `DataError`:
+
+    - During an epoch: more than 10 rows, and more than `max_rate` of the rows so far, were skipped.
+    - At the end of an epoch: more than `max_rate` of the rows of the epoch were skipped.
+
+    Without `max_rate`, an epoch may skip 10 rows or 0.1 % of its rows, whichever is more.
 
     Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the
     remaining part of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
@@ -93,7 +98,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # Before the first item, `on_error` has no state yet.
+    if not lists and not lists_all(dataset):  # At the start of a run, `lists` is also empty for a valid pipeline.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'
@@ -181,7 +186,6 @@ class OnError(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits with a note on skipped rows."""
         return Traits(longest_row=identity, notes=lambda: (f"skips rows on which earlier stages fail, up to {self.rate:.2%} of the rows",))
 
     @property
@@ -190,9 +194,10 @@ class OnError(Stage):
         return _USUAL_RATE if self.max_rate is None else self.max_rate
 
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
-        """Raise `DataError` if more than `max_rate` of the rows, and more than 10 rows, had failed at any time.
+        """Raise `DataError` if too many rows have failed: more than 10 rows, and more than `max_rate` of the rows read so far.
 
-        The argument `entries` lists all failed rows. The argument `seen` holds the number of rows read up to each new failure.
+        The argument `entries` lists all failed rows. For each failure in the current chunk, the argument `seen` holds the number of rows
+        read up to and including the failed row. The check is made at each of these rows.
         """
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.rate * seen))

@@ -1,10 +1,10 @@
-"""Hooks for `on_error`. A failed row stays at its place and is marked in a hidden column.
+"""Hooks for `on_error`. A failed row stays in the data, marked as failed, until `on_error` removes the row.
 
 The hidden column `__error__` contains the failed stage and the reason, or null for a valid row. Other values of a failed row have no
-meaning. Later stages that treat each row alone skip failed rows. To find the failed rows of a chunk, the chunk is halved repeatedly.
+meaning.
 
-Between stages, a failed row is treated like any other row: shuffled, counted, stored by `load`, and read by index. `on_error` removes
-the marked rows.
+Stages that treat each row alone run only on the valid rows. If such a stage fails on a chunk, the chunk is halved repeatedly to find the
+failed rows. All other operations, such as shuffling, counting, `load` and reading by index, treat failed rows like valid rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,12 +35,15 @@ class MarkFailed(Hooks):
     A resume position is (position of the source, index of the next row, True if rows are read by index).
     """
 
-    # Number of leading stages whose failures are marked. These stages are not merged, so that the failed stage is known.
+    # Number of leading stages that mark failed rows. These stages run one by one, so that the failed stage is known.
     as_written: int = ALL_STAGES
 
     @property
     def changes(self) -> Changes:
-        """Changes to the plan: the stages whose failures are marked are not merged, and rows have an error column."""
+        """Changes to the plan: rows get an error column, and stages that mark failed rows run one by one.
+
+        Merged stages would hide which of the stages has failed.
+        """
         return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
     def source(self, source: Source) -> SourceCalls:
@@ -169,9 +172,9 @@ class MarkFailed(Hooks):
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
     def _watches(self, step: Step) -> bool:
-        """Return True if failures of a stage are marked.
+        """Return True if the rows on which a stage fails are marked as failed. Returns False if the error of the stage is raised instead.
 
-        Returns False for stages that group rows, because no row can be removed from a group.
+        Stages that group rows raise their errors, because no row can be removed from a group.
         """
         return step.index < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
@@ -260,7 +263,7 @@ def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> Record
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Return a chunk of one failed row: nulls, the hidden columns and the error."""
+    """Return a chunk with a single failed row. All visible columns are null. The columns `__row__` and `__key__` come from `chunk`."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

@@ -14,7 +14,10 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Error of a file job in which a stage keeps rows for the next chunk. `write` then writes the files in order."""
+    """Exception for a stage that keeps rows for the next chunk, so that no worker can write a file alone.
+
+    When a job raises this exception, `write` starts over in the calling thread and writes the files one after the other.
+    """
 
 
 @frozen(eq=False)

@@ -1,7 +1,7 @@
 """`lift` turns a recipe into a function of tables, for engines that partition data themselves (Ray, Spark, Dask, Daft, `datasets`).
 
-An engine passes arbitrary subsets of the rows, in any order and in any process. The stages of a lifted recipe must therefore treat each
-row alone and declare their schemas. Row keys, from which random numbers are derived, come from a key column or from row numbers.
+An engine passes arbitrary subsets of the rows, in any order and in any process. The stages of the recipe must therefore treat each row
+alone and declare their schemas. Row keys, from which random numbers are derived, come from a key column or from row numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +32,8 @@ from mlxfp.support.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.support.terminal import columns_text
 
 _UNSEEN = (
-    "A lifted recipe gets its tables later, in parts, but this recipe reads columns or the number of rows while it is built. Remove "
-    "stages that combine rows, and name columns explicitly."
+    "lift builds a recipe before any table exists, but this recipe reads columns or the number of rows while it is built. Remove stages "
+    "that combine rows, and name columns explicitly."
 )
 
 Table = TypeVar("Table")
@@ -42,21 +42,30 @@ Numbers = tuple[NDArray[np.int64], Keys]  # row number `__row__` and key `__key_
 
 @explain_call
 def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = None) -> "_Lifted":
-    """Turn a recipe into a function of tables: `lift(recipe)(table)` returns the rows of `pipe(from_table(table), recipe)`.
+    """Turn a recipe (a function that adds stages to a dataset) into a function that takes a table and returns a table.
 
-    Use the function with `map_batches` of Ray, `mapInArrow` of Spark, `map_partitions` of Dask or `map` of `datasets`. The function takes a
-    `pyarrow.Table`, a `RecordBatch`, a pandas DataFrame (without its index), a polars DataFrame or a mapping of columns, and returns the
-    same type. For a mapping, the result is a dict of NumPy arrays. The function can be pickled, has a fingerprint, and is planned once per
-    schema. `lift(recipe).schema(schema)` returns the output schema for an input schema, as Spark needs.
+    The call `lift(recipe)(table)` returns the rows of `pipe(from_table(table), recipe)`. Use the function with `map_batches` of Ray,
+    `mapInArrow` of Spark, `map_partitions` of Dask or `map` of `datasets`. The function takes a `pyarrow.Table`, a `RecordBatch`, a pandas
+    DataFrame (without its index), a polars DataFrame or a mapping of columns, and returns the same type. For a mapping, the result is a
+    dict of NumPy arrays. The function can be pickled, has a fingerprint, and is planned once per schema. `lift(recipe).schema(schema)`
+    returns the output schema for an input schema, as Spark needs.
 
-    A recipe with random stages must know the rows, because otherwise every subset would get the same random numbers. Either `key` names a
-    column of integers, text or bytes with a distinct value per row, or `lift(recipe)(table, offset=4096)` gives the index of the first row
-    in the whole table. Integer keys are used as row numbers. If keys or offsets number the rows of the whole table from 0, all subsets
-    together contain exactly the rows of `pipe(from_table(whole), recipe)`, in any order of execution.
+    A recipe with random stages must identify each row, because otherwise every subset of the rows would get the same random numbers. There
+    are two ways to identify rows:
 
-    Raises `PipelineError` for a stage that combines rows (`shuffle`, `take`, `pack`, `batch`, `cache`, `on_error`, ...), and, when called,
-    for a random stage without `key` and `offset`. Raises `SchemaError` for a function without a declared schema, which could differ between
-    subsets, and for a missing key column or a key of another type. Raises `DataError` for a null key.
+    - The argument `key` names a column of integers, text or bytes with a distinct value per row. Integer keys are used as row numbers.
+    - The call `lift(recipe)(table, offset=4096)` gives the index of the first row in the whole table.
+
+    If keys or offsets number the rows of the whole table from 0, all subsets together contain exactly the rows of
+    `pipe(from_table(whole), recipe)`, in any order of execution.
+
+    Raises `PipelineError` for a stage that combines rows (`shuffle`, `take`, `pack`, `batch`, `cache`, `on_error`, ...). A call of the
+    returned function raises:
+
+    - `PipelineError` for a random stage without `key` and `offset`
+    - `SchemaError` for a function without a declared schema, which could differ between subsets
+    - `SchemaError` for a missing key column or a key of another type
+    - `DataError` for a null key
 
     >>> import mlxfp as fp
     >>> expensive = fp.lift(fp.compose(fp.filter_by([("fare", ">", 8)]), fp.rename_columns({"fare": "price"})))
@@ -90,26 +99,27 @@ class _Lifted:
             raise
         if not isinstance(result, Dataset):
             raise ArgumentTypeError(f"A recipe must return a dataset, got {type(result).__name__} from {brief(self.recipe)}.")
-        for part in flat_parts(result):
-            if not isinstance(part, _Table) and not _works_by_row(part):
+        for stage in flat_parts(result):
+            if not isinstance(stage, _Table) and not _works_by_row(stage):
                 raise PipelineError(
-                    f"{part!r} does not work on single rows, but a lifted recipe gets any part of the rows, in any order: {self!r}. "
-                    "Remove this step from the recipe. Do the step in the engine, or in the pipeline that reads the output of the engine."
+                    f"{stage!r} cannot be used with lift, because each call gets only some of the rows, in any order: got {self!r}. "
+                    "Remove this stage from the recipe. Do its work with Ray, Spark or a similar engine, or in the pipeline that reads the "
+                    "output of the engine."
                 )
         return result.stages
 
     @cached_property
     def plans(self) -> dict[Schema, "_Ready"]:
-        """Plan for each input schema, added when the first table with this schema arrives.
+        """Plan for each input schema. A plan is added when the first table with this schema arrives.
 
-        Two equal lifted recipes may have different plans.
+        The plans do not take part in comparisons: two functions made by `lift` can be equal although their plans differ.
         """
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
-        """Return the rows that the recipe makes from `table`, as a table of the same type.
+        """Run the stages of the recipe on `table`. Return the resulting rows as a table of the same type.
 
-        `offset` is the index of the first row in the whole data.
+        The argument `offset` is the index of the first row of `table`, if `table` is a part of a larger table.
         """
         input_table, convert_back = _as_table(table)
         whole = input_table if isinstance(input_table, pa.Table) else _checked(input_table)
@@ -144,7 +154,10 @@ class _Lifted:
         """Return the row number and the row key of each row of a table."""
         if self.key is not None:
             if offset is not None:
-                raise ArgumentError(f"lift numbers rows by key or by offset, got key={self.key!r} and offset={offset}. Give only one.")
+                raise ArgumentError(
+                    f"lift takes row numbers from key or from offset, not from both: got key={self.key!r} and offset={offset}. "
+                    "Remove one of the two arguments."
+                )
             check_columns([self.key], rows.column_names, "lift(key=)")
             return _numbers_of(rows.column(self.key), self.key)
         if offset is None:
@@ -174,9 +187,9 @@ class _Lifted:
 
 @frozen(eq=False)
 class _Ready:
-    """Plan for one input schema, with the output schema.
+    """Plan and output schema for tables with one input schema.
 
-    If column types of the input lack random access, `cast` is a schema with other types. Otherwise `cast` is None.
+    If a column type of the input lacks random access, tables are converted to the schema `cast` before use. Otherwise `cast` is None.
     """
 
     plan: Plan
@@ -186,7 +199,7 @@ class _Ready:
 
 @frozen(repr=False)
 class _Table(Source):
-    """Source that reads the input table of a lifted recipe, with the hidden columns."""
+    """Source that reads the table passed to a function made by `lift`. The table includes the hidden columns `__row__` and `__key__`."""
 
     table: pa.Table = field(default=None, eq=False)
     columns: tuple[str, ...] | None = None  # columns used by the recipe; None means all columns
@@ -275,7 +288,7 @@ def _digest(value: bytes) -> int:
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:
-    """Return the row keys of epoch 0 for the given row numbers."""
+    """Return the random keys of rows in epoch 0, computed from the given row numbers."""
     return fold_in_rows(fold_in(0, 0), numbers)
 
 
@@ -293,8 +306,8 @@ def _as_table(given: Any) -> tuple[Any, Callable[[pa.Table], Any]]:
         whole = pa.Table.from_pandas(given, preserve_index=False).replace_schema_metadata(None) if plain else given
         return whole, pa.Table.to_pandas if plain else type(given)
     raise ArgumentTypeError(
-        "A lifted recipe takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars, or a mapping of columns, got "
-        f"{type(given).__name__}: {given!r:.60}. For a dataset use pipe(dataset, recipe)."
+        "A function made by lift takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars, or a mapping of columns, got "
+        f"{type(given).__name__}: {given!r:.60}. For a dataset, use pipe(dataset, recipe)."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-_numbers = itertools.count()  # ids of the meters in this process
+_numbers = itertools.count()  # ids for the `Meter` objects of this process
 _lock = threading.Lock()
 _read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, found by id
 _copies: "dict[int, Meter]" = {}  # In a worker process, copies of the meters of the parent process, found by id.
@@ -16,7 +16,7 @@ Counts = tuple[float, int, int]
 
 
 class Meter:
-    """Counter of the seconds, rows and items of one part of a pipeline. The counter is mutable, so a dataset never stores one."""
+    """Counter of the seconds, rows and items of one part of a pipeline. Datasets are immutable, so a dataset never stores a counter."""
 
     def __init__(self) -> None:
         """Start with zero counts."""

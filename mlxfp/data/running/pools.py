@@ -24,11 +24,11 @@ from mlxfp.support.errors import WorkerError
 _FIRST_ROWS = 16  # number of rows in a piece of a job, until the time per row is known
 # Target time for a piece of a job, in seconds. Transfers are short in comparison, and all workers finish at about the same time.
 _SECONDS = 0.03
-_UNREAD_BYTES = 256 << 20  # Maximum size of results that wait to be read, in bytes. Above this size, workers process only the next job.
+_UNREAD_BYTES = 256 << 20  # Maximum size of unread results, in bytes. Above this size, no further job is sent to the workers.
 
 
 class Pool(ABC):
-    """Pool of workers that yields results in order. The pool is mutable, so a dataset never stores one.
+    """Pool of workers that yields results in order. Datasets are immutable, so a dataset never stores a pool.
 
     A job with many rows is cut into pieces for several workers. Such a cut is allowed because chunk boundaries have no meaning before rows
     are grouped. The time of recent pieces determines the size of the next pieces. The result does not depend on the pieces.
@@ -39,7 +39,7 @@ class Pool(ABC):
     def __init__(self, workers: int) -> None:
         """Create a pool that has not measured any work."""
         self.workers = workers
-        self.busy, self.cpu = 0.0, 0.0  # Seconds that all workers have worked, and CPU seconds of all workers during this time.
+        self.busy, self.cpu = 0.0, 0.0  # working time and CPU time in seconds, summed over all workers
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Pool(ABC):
         return concat_chunks(result.chunks) if result.complete else task.read()
 
     def count(self, result: Result) -> None:
-        """Add the working time of a finished piece to the totals of the pool."""
+        """Add the working time and the CPU time of a finished piece of a job to the totals of the pool."""
         with self._lock:
             self.busy, self.cpu = self.busy + result.seconds, self.cpu + result.cpu
 
@@ -99,7 +99,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks of all pieces, so that chunks and cursors are the same as without workers.
+    if len(chunks) == len(results) > 1:  # Join the chunks of all job pieces, so that chunks and cursors are the same as without workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -108,7 +108,6 @@ class _Flow:
     """Progress of the jobs of one source through a pool."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
-        """Begin without any job at the workers. The iterator `jobs` yields the jobs."""
         self._pool, self._jobs, self._whole = pool, jobs, whole
         self._entries: deque[_Entry] = deque()
         self._more = True  # True while there are more jobs
@@ -146,11 +145,14 @@ class _Flow:
         self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Return True if the next job is finished, or if another piece can be sent to a worker."""
+        """Return True if the next job is finished, or if another piece of a job can be sent to a worker."""
         return first.done or self._room()
 
     def _room(self) -> bool:
-        """Return True if another piece of work exists and the limits allow sending it to a worker."""
+        """Return True if another piece of a job exists and may be sent to a worker.
+
+        The numbers of running and unfinished jobs and the size of unread results are limited.
+        """
         if self._running >= self._most:
             return False
         if self._entries and not self._entries[-1].all_given:
@@ -158,7 +160,7 @@ class _Flow:
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
-        """Send pieces to the workers while the limits allow."""
+        """Send pieces of jobs to the workers while the limits in `_room` allow."""
         while self._room():
             if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])
@@ -209,7 +211,7 @@ class _Flow:
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
     def _note(self, rows: int, future: "Future[Result]") -> None:
-        """Record a finished piece. Called in the thread that finishes the piece."""
+        """Update the totals after a worker has finished a piece of a job. Called in the thread that sets the result."""
         with self._changed:
             self._running -= 1
             if not future.cancelled() and future.exception() is None:

@@ -82,7 +82,7 @@ class Prefetch(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the dataset."""
+        """Properties for the planner, taken from the dataset."""
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -147,7 +147,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # Other lines of `explain` report the same error.
+        with suppress(MlxfpError, OSError):  # `explain` reports this error in another line, so the error is ignored here.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
@@ -192,7 +192,7 @@ def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
 
 
 class _Line:
-    """Bounded queue between two threads. Both threads can close the queue. The queue is mutable, so a dataset never stores one."""
+    """Bounded queue between two threads. Both threads can close the queue. Datasets are immutable, so a dataset never stores a queue."""
 
     def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()

@@ -81,7 +81,8 @@ class Processes(Pool):
                 sent: Future[Any] = self._executor.submit(_work, str(self._folder), name, data)
             except BrokenProcessPool as error:
                 raise self._ended(error) from error
-            # RuntimeError: no new thread. UnboundLocalError: loky hides the OSError of a new pipe.
+            # loky raises RuntimeError if no new thread can start.
+            # loky raises UnboundLocalError instead of OSError if no new pipe can be opened.
             except (OSError, RuntimeError, UnboundLocalError) as error:
                 self._unstarted = unstarted("process", self.workers, error.__context__ if isinstance(error, NameError) else error)
                 raise self._unstarted from error
@@ -146,12 +147,15 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the file name of a value used by several jobs. The first call writes the file. Returns None for other values."""
+        """Return the name of the file that holds a value used by several jobs. The first call for this value writes the file.
+
+        Returns None if the value is neither a `Segment` nor a `Source`. Such a value is pickled into each job.
+        """
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # The number is chosen after `dumps`, which may share nested values.
+            name = f"shared-{len(self._shared)}"  # `dumps` may add nested values to `_shared`, so the number is chosen afterwards.
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
@@ -192,8 +196,9 @@ def _is_importable(module: str) -> bool:
 def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
     """Pickle a job or a result. Functions that cannot be imported are pickled by value, and rows as Arrow IPC.
 
-    `shared` returns the name of a value that the receiver reads from a file, or None for other values. Large chunks are written to files in
-    `folder`. With `folder=None`, the returned bytes contain all chunks.
+    The function `shared` is called for each value inside. If the function returns a file name, the receiver reads the value from this file.
+    If the function returns None, the value itself is pickled. Large chunks are written to files in `folder`. With `folder=None`, the
+    returned bytes contain all chunks.
     """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)
@@ -252,7 +257,10 @@ _RUNNING = "running-"
 
 
 def _make_folder() -> tuple[Path, int]:
-    """Create the folder of a run, delete folders of killed processes, and return the folder with the descriptor of the lock."""
+    """Create and lock the temporary folder of a run. Return the path of the folder and the file descriptor that holds the lock.
+
+    The folders of killed processes are deleted.
+    """
     parent = None
     with suppress(OSError):
         if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
@@ -264,11 +272,12 @@ def _make_folder() -> tuple[Path, int]:
             f"Workers have no folder for their results: {error.strerror}. Set a writable folder: export TMPDIR=FOLDER."
         ) from error
     for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # folder of another user, or locked by a running pool
+        with suppress(OSError):  # skip a folder that belongs to another user or to a running pool
             lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-    # A folder without a lock needs another name, or another pool could delete the folder before the lock.
+    # Other pools delete every unlocked folder with the prefix `mlxfp-run-`.
+    # The folder gets this prefix only after its lock, so that no other pool can delete the folder.
     new = Path(tempfile.mkdtemp(prefix="mlxfp-new-", dir=parent))
     lock = _lock(new)
     return new.rename(parent / new.name.replace("mlxfp-new-", _PREFIX)), lock

@@ -34,9 +34,9 @@ class RankPool(Inline):
     """
 
     def __init__(self, peers: Peers) -> None:
-        """Connect to the other ranks and start the thread."""
+        """Store the connection to the other ranks, and create the thread that runs jobs."""
         super().__init__()
-        self.held = ExitStack()  # resources that are opened and closed in the thread of `meet`
+        self.held = ExitStack()  # resources, such as the lock of the folder, that the job thread opens and closes
         self.rank, self.size = peers.world.rank, peers.world.size
         self._peers, self._closed = peers, False
         self._thread = ThreadPoolExecutor(1, "mlxfp-rank")

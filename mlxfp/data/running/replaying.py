@@ -28,11 +28,15 @@ class Reached:
 
 
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    """Yield the state of a run at the cursor, then the states of child datasets, outermost dataset first.
+    """Yield the state of a run at a cursor, first for the dataset itself, then for its child datasets.
 
-    Stage states are taken just before the next item, or at the end of the data after the last item. The source position is after the chunk
-    of the last item. The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor
-    of another pipeline.
+    A state has two parts:
+
+    - states of the stages just before the next item, or at the end of the data if no item follows
+    - position of the source after the chunk that contains the last item before the cursor
+
+    The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor of another
+    pipeline.
     """
     iterate(dataset, cursor)  # This call raises an error if the cursor belongs to another pipeline.
     return _reached(dataset, cursor)

@@ -21,7 +21,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-RANKS = "ranks"  # runner name with the meaning: all ranks call `write` at the same time
+RANKS = "ranks"  # name of the runner with which all ranks write the files together
 
 
 @frozen(repr=False)

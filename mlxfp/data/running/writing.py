@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _MOST = 64, 1 << 20  # number of rows for measuring the row size, and maximum number of rows per file
+_LOOKED_AT, _MOST = 64, 1 << 20  # row counts: rows sampled to estimate the row size, and maximum per file
 
 
 @explain_call
@@ -177,7 +177,10 @@ class _Together:
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Write the files of this rank. Return the total number of files plus 1, or 0 if a stage kept rows between chunks."""
+        """Write the files of this rank. Return the total number of files plus 1, or 0 if a stage kept rows between chunks.
+
+        The 1 is added because a successful call may write no file.
+        """
         self._visible(self.out.progress.is_dir() or None)
         try:
             return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, selected=lambda index: index % self.ranks.size == self.ranks.rank)
@@ -194,7 +197,7 @@ class _Together:
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Return True if no stage keeps rows between chunks. Any worker can then write any file."""
-    if skips_rows(dataset):  # `on_error` lists the skipped rows only if rows are processed in order, also in a child dataset.
+    if skips_rows(dataset):  # `on_error`, also inside a child dataset, can list skipped rows only if all rows are processed in order.
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 
@@ -308,7 +311,7 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
 
 
 class _Rows:
-    """Reader that takes a given number of rows from a run. Groups of rows are never split."""
+    """Reader that takes a given number of rows from a running pipeline. Groups of rows are never split."""
 
     def __init__(self, items: Iterator[tuple[Any, Cursor]], cursor: Cursor, *, whole: bool) -> None:
         self.cursor = cursor  # cursor after the rows read so far

@@ -78,7 +78,7 @@ class WrittenFolder:
 
     @property
     def progress(self) -> Path:
-        """Subfolder with the progress entries of finished files."""
+        """Subfolder with a progress entry (a small JSON file) for each finished file."""
         return self.folder / PROGRESS
 
     def write_file(self, index: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
@@ -93,12 +93,15 @@ class WrittenFolder:
         self._note(index, done, after())
 
     def _note(self, index: int, done: File, after: bytes | None) -> None:
-        """Write the progress entry of a file."""
+        """Write the progress entry of a finished file: a JSON file with its size, row count, hash and cursor."""
         entry = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
         write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
     def known(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of a file, and the cursor at its end if stored. Returns (None, None) for a missing or damaged file."""
+        """Return the progress entry of file `index`, and the cursor after the last row of the file. The cursor is None if none is stored.
+
+        Returns (None, None) if the file or its progress entry is missing or damaged.
+        """
         file, after = self.noted(index)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 

@@ -154,7 +154,7 @@ class _ReadCsv(LineSource):
     def notes(self) -> tuple[str, ...]:
         """Return notes for `explain`. A note names each text column of the first block whose values all look like dates."""
         texts = [*super().notes()]
-        if self.kept is not None:  # Planning asks a source with selected columns, and must not read the file.
+        if self.kept is not None:  # The planner calls `notes` on sources with selected columns. Such a call must not read the file.
             return tuple(texts)
         with suppress(MlxfpError):
             chunk = next((chunk for chunk, _ in self.read(0, None)), None)
@@ -303,7 +303,10 @@ class _ReadCsv(LineSource):
         return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
 
     def _fractions(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """Return types for the columns that Arrow inferred as nanoseconds: the coarsest unit that fits, or string."""
+        """Return a type for each column of times that Arrow inferred as nanoseconds, by column name.
+
+        The type is the coarsest time unit that represents all values exactly, or string if no unit does.
+        """
         declared = dict(self.types)
         nanoseconds = [column.name for column in chunk.schema if column.type == pa.timestamp("ns") and column.name not in declared]
         return {name: self._first_fitting(_TIMES, data, names, name) for name in nanoseconds}

@@ -181,7 +181,7 @@ class FileSource(Source):
     kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # columns to read; None reads all columns
     # result of an earlier search; None searches for the files
     files_before: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)
-    suffixes: ClassVar[tuple[str, ...]]  # A folder stands for its files with these suffixes.
+    suffixes: ClassVar[tuple[str, ...]]  # suffixes of the files that are read if a path is a folder
 
     def files(self) -> tuple[FileStamp, ...]:
         return find_files(self.paths, self.suffixes) if self.files_before is None else self.files_before
@@ -228,9 +228,10 @@ def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -
 
 
 def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return the file number, `at` and `rest` of a position made by `position_in`.
+    """Split a position made by `position_in` into the three numbers `number`, `at` and `rest`.
 
-    Raises `CursorError` if the files have changed since the position was made.
+    `number` is the index of the file. Each file format defines the meaning of `at` and `rest`. Raises
+    `CursorError` if the files have changed since the position was made.
     """
     if position is None:
         return 0, 0, 0
@@ -291,12 +292,13 @@ def _damaged(error: Exception, path: str) -> DataError:
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
-    """Yield a file from byte `offset` on in blocks of whole records.
+    """Read a file from byte `offset` on, and yield blocks of whole records.
 
-    Each block comes with the offset after the block. For the last block, the offset is None. The function `cut` returns the number of
-    leading bytes of its argument that are whole records. A block holds the whole records in the next `size` bytes. Later blocks are up to
-    eight times as large. If no record ends within the block, the number of bytes is doubled until a record ends. The end of a block
-    therefore depends only on its start. The last block may be empty.
+    Each block comes with the offset after the block, or with None for the last block. The last block may be empty. The argument `cut` is a
+    function that returns the number of leading bytes of its argument that are whole records.
+
+    A block has at most `size` bytes at the start of the file, and up to eight times as many bytes later. If no record ends within this
+    limit, the limit is doubled until a record ends. The end of a block therefore depends only on its start.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.

@@ -38,7 +38,7 @@ def _as_arrow(table: Any) -> pa.Table:
         return pa.Table.from_batches([_from_columns({_name_of(table): table})])
     if _is_stream(table):
         return _streamed(table)
-    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # only Ray Data has both methods
+    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # only datasets of Ray Data have both methods
         parts = list(table.iter_batches(batch_size=None, batch_format="pyarrow"))
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
     if not _is_connection(table):

@@ -168,8 +168,8 @@ def _stream_identity(stream: Any) -> Any:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # no public name exists
     except Exception as error:  # Pickling can fail with any error, because a stream may hold any object.
         raise FingerprintError(
-            f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {stream!r:.80}. Use functions and arguments "
-            "that can be pickled, or load resources inside the functions."
+            f"The fingerprint of a Hugging Face stream cannot be computed: {type(error).__name__}: {error}, in "
+            f"{stream!r:.80}. Use functions and arguments that can be pickled, or load resources inside the functions."
         ) from error
 
 
@@ -182,9 +182,10 @@ def _compared(stream: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHfStream(Source):
-    """Source of a stream of `datasets`.
+    """Source that reads a stream of the Hugging Face library `datasets`.
 
-    A resume position is the `state_dict` as JSON if exact, otherwise the number of rows already read.
+    If the `state_dict` of the stream stores the exact position, a resume position is this `state_dict` as JSON text. Otherwise, a resume
+    position is the number of rows already read.
     """
 
     stream: Any = field(eq=_compared)

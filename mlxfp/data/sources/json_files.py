@@ -104,7 +104,10 @@ class _ReadJsonl(LineSource):
 
     def finished(self, schema: Schema, path: str) -> Schema:
         if not schema.names:
-            raise DataError(f"Columns cannot be inferred: got no key in {path} or a later file. Declare the columns with schema=.")
+            raise DataError(
+                f"Columns cannot be inferred, because no JSON object in {path} or a later file has a key. Declare the columns, "
+                "as in schema={'x': pa.int64()}."
+            )
         return super().finished(schema, path)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:

@@ -48,7 +48,7 @@ from mlxfp.support.progress import Progress
 _WIDE = 500  # Maximum number of columns for blocks of the usual size. The number assumes 1 KB of data per column and block.
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # Type of integers too long for float64 during a scan. Only integer types have a common type with this type.
+_LONG = pa.decimal128(19, 0)  # During a scan, this type marks integers too long for float64. Such integers join only with integers.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -87,7 +87,10 @@ class LineSource(FileSource):
         return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
-        """Return the number of leading bytes that are whole records. Data after these bytes must not change the number."""
+        """Return the number of leading bytes that are whole records.
+
+        The bytes of an incomplete record at the end must not change this number.
+        """
         return data.rfind(b"\n") + 1
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
@@ -104,7 +107,10 @@ class LineSource(FileSource):
         return pa.schema([(f.name, kinds.get(f.name, self.settled(f.type))) for f in schema])
 
     def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
-        """Return the column type for an inferred type. Without `null`, a column of nulls becomes text."""
+        """Return the column type for a type that Arrow inferred.
+
+        The argument `null` is the type for a column of nulls. With `null=None`, a column of nulls becomes text.
+        """
         return settled(kind, null)
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
@@ -125,7 +131,7 @@ class LineSource(FileSource):
     def declared(self) -> Types:
         """Return the name and type of every column, as a value for the argument `schema` of the reader.
 
-        JSON columns have the type for JSON.
+        A JSON column has the type `TEXT_OF_JSON`.
         """
         return tuple((column.name, column.type) for column in self.inferred(self.files())[0])
 
@@ -168,7 +174,7 @@ class LineSource(FileSource):
                 yield task, after
 
     def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
-        """Yield the blocks from a resume position on as parsing tasks. Each task comes with the position after the block."""
+        """Yield a parsing task for each block after a resume position. Each task comes with the position after its block."""
         files = self.files()
         first, offset, line = parse_position(files, position)
         schema, inferred_from = self.inferred(files)
@@ -214,9 +220,10 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the block size for a file with the given columns, at least `least`.
+    """Return the number of bytes in a block of a file with the given columns, at least `least`.
 
-    Files with many columns are read in larger blocks: for each column of a block, Arrow needs the time for parsing another 500 bytes.
+    Files with many columns are read in larger blocks. Arrow needs extra time for every column of a block, as much as for parsing
+    500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
@@ -249,7 +256,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
     blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
-    # For each column, the fault of a single value that mixes types, such as a list of numbers and texts.
+    # For each column, the first single value that mixes types, such as a list of numbers and texts, and its block.
     faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:
@@ -274,7 +281,7 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
 def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
     """Infer the column types of a block. A column with several types has one entry per type.
 
-    A single value of mixed types, such as a list of numbers and texts, gives a fault.
+    A single value of mixed types, such as a list of numbers and texts, is reported as a `Fault`.
     """
     types: list[tuple[str, pa.DataType]] = []
     faults: list[Fault] = []

@@ -39,8 +39,8 @@ def read_images(path: str | Path) -> Dataset[Example]:
     listed once. Make a new dataset to see files added later. A remote folder, such as `s3://bucket/images`, needs the extra `remote`.
     The files of a chunk are fetched together.
 
-    Reading raises `MissingFileError` for a missing folder or a folder without images. Reading raises `DataError` for an empty file, and
-    for images outside class folders next to class folders.
+    Reading raises `MissingFileError` for a missing folder or a folder without images. Reading raises `DataError` for an empty file, and if
+    only some of the images are in class folders.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -67,8 +67,8 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
     `collators.audio` raise an error for unequal rates.
 
     Reading raises `MissingFileError` for a missing folder or a folder without sound files. Reading raises `DataError` with the file for
-    damaged or truncated files, for more than 2**28 samples, and for files outside class folders next to class folders.
-    `on_error("skip")` skips damaged files.
+    damaged or truncated files, for more than 2**28 samples, and if only some of the files are in class folders. `on_error("skip")` skips
+    damaged files.
 
     >>> import wave
     >>> from tempfile import TemporaryDirectory

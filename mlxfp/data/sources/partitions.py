@@ -74,7 +74,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """
     try:
         return cast_exactly(pa.array([text], pa.string()), kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # invalid value, or no conversion from text
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # The value is invalid, or Arrow cannot convert text to this type.
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."
@@ -107,7 +107,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, texts: dict[str, str | None], 
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. "
             "Declare another type, or correct the value."
         ) from error
-    except pa.ArrowNotImplementedError as error:  # Arrow has no conversion between the two types.
+    except pa.ArrowNotImplementedError as error:  # Arrow cannot convert the type in the file to the type of the column.
         raise SchemaError(
             f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
         ) from error

@@ -91,10 +91,12 @@ def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
 
 
 def open_remote(address: str, *, exactly: bool = False, jumps: bool = False) -> pa.NativeFile:
-    """Open a file. Only the parts read are fetched, if the file system can do so.
+    """Open a remote file. Only the requested bytes are fetched, if the file system can do so.
 
-    `exactly=True` disables read-ahead, for a reader that requests large parts. A file of unknown size, such as an answer that the server
-    compresses, is read in order, or fetched whole with `jumps=True`. The same holds for a server that sends no parts of files.
+    `exactly=True` disables read-ahead, for a reader that requests large ranges of bytes.
+
+    Some files can be read only from start to end. The server may compress the answer, so that the size is unknown, or may not support range
+    requests. `jumps=True` declares that the reader moves back and forth. Such a file is then fetched whole.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
@@ -109,10 +111,10 @@ class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], streams: Callable[[], Any], address: str, jumps: bool) -> None:  # noqa: FBT001
-        """Store `file`, which is open at offset 0. A call of `opens` opens the file again, a call of `streams` for reading in order."""
+        """Store `file`, which is open at offset 0. `opens()` opens the file again, and `streams()` opens the file for reading in order."""
         self.file, self.opens, self.streams, self.address, self.jumps = file, opens, streams, address, jumps
         self.at, self.size = 0, int(file.size)
-        self.ranges = True  # False if the server sends no parts of files
+        self.ranges = True  # False if the server does not support range requests
 
     def readable(self) -> bool:
         return True
@@ -161,7 +163,11 @@ class _Retried(RawIOBase):
 
 
 class _Stream:
-    """File that a server sends only as a whole. `whole=True` keeps the content in memory, else a step back begins again."""
+    """File on a server that does not support range requests.
+
+    `whole=True` keeps the whole content in memory. With `whole=False`, moving to an earlier offset raises `ConnectionError`, and the next
+    attempt reads the file again from the start.
+    """
 
     def __init__(self, stream: Any, *, whole: bool) -> None:
         self.stream, self.at, self.closed = stream, 0, False
@@ -170,7 +176,7 @@ class _Stream:
     def seek(self, offset: int) -> None:
         if self.content is None and offset < self.at:
             self.closed = True
-            raise ConnectionError("the server sends no parts of files, and the reader goes back")  # the next attempt begins again
+            raise ConnectionError("the server does not support range requests, and the reader moved back to an earlier byte")
         while self.content is None and self.at < offset and (skipped := len(self._received(min(_AHEAD, offset - self.at)))):
             self.at += skipped
         self.at = offset
@@ -225,7 +231,8 @@ def _retried(call: Callable[[], A], location: str) -> A:
     try:
         result: A = attempts(call)
     except Exception as raised:
-        error, cause = _reason(raised), None if without_secrets(location) != location else raised  # no secret in the traceback
+        # If the location contains a secret, the new error has no cause, because the traceback of the cause would show the secret.
+        error, cause = _reason(raised), None if without_secrets(location) != location else raised
         if _may_pass(error):
             raise _unreadable(error, _ATTEMPTS, location) from cause
         status = getattr(raised.__cause__, "status", None)
@@ -261,7 +268,7 @@ def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
 
 
 def _refused(error: Any, status: int, location: str) -> DataError:
-    """Return the error for an answer that fsspec reports as a missing file."""
+    """Return the error for a refused request, if fsspec reports the refusal as a missing file."""
     loops = status < 400  # HTTP code of a redirect, or 0
     reason = "the server redirects in a loop" if loops else f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
     remedy = (

@@ -30,7 +30,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, Mlx
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
-# key of the row, and bytes of the file with each extension; None for an extension that is not read
+# Row of an archive: key, and for each extension the bytes of the file. None replaces the bytes of an extension that is not read.
 _Row = tuple[str, dict[str, bytes | None]]
 
 _Rows = Generator[_Row, None, None]

@@ -124,7 +124,7 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the source. `take` may run in worker processes, but not in threads, because items need not be thread-safe."""
+        """Properties for the planner. `take` may run in worker processes, but not in threads, because items need not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, take_workers=frozenset({"processes"}))
 
     @cached_property

@@ -158,7 +158,7 @@ def test_what_pipelines_of_stages_give_is_given_or_refused_with_a_sentence(data:
     try:
         made = fp.lift(recipe)(table, offset=0)
     except fp.errors.PipelineError as error:
-        assert "does not work on single rows" in str(error)  # noqa: PT017  # it may also not be raised
+        assert "cannot be used with lift" in str(error)  # noqa: PT017  # it may also not be raised
     except fp.errors.SchemaError as error:
         assert "is not declared" in str(error)  # noqa: PT017  # the same
     else:
@@ -186,14 +186,14 @@ ACROSS = {
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_what_looks_across_rows_is_refused_by_its_name(name: str):
-    with pytest.raises(fp.errors.PipelineError, match=r"does not work on single rows.*Remove this step from the recipe") as caught:
+    with pytest.raises(fp.errors.PipelineError, match=r"cannot be used with lift.*Remove this stage from the recipe") as caught:
         fp.lift(fp.compose(fp.filter_by([("x", ">", 1)]), ACROSS[name]))
     assert str(caught.value).startswith(name.partition(" ")[0])
 
 
 def test_other_data_in_a_recipe_is_refused():
     other = fp.from_table({"x": [1]})
-    with pytest.raises(fp.errors.PipelineError, match=r"^from_table\(1 rows\) does not work on single rows"):
+    with pytest.raises(fp.errors.PipelineError, match=r"^from_table\(1 rows\) cannot be used with lift"):
         fp.lift(lambda rows: other)
     with pytest.raises(fp.errors.ArgumentTypeError, match=r"A recipe must return a dataset, got str from repr"):
         fp.lift(repr)  # type: ignore[arg-type]  # the mistake that is tested
@@ -214,7 +214,9 @@ UNBUILT = {
 
 @pytest.mark.parametrize("recipe", UNBUILT.values(), ids=UNBUILT)
 def test_a_recipe_that_asks_for_columns_or_rows_when_it_is_built_is_refused(recipe: Any):
-    with pytest.raises(fp.errors.PipelineError, match=r"gets its tables later.*reads columns or the number of rows|work on single rows"):
+    with pytest.raises(
+        fp.errors.PipelineError, match=r"before any table exists.*reads columns or the number of rows|cannot be used with lift"
+    ):
         fp.lift(recipe)
 
 
@@ -259,7 +261,9 @@ def test_keys_that_cannot_be_are_refused():
         fp.lift(DRAWS, key="price")(TABLE)
     with pytest.raises(fp.errors.SchemaError, match=r"the column 'nam'.*Did you mean 'name'"):
         fp.lift(DRAWS, key="nam")(TABLE)
-    with pytest.raises(fp.errors.ArgumentError, match="lift numbers rows by key or by offset, got key='id' and offset=3"):
+    with pytest.raises(
+        fp.errors.ArgumentError, match="lift takes row numbers from key or from offset, not from both: got key='id' and offset=3"
+    ):
         fp.lift(DRAWS, key="id")(TABLE, offset=3)
     with pytest.raises(fp.errors.ArgumentError, match="offset must be at least 0"):
         fp.lift(DRAWS)(TABLE, offset=-1)
@@ -309,7 +313,8 @@ def test_the_kind_of_table_that_is_given_is_given_back():
     assert lifted(pieces).column("text").to_pylist() == expected
     for wrong in ([{"id": 1}], fp.from_table(TABLE), None):
         with pytest.raises(
-            fp.errors.ArgumentTypeError, match="A lifted recipe takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars"
+            fp.errors.ArgumentTypeError,
+            match="A function made by lift takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars",
         ):
             lifted(wrong)
     with pytest.raises(fp.errors.SchemaError, match="reserved name"):

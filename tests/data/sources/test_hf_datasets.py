@@ -241,7 +241,10 @@ def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatc
     hasher = type("Hasher", (), {"hash": staticmethod(lambda value: "hashed")})
     monkeypatch.setitem(sys.modules, "datasets", ModuleType("datasets"))
     monkeypatch.setitem(sys.modules, "datasets.fingerprint", SimpleNamespace(Hasher=hasher))
-    with pytest.raises(FingerprintError, match=r"A stream of datasets has no fingerprint: AttributeError: .*_ex_iterable.*Use functions"):
+    with pytest.raises(
+        FingerprintError,
+        match=r"The fingerprint of a Hugging Face stream cannot be computed: AttributeError: .*_ex_iterable.*Use functions",
+    ):
         fp.inspect.fingerprint(dataset)
     assert dataset == fp.from_hf(dataset.source.stream)
     dataset.source.stream._ex_iterable = dataset.source.stream._distributed = None

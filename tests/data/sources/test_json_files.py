@@ -244,7 +244,10 @@ def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Pat
 @pytest.mark.parametrize("text", ["", "\n\n", "{}\n{}\n", "\ufeff"])
 def test_a_file_without_keys_needs_declared_columns(tmp_path: Path, text: str):
     path = write(tmp_path / "a.jsonl", text)
-    with pytest.raises(DataError, match=r"Columns cannot be inferred: got no key in .*a\.jsonl or a later file\. Declare the columns"):
+    with pytest.raises(
+        DataError,
+        match=r"Columns cannot be inferred, because no JSON object in .*a\.jsonl or a later file has a key\. Declare the columns",
+    ):
         list(fp.read_jsonl(path))
     assert list(fp.read_jsonl(path, schema={"a": pa.int64()})) == [{"a": None}] * text.count("{")
     assert list(fp.read_jsonl([path, write(tmp_path / "b.jsonl", '{"a": 1}')]))[-1] == {"a": 1} if "{" not in text else True

@@ -77,7 +77,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # No byte precedes a quote at offset 0. Such a quote is compared with itself and passes, because a field begins there.
+        # No byte precedes a quote at offset 0. The quote itself is then tested, and `begins` is True for a quote.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False
@@ -87,16 +87,18 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
-    """Return a table of the bytes that can precede the start of a field or the second quote of a pair, bool[256]."""
+    """Return a mask of byte values, bool[256]: True for a byte after which a quote can open a field or complete a doubled quote."""
     begins = np.zeros(256, bool)
     begins[[LF, CR, ord(delimiter), ord(quote)]] = True
     return begins
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return offsets of quotes, int64[N]. A newline is outside quotes if and only if an even number of these quotes precedes the newline.
+    """Return offsets of quotes, int64[N], from which the newlines inside quoted fields can be found.
 
-    In nearly all files, the result has all quotes. For other files, the slower search `_edges` is used.
+    A newline is outside quoted fields if and only if an even number of these quotes precedes the newline. In nearly all files, the result
+    contains all quotes, because a doubled quote inside a field counts twice. In other files, some quotes belong to unquoted text, and the
+    slower search `_edges` is used.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)

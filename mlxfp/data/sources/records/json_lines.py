@@ -20,7 +20,7 @@ _SAFE = 4096
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # bit mask that maps [ and ] to { and }
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
-_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Only numbers from 2**24 on match: float32 may round such integers.
+_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Matches each integer that float32 may round: integers from 2**24 on have 8 digits or an exponent.
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 
@@ -99,7 +99,10 @@ def _with_texts(line: str, names: Collection[str]) -> str:
 
 
 def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
-    """Return the keys with a number that floats of the column type would round to another integer or turn infinite."""
+    """Return the keys with a number that the float type of the column cannot hold.
+
+    Such a type would round a large integer to another integer, or turn a large number into infinity.
+    """
     keys: set[str] = set()
     for line in _lines_with(_LARGE, data):
         values = as_object(line)

@@ -42,7 +42,7 @@ class Fault:
     problem: str
     remedy: str
     column: str | None = None  # name of the column, if a value has a wrong type
-    kinds: tuple[pa.DataType | None, pa.DataType | None] = (None, None)  # types of the column and of the value
+    kinds: tuple[pa.DataType | None, pa.DataType | None] = (None, None)  # expected type of the column, and type of the invalid value
 
 
 def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
@@ -73,7 +73,10 @@ def newlines(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def guard(data: bytes) -> bytes:
-    """Prepend a blank line where Arrow needs one. Arrow drops a byte order mark at the start of the data and rejects empty data."""
+    """Prepend a blank line to data that is empty or begins with a byte order mark.
+
+    Without this line, Arrow would reject empty data and drop the byte order mark.
+    """
     return data if data and not data.startswith(MARK) else b"\n" + data
 
 

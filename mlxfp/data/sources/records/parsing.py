@@ -138,7 +138,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and reason of an invalid record that begins at `stop`, or None
+    after: tuple[int, str] | None = None  # end offset and reason of the invalid record at offset `stop`; None if no such record is known
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -163,10 +163,10 @@ def _part(block: Block, start: int, stop: int) -> Block:
 
 
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
-    """Parse a block with inferred types. Return the parsed chunk, or a fault.
+    """Parse a block with inferred types. Return the parsed chunk, or a `Fault` that describes an invalid record.
 
-    If the source marks invalid records as failed rows, the types come from the valid records. After 16 invalid records, only the valid
-    records up to that point count.
+    If the source marks invalid records as failed rows, the types are inferred from the valid records. After 16 invalid records, all further
+    records are ignored.
     """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):
@@ -198,5 +198,5 @@ def data_error(fault: Fault, block: Block) -> DataError:
 
 
 def fault_text(fault: Fault, block: Block) -> str:
-    """Return the problem of a fault with file and line, as text for a message."""
+    """Return the text of an error message about an invalid record: problem, line number and file."""
     return f"{fault.problem}, in line {block.line + count_lines(block.data[: fault.offset])} of {block.path}"

@@ -133,7 +133,7 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
 
 
 def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
-    """Return True if the last model gets a weight in a blend of `predictions`, one array for each model."""
+    """Return True if the last model gets a weight above 0 in a blend. `predictions` has one array for each model."""
     choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)
     assert isinstance(choice, Choice)
     return choice.weights[-1] > 0

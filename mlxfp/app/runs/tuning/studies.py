@@ -148,7 +148,7 @@ class Study:
                 self.note(best)
 
     def best(self) -> BestTrial:
-        """Return the best trial. Of equal trials, return the first."""
+        """Return the best trial. Of trials with equal scores, return the first."""
         with claiming(self.folder):
             result = self._best()
             assert result is not None

@@ -133,7 +133,7 @@ def check_nested(plan: Plan) -> None:
 def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
     """Tune separately on the training rows of each fold. Return the score of the best trials on the validation rows.
 
-    All files are written to `folder`. An interrupted estimate continues there.
+    All files are written to `folder`. After an interruption, the next call continues from these files.
     """
     from filelock import FileLock
 

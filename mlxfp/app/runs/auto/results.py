@@ -78,7 +78,7 @@ def finish(
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entries of `metrics.json` about each model: score, weight, and the amount by which the model improves the blend's score."""
+    """Return the entries of `metrics.json` about each model: score, weight, and improvement of the blend's score."""
     parts = {
         name: {"oof": score, "weight": weight, "adds": chosen.adds.get(name)}
         for (name, score), weight in zip(chosen.parts.items(), chosen.choice.weights, strict=True)

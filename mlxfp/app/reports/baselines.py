@@ -26,7 +26,8 @@ def simple_oof(run: FinishedRun) -> OutOfFold:
     Raises `DataError` if the rows cannot be read, and the errors of `LinearModel.oof`.
     """
     if run.linear is None:
-        raise DataError(f"The rows of the run in {run.folder} cannot be read: {run.missing or 'the run has no folds'}. Restore the data.")
+        reason = run.missing or "the run has no folds"
+        raise DataError(f"A linear model needs the rows of the run in {run.folder}, but reading failed: {reason}. Restore the data files.")
     return run.linear.oof
 
 

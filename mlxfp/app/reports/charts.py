@@ -15,21 +15,22 @@ _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
 _POINTS, _FEWEST = 4000, 10  # maximum number of points of all curves of a chart, and minimum number of points of a curve
 _CURVE = 200  # maximum number of points of a curve, because a chart is only 400 units wide
-_CURVES = 100  # maximum curves of a chart; later curves are left out
-_DOTS = 1000  # maximum points of a scatter plot
+_CURVES = 100  # maximum number of curves in a chart; later curves are left out
+_DOTS = 1000  # maximum number of points in a scatter plot
 _MARKED = 20  # curves with at most 20 points also show dots
-_ASIDE = 18  # total width of the dots of several curves, which stand side by side so that equal values do not overlap
-_MARGIN = 0.08  # share of the y range above and below dots
+_ASIDE = 18  # horizontal distance between the dots of the first and the last curve, so that dots with equal values do not overlap
+_MARGIN = 0.08  # empty space above the highest dot and below the lowest dot, as a fraction of the y range
 _COLORS = 8
 _LEAST = 1e-290  # smallest axis range without numerical underflow
-_LABEL = 40  # maximum characters of an axis label
+_LABEL = 40  # maximum number of characters of an axis label
 _TICKS = 4
 
 
 def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, joined: bool = True) -> Html:
     """Draw curves in one chart, with a legend if there are several curves. Non-finite points leave a gap.
 
-    With `joined=False`, for example for scores of folds, points have no connecting line, and points of several curves stand side by side.
+    With `joined=False`, for example for scores of folds, no line connects the points. Points of several curves with the same x stand
+    side by side.
 
     >>> chart = line_chart("loss", {"fold 1": [(0, 1.0), (1, 0.5)], "fold 2": [(0, 0.9), (1, float("nan"))]}, x="step", y="loss")
     >>> chart.count("stroke-width"), "fold 2" in chart
@@ -42,7 +43,7 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
         return element("p", f"{title}: no finite values were logged.", class_="muted")
     axes = _Axes.around(every)
     ticks = None
-    if not joined:  # leaves room for the shifted dots, above the labels of the axis
+    if not joined:  # widen both axes, because dots are shifted sideways and must not cover the axis labels
         margin = (axes.high_y - axes.low_y) * _MARGIN
         axes.low_x, axes.high_x, axes.low_y, axes.high_y = axes.low_x - 0.5, axes.high_x + 0.5, axes.low_y - margin, axes.high_y + margin
         every_x = sorted({a for a, _ in every})

@@ -1,4 +1,4 @@
-"""Permutation importance: the loss of score after shuffling the values of a column."""
+"""Permutation importance: the amount by which the score worsens after the values of a column are shuffled."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,16 +14,20 @@ from mlxfp.support.progress import Progress
 from mlxfp.support.randomness import fold_in, generator
 
 _SHUFFLES = 5  # minimum number of shuffles of a column, over all folds
-# Approximate maximum of predicted rows, over all folds and columns. Boosted trees predict 10,000 rows in a second.
-# For 1,000 training rows in 5 folds, a network predicts 5,000 rows in less time than half an epoch takes.
+# Approximate maximum number of predicted rows, over all folds and columns.
+# PREDICTED is the limit for boosted trees, which predict 10,000 rows in a second.
+# BY_NETWORKS is the limit for networks. With 5 folds and 1,000 training rows, the predictions take less time than half an epoch.
 PREDICTED, BY_NETWORKS = 10_000, 5_000
-_FEWEST = 20  # minimum number of rows of a fold
-_CELLS = 1_000_000  # approximate maximum of cells in one call of a model
+_FEWEST = 20  # minimum number of rows drawn from each fold
+_CELLS = 1_000_000  # approximate maximum number of table cells in one call of a model
 
 
 @frozen
 class Importance:
-    """Loss of score after shuffling a column: mean and standard deviation over shuffles. A useful column has a positive loss."""
+    """Importance of a column: mean and standard deviation of the amount by which the score worsens after the column is shuffled.
+
+    The mean is positive if the column is useful for the model.
+    """
 
     column: str
     mean: float
@@ -76,7 +80,10 @@ def _spaced(size: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _shuffled(table: pa.Table, names: Sequence[str], shuffles: int, fold: int) -> Iterator[pa.Table]:
-    """Yield the rows of a fold, then the rows with one shuffled column after another. Several copies of the rows form a table."""
+    """Yield tables for prediction: first the unchanged rows of a fold, then a copy of the rows for each shuffled column.
+
+    Several copies are joined into one large table, because a model predicts large tables faster.
+    """
     at_once, copies = max(1, _CELLS // max(1, table.num_rows * table.num_columns)), [table]
     for number in range(shuffles):
         for name in names:

@@ -80,7 +80,7 @@ class Scored:
 
     @cached_property
     def labels(self) -> Numbers:
-        """Predicted class of the rows with a prediction: float64[n]."""
+        """Predicted class index of each row that has a prediction: float64[n]."""
         means = self.predictions[self.known]
         return np.asarray(labels_of(means) if self.threshold is None else Threshold(self.threshold)((means,)), np.float64)
 
@@ -122,7 +122,10 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the rows `numbers` as the input texts of the model. If the model reads no text, return column names and values."""
+        """Return the text that the model reads for each row. The argument `numbers` holds the row indices.
+
+        If the model reads no text, the text of a row consists of column names and values. Texts are empty if the rows cannot be read.
+        """
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]
         rows = select(np.asarray(numbers, np.int64))(self.linear.data.rows)
@@ -192,7 +195,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
     if linear is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
-        # Recognize folds in time: only folds in time have rows that are never used for validation (fold -1).
+        # The folds are time-series folds if some rows are never used for validation (fold -1). Other folds validate every row.
         folds = Folds("written", assignments, np.arange(len(ids)), forward=bool((assignments < 0).any()))
     else:
         folds = linear.folds

@@ -19,7 +19,8 @@ from mlxfp.support.html import Html, clip, element, joined, number, scrolled, sh
 from mlxfp.support.structuring import flatten
 
 _MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of a text
-_MATRIX, _PAIRS = 12, 20  # maximum number of classes of a confusion matrix; with more classes, number of listed class pairs
+_MATRIX = 12  # maximum number of classes in a confusion matrix
+_PAIRS = 20  # number of listed class pairs if there are too many classes for a confusion matrix
 _CLASSES, _NAME = 50, 60  # maximum number of classes in the balance table, and maximum number of characters of a name
 _CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum numbers of charts, of warnings and of hashes
 _COLUMNS = 20  # maximum number of columns in the table of importances
@@ -121,7 +122,7 @@ def members(run: FinishedRun) -> Html:
 
 
 def importance(run: FinishedRun) -> Html:
-    """Return the importance of the columns. Members of a run have no such section, because the run has one."""
+    """Return the importance of the columns. In a run with several models, only the report of the whole run has this section."""
     if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
         return Html()
     title = "Importance of columns"
@@ -312,9 +313,12 @@ def cautions(run: FinishedRun) -> Html:
 
 
 def configuration(run: FinishedRun) -> Html:
-    """Return the options. Options that differ from the nearest preset or from the defaults are marked and come first."""
+    """Return the options of a run as a table. Options with other values than the base are marked and come first.
+
+    The base is either the defaults or a preset, whichever has the fewest differences from the options of the run.
+    """
     values, bases = flatten(run.settings), usual_options()
-    # Choose the preset with the fewest differences, because a run does not store the name of its preset.
+    # The base has the fewest differences from the options of the run, because a run does not store the name of its preset.
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

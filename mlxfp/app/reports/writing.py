@@ -40,15 +40,16 @@ svg .grid{stroke:var(--line)}
 def write(run: str | PathLike[str], linear_of: LinearOf, model_of: ModelOf, *, out: str | PathLike[str] | None = None) -> Path:
     """Write the report of a finished run or blend. Return the path, by default `report.html` in the run folder.
 
-    The report is computed from the files, the data rows and the models of the run. `model_of` is the function of `fold_models`.
+    The report is computed from the files, the data rows and the models of the run. The function `linear_of(folder)` returns the linear
+    baseline of a run, and `model_of(index)` returns the trained model of a fold.
     """
     return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of, model_of)
 
 
 def write_at_the_end(folder: Path, linear_of: LinearOf, model_of: ModelOf | None, *, code: str | PathLike[str] | None) -> str:
-    """Write the report of a completed run. Return a message for the user, or "" on success. A failed report must not fail the run.
+    """Write the report of a completed run. Return "" on success, otherwise a message for the user. A failed report must not fail the run.
 
-    `code` is the folder of user modules, for the command in the message.
+    The message contains a command that writes the report again. The argument `code` is the folder of user modules in this command.
     """
     try:
         _write(folder, folder / REPORT, linear_of, model_of)

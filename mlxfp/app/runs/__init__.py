@@ -1,4 +1,7 @@
-"""Training runs of a configuration, written to a folder with models, out-of-fold predictions, scores, a submission and a receipt."""
+"""Runs: training of the models in a configuration, with all results in one folder.
+
+The folder of a run holds models, out-of-fold predictions, scores, a submission and a receipt (hashes of inputs and outputs).
+"""
 
 from mlxfp.app.reports.comparing import Disagreement, Pair, RunComparison
 from mlxfp.app.runs.blending import Blended, blend

@@ -28,7 +28,9 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
-_SAME = ("rows", "test", "folds")  # equal in all runs: with other folds, a model could have trained on validation rows of another model
+# All blended runs must have the same rows, test rows and folds.
+# With different folds, one model could have trained on the validation rows of another model.
+_SAME = ("rows", "test", "folds")
 
 
 @frozen

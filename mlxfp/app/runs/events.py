@@ -34,7 +34,10 @@ class Began(RunEvent):
 
 @frozen
 class FoldBegan(RunEvent):
-    """Start or continuation of the training of a fold, counted from 1, on `rows` rows from step `step`.
+    """Start of the training of a fold, or its continuation after an interruption.
+
+    `fold` is the number of the fold, starting at 1. `rows` is the number of training rows. `step` is the step at which the training
+    starts, for example 0 for a new training.
 
     >>> FoldBegan(Path("runs/titanic"), 1, rows=712, step=0).fold
     1

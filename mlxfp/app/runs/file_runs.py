@@ -119,7 +119,10 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:
-    """Return a hash of the file listing, or the fingerprints of the datasets from own.rows."""
+    """Return fingerprints of the input data, which show later whether the data have changed.
+
+    For rows from the user's function `own.rows`, return the fingerprints of the datasets. For files, return a hash of names and sizes.
+    """
     if plan.model.own.rows is None:
         return {"files": _listing(str(plan.path))}
     return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}

@@ -51,13 +51,13 @@ def run_fold(
 
 
 def load_fold(models: Models, files: FoldFolder) -> Predictor:
-    """Read the network of a trained fold as a function from rows to predictions."""
+    """Load the trained network of a fold. The result is a function from rows to predictions."""
     recipe = structure(read_json(files / RECIPE), models.recipe_class, what=str(files / RECIPE))
     return _load(files, recipe, models.network(recipe, seed=0), models.views)
 
 
 def load_predictor(models: Models, files: FoldFolder) -> Predictor | FittedEstimator:
-    """Read the network or the estimator of a trained fold as a function from rows to predictions."""
+    """Load the trained network or estimator of a fold. The result is a function from rows to predictions."""
     return load_fold(models, files) if models.estimator is None else load_estimator((files / RECIPE).parent)
 
 

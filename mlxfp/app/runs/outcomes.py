@@ -1,4 +1,4 @@
-"""Outputs of finished folds: scores, test predictions, submission, plot and receipt."""
+"""Outputs of a run after the training of all folds: scores, test predictions, submission, plot and receipt (hashes of all files)."""
 
 import platform
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def claim_environment(folder: Path) -> Iterator[RunEvent]:
     For a continued run, restore the number of OpenBLAS threads, and yield a note about changed versions.
     """
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
-    blas_threads(before.get("blas_threads"))  # restore the stored number, because the number of threads may change last digits
+    blas_threads(before.get("blas_threads"))  # use the thread count of the first start, because the count may change the last digits
     now = environment()
     if not before:
         write_json(folder / folders.ENVIRONMENT, now)
@@ -194,13 +194,13 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
         return {"without_duplicates": None}
     try:
         values = [plan.metric(scored.targets[kept], predictions[kept]) for kept, predictions in zip(rows, scored.predictions, strict=True)]
-    except DataError:  # the metric is undefined on the remaining rows
+    except DataError:  # the metric is undefined on the rows without a duplicate
         return {"without_duplicates": None}
     return {"without_duplicates": float(np.mean(values))}
 
 
 def duplicate_warnings(folder: Path) -> Iterator[RunEvent]:
-    """Yield a message with the scores of a finished run with and without duplicates in other folds."""
+    """Yield a message with two scores if rows have duplicates in other folds: the score without these rows, and the score of all rows."""
     numbers = read_json(folder / folders.METRICS)
     if (others := numbers.get("without_duplicates")) is not None:
         alone = f"{numbers['metric']} {others:.4f} without rows equal to a row in another fold"

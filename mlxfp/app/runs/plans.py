@@ -24,11 +24,13 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """Functions that create the models of a run, and the function that combines their predictions.
+    """Functions that create the models of a run, and a function that combines the predictions of the models.
 
-    `estimator(spec, rows=, seed=)` makes an estimator for a number of training rows, and is None for a network. For a network,
-    `recipe(spec, rows, seed=)` fits the recipe, then `network(recipe, seed=, rows=)` makes the model. `views` is the number of column
-    orders in which a row is predicted; the predictions are averaged.
+    - `estimator(spec, rows=, seed=)` creates an estimator. `rows` is the number of training rows. For a network, `estimator` is None.
+    - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
+    - `network(recipe, seed=, rows=)` creates the network.
+    - `views` is the number of predictions per row, each with another column order. The final prediction is the mean.
+    - `combine` combines the predictions of the models of all folds.
     """
 
     name: str | None
@@ -43,11 +45,14 @@ class Models:
 
 @frozen
 class Training:
-    """Settings for the training of the networks of a run, and functions that create its parts.
+    """Settings for the training of networks, and functions that create the optimizer, the training step and the observers.
 
-    `optimizer(goal, updates=, params=)`, `step(model, goal, optimizer, ranks)` and `observers(metric, best, control, ranks)` create these
-    parts. `patient` enables early stopping with the best state. `decided` is true if evaluations influence the training. `every`,
-    `evaluate_every` and `checkpoint_every` are numbers of steps.
+    - `optimizer(goal, updates=, params=)` creates the optimizer. `goal` is an object with the loss and the metrics.
+    - `step(model, goal, optimizer, ranks)` creates the training step.
+    - `observers(metric, best, control, ranks)` creates the observers.
+    - `patient=True` enables early stopping, and the run keeps the weights with the best score.
+    - `decided=True` means that scores of evaluations influence the training, for example by early stopping.
+    - `every`, `evaluate_every` and `checkpoint_every` are intervals in steps, between log entries, evaluations and checkpoints.
     """
 
     seed: int
@@ -130,7 +135,7 @@ class Plan:
 
 @frozen
 class FileModel:
-    """A task on files. `make(seed)` returns the model."""
+    """A task on images, sounds or texts, together with the function `make(seed)` that creates the model."""
 
     task: Any
     own: OwnParts
@@ -138,13 +143,16 @@ class FileModel:
 
     @property
     def goal(self) -> Any:
-        """The training goal, with the loss from `own.loss` if given."""
+        """The loss and the metrics of the task. A loss function in the option `own.loss` replaces the loss."""
         return evolve(self.task.goal, own=self.own.loss)
 
 
 @frozen
 class FilePlan:
-    """Plan of a run on files. `kind` is the task name; `source` describes the files or the user-defined rows in error messages."""
+    """Plan of a run on images, sounds or texts.
+
+    `kind` is the name of the task. `source` describes the files or the user's rows in error messages.
+    """
 
     folder: Path
     kind: str

@@ -24,13 +24,16 @@ SHARE = 0.1  # fraction of the training rows of a fold held out for early stoppi
 
 @frozen
 class PreparedFold:
-    """Rows, recipe and model for the training of a fold, returned by `prepare`. Only training rows are used for fitting.
+    """Rows, recipe and model for the training of one fold, returned by `prepare`. Only training rows are used for fitting.
 
-    `splits` holds the rows of the files with numeric targets. `splits.valid` holds the validation rows of the fold or, with
-    `observers.patience` or `schedule.name=plateau`, a tenth of the training rows. `batches` is for training, `held_out` for evaluation.
+    - `splits.train` holds the training rows, and `splits.valid` the rows for evaluation. Targets are numeric.
+    - `splits.valid` usually holds the validation rows of the fold. With `observers.patience` or `schedule.name=plateau`, `splits.valid`
+      holds a tenth of the training rows instead.
+    - `recipe` is the fitted conversion of rows to model inputs.
+    - `batches` holds the training batches. `held_out` holds the batches of `splits.valid`.
 
-    Batches of text models have `input_ids` and `attention_mask`, int32[B, L], `labels` and, for models with numeric inputs, `numbers`.
-    Batches of table networks have `numbers`, `categories` and `labels`.
+    A batch of a text model has `input_ids` and `attention_mask`, int32[B, L], and `labels`. If the model reads numbers, the batch also has
+    `numbers`. A batch of a table network has `numbers`, `categories` and `labels`.
 
     >>> from attrs import fields
     >>> [field.name for field in fields(PreparedFold)]
@@ -55,7 +58,7 @@ class PreparedFold:
 
     @property
     def held_out(self) -> Dataset[Any]:
-        """Evaluation batches."""
+        """Evaluation batches with the rows of `splits.valid`."""
         assert self.splits.valid is not None
         return labelled_batches(self.recipe, self.splits.valid)
 

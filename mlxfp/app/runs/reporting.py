@@ -20,16 +20,25 @@ from mlxfp.support.errors import ArgumentError
 def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, code: Code = None) -> Path:
     """Write a report as one HTML file and return the path. The file has bounded size, loads no other files and is deterministic.
 
-    *One finished run or blend*, by default to `report.html` in the folder: the score and the scores of a constant and of a linear model on
-    the same folds, importance of columns by permutation, learning curves, confusion and calibration or residuals, the worst mistakes with
-    texts, lengths, warnings, configuration, versions and hashes. Sections that need the rows are omitted if the rows cannot be read.
-    `runs.run` and `runs.blend` write this report unless `observers.plots` is false.
+    The content depends on the paths:
 
-    *Several runs*, by default to `comparison.html`: the result of `runs.compare`, each run against the first.
+    *The folder of one finished run or blend.* The report is `report.html` in this folder, unless `out` gives another path. Contents:
 
-    *Logs of `observers.log_metrics`* (`.jsonl` files, or folders with such files), by default to `report.html`: the learning curves in
-    common charts, the last step, the last, lowest and highest value of each metric, and warnings. Incomplete logs of killed or running
-    trainings are accepted.
+    - the score, compared with a constant and with a linear model on the same folds
+    - importance of columns by permutation, and learning curves
+    - for classes, the confusion matrix and the calibration; for values, the residuals
+    - the worst mistakes with the texts of the rows, and the lengths of texts in tokens
+    - warnings, configuration, package versions and file hashes
+
+    If the rows cannot be read, sections that need the rows are omitted. `runs.run` and `runs.blend` write this report unless
+    `observers.plots` is false.
+
+    *The folders of several runs.* The report is `comparison.html` by default. Each run is compared with the first run, as in
+    `runs.compare`.
+
+    *Logs of `observers.log_metrics`* (`.jsonl` files, or folders with such files). The report is `report.html` by default, with the
+    learning curves in common charts, the last step, warnings, and the last, lowest and highest value of each metric. Logs of killed or
+    running trainings may be incomplete.
 
     See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `DataError` for an unfinished run or a file
     that is not a log, and `ArgumentError` for no path or more than 100 logs.

@@ -96,7 +96,8 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            # Extend the folder of the whole run last: if the process is killed before, the next call extends all folders again.
+            # Store the new number of epochs in the folders of single models first, and in the main folder of the run last.
+            # If the process is killed in between, the next call repeats the change in all folders.
             for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
                 folders.extend(path, more)
         yield Noted(
@@ -146,10 +147,13 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
 
 
 def _run_member(linear: LinearModel, plan: Plan) -> Events:
-    """Train one model of a run in the folder of the plan. The report shows `linear`, the linear baseline of the whole run."""
+    """Train one model of a run with several models, and write the results to the folder of this model.
+
+    The argument `linear` is the linear baseline of the whole run, for the report of this model.
+    """
     with folders.locked(plan.folder):
         folders.claim(plan.folder, plan.settings)
-        yield from _write_inputs(plan, ())  # no warnings here: the whole run has already yielded the same warnings
+        yield from _write_inputs(plan, ())  # no warnings, because the run with all models has already yielded the warnings
         yield from _reported(_run_folds(plan), plan, linear, None)
 
 

@@ -21,12 +21,13 @@ def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
 
 
 def make_submission(data: CompetitionData, predictions: Numbers) -> Submission | None:
-    """Return predictions as a submission of class names, probabilities or values, depending on sample and metric.
+    """Convert predictions to a submission in the format of the sample submission file. Return None without a test file or sample file.
 
-    A sample with fractions such as 0.5 asks for probabilities, whatever the metric needs.
+    The submission holds class names, probabilities or values. The metric decides between class names and probabilities. A sample file with
+    fractions such as 0.5 needs probabilities, even if the metric scores class names.
 
-    Columns of several targets or classes are matched by name, in any order. Returns None without a test file or a sample. Raises
-    `DataError` with all problems if the predictions do not fit the sample.
+    If the sample file has a column for each target or class, the columns are matched by name, in any order. Raises `DataError` with all
+    problems if the predictions do not fit the sample file.
     """
     files = submission_files(data)
     if files is None:
@@ -61,7 +62,10 @@ def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str,
 
 
 def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
-    """Return True if the submission needs labels. With two classes, a sample with fractions such as 0.5 asks for probabilities."""
+    """Return True if the submission must hold class labels, not probabilities.
+
+    For two classes, a sample file with fractions such as 0.5 needs probabilities.
+    """
     if not spec.task.has_classes or metric.needs != "labels":
         return False
     cells = read_strings(sample)
@@ -70,7 +74,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
 
 
 def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the index of the target for each column. If there is only one column, its name may differ from the target."""
+    """Return the index of the target for each column of the sample file. A single column may have another name than the target."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):

@@ -30,16 +30,16 @@ _NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # names of files 
 
 @frozen
 class TrackedRun:
-    """A run in one tracker. The functions raise the errors of the tracker."""
+    """A run in one experiment tracker. The functions `observer` and `end` raise the errors of the tracker."""
 
     tracker: str
-    observer: Callable[[int], Observer]  # maps a fold number to the observer of the fold
+    observer: Callable[[int], Observer]  # function from a fold number to the observer of the fold
     end: Callable[[Sequence[Number], Sequence[Path]], object]  # function that logs the results and the files of the whole run
 
 
 @frozen
 class Tracking:
-    """A run in all configured trackers. Trackers that did not answer at the start of the run are left out."""
+    """A run in all configured experiment trackers. Trackers that did not answer at the start of the run are left out."""
 
     folder: Path
     runs: tuple[TrackedRun, ...] = ()

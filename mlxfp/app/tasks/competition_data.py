@@ -81,10 +81,11 @@ def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
 ) -> CompetitionData:
     """Read the files of a competition into memory.
 
-    `path` is the folder of the competition, or any file in this folder. Without `spec`, the spec is inferred from the files.
-    `rows(path, part)` replaces the files: the function returns a dataset for the parts "train" and "test", or None for "test".
-    `limit` is the maximum number of training rows, drawn with `seed` and kept in file order. `metric` replaces the metric of the
-    spec, which also affects the loss of regressions.
+    - `path` is the folder of the competition, or any file in this folder.
+    - `spec` describes the files. By default, the spec is inferred from the files.
+    - `rows` is a function that replaces the files. `rows(path, "train")` returns a dataset, and `rows(path, "test")` a dataset or None.
+    - `limit` is the maximum number of training rows. The rows are drawn with `seed` and stay in file order.
+    - `metric` is used instead of the metric in the spec. For regressions, the metric also determines the loss of the training.
 
     Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` if the target cannot be
     inferred or the metric does not suit the target, and `UnknownNameError` for an unknown metric.
@@ -123,12 +124,19 @@ def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
 def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:
     """Assign the training rows to folds with a method of `FOLD_METHODS`.
 
-    "auto" selects folds in time or grouped folds if the spec names a time or group column, otherwise stratified folds. If the spec
-    names both, folds in time also exclude the validation groups from the training rows.
+    The method "auto" depends on the columns that the spec names:
 
-    Regressions are stratified by deciles of the target, and several labels by the number of labels per row. Times are sorted as
-    numbers if all times are numbers, otherwise as dates, otherwise as text. Raises `ArgumentError` if the method needs a column
-    missing from the spec, for times that cannot be sorted, and for too many folds.
+    - With a time column, the folds are consecutive periods of time (method "time"). If the spec also names a group column, rows with
+      groups of the validation rows are removed from the training rows.
+    - With only a group column, all rows of a group are in the same fold.
+    - With neither column, the folds are stratified.
+
+    Stratified folds have similar shares of each class. For regressions, deciles of the target replace the classes. For several labels per
+    row, the number of labels replaces the classes. Times are sorted as numbers if all times are numbers, otherwise as dates, otherwise as
+    text.
+
+    Raises `ArgumentError` if the method needs a column that the spec does not name, if times cannot be sorted, or if there are too many
+    folds.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}

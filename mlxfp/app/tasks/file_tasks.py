@@ -82,7 +82,7 @@ class Pictures(FileClasses):
     channels = 3
 
     def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
-        """Return training and validation batches for the parts of `read_images`."""
+        """Convert images to batches. The argument `parts` holds the training and validation rows, as read by `read_images`."""
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=0)
 
     def collator(self, label: str | None) -> Collator:
@@ -116,7 +116,7 @@ class Sounds(FileClasses):
     channels = 1
 
     def batches(self, parts: Splits, *, size: int, seed: int, folder: str | None) -> Splits:
-        """Return training and validation batches for the parts of `read_audio`."""
+        """Convert sounds to batches. The argument `parts` holds the training and validation rows, as read by `read_audio`."""
         if folder is not None:
             keep = cache(folder)
             parts = Splits(keep(parts.train), valid=None if parts.valid is None else keep(parts.valid))

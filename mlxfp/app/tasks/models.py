@@ -60,8 +60,8 @@ def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
     tokenizer, config = recipe.tokenizer, body.config
     if tokenizer.vocab_size > config.vocab_size:  # MLX would read arbitrary memory for ids beyond the last embedding
         raise ArgumentError(
-            f"The model in {path!r} has {config.vocab_size} tokens, but {tokenizer!r} has more. Use the tokenizer of the pretrained model, "
-            "or remove text.tokenizer if this tokenizer is in the folder of the model."
+            f"The model in {path!r} has {config.vocab_size} tokens, but {tokenizer!r} has more. Use the tokenizer of the pretrained model: "
+            "without the option text.tokenizer, the tokenizer is read from the folder of the model."
         )
     limit = config.max_position_embeddings
     if recipe.max_length > limit:

@@ -33,15 +33,21 @@ class Goal(Protocol):
 
 @frozen
 class Objective:
-    """Loss, metrics and answers as functions of a model and a batch. `objective` creates instances.
+    """Loss, metrics and answers of a task, as functions of a model and a batch. `objective` creates instances.
 
-    - `loss` returns (sum, weight), and `measure` returns metrics by name.
-    - `answers` returns probabilities or scaled values, float32[B] or [B, outputs].
-    - A batch for text models has `input_ids` and `attention_mask`, int32[B, L], and optional `numbers`, float32[B, N]. A batch for
-      table networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.
-    - If the model has a method `members`, the loss is the mean over the losses of the members.
-    - `absolute` selects the Huber loss instead of the squared error for values. `smoothing` is the label smoothing of classes in
-      training. `own` replaces the loss by a function of (outputs, labels).
+    - `loss` returns (sum of losses, sum of weights). If the model is an ensemble with a method `members`, the loss is the mean over the
+      losses of the networks in the ensemble.
+    - `measure` returns metrics by name.
+    - `answers` returns the outputs of the model as probabilities or scaled values, float32[B] or [B, outputs].
+
+    A batch for text models has `input_ids` and `attention_mask`, int32[B, L], and optional `numbers`, float32[B, N]. A batch for table
+    networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.
+
+    Three options change the loss:
+
+    - `absolute=True` selects the Huber loss for numerical targets, instead of the squared error.
+    - `smoothing` is the label smoothing of classes in training.
+    - `own` is a function of (outputs, labels) that replaces the loss.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -86,20 +92,20 @@ class Objective:
         return {"loss": self._loss(outputs, batch["labels"]), **right}
 
     def answers(self, model: Any, batch: Batch) -> mx.array:
-        """Return float32 probabilities of classes or labels, or scaled values."""
+        """Return the outputs of the model as float32: probabilities of classes or labels, and scaled values for regressions."""
         return _READ[self.answer](self.outputs(model, batch).astype(mx.float32))
 
     def _loss(self, outputs: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
         return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own is None else self.own(outputs, labels)
 
 
-# Functions that make the loss for a kind of answer. The arguments are the objective and the label smoothing.
+# For each target type, a function that creates the loss. The arguments are the objective and the label smoothing.
 _LOSSES: Mapping[Answer, Callable[[Objective, float], Loss]] = {
     "class": lambda _, smoothing: partial(cross_entropy, label_smoothing=smoothing),
     "labels": lambda *_: binary_cross_entropy,
     "value": lambda goal, _: huber if goal.absolute else mse,
 }
-# Functions that convert the outputs of a model to a kind of answer.
+# For each target type, a function that converts the outputs of a model to probabilities or scaled values.
 _READ: Mapping[Answer, Callable[[mx.array], mx.array]] = {
     "class": partial(mx.softmax, axis=-1),
     "labels": mx.sigmoid,

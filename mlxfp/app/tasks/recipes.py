@@ -1,4 +1,4 @@
-"""Recipes from competition rows to batches for text models. All fitted values come from the training rows."""
+"""Conversion of competition rows to batches for text models. All fitted values come from the training rows."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class TextFormat:
         return write_rows(spec, self.bins, seed=seed, **options)
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
-        """Return this format with the quantiles of the training rows, if the number style needs quantiles."""
+        """Add the quantiles of the training rows, if `numbers="quantile"` needs quantiles. Return the text format with the quantiles."""
         if self.template is not None:
             return self
         spec, options = self._options(spec)
@@ -72,7 +72,7 @@ class TextFormat:
         return evolve(self, bins=rendering.bins)
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
-        """Return a spec with the columns to write, and the options of `fit_row_to_text`."""
+        """Return two values: a spec with only the columns to write, and a dictionary of arguments for `fit_row_to_text`."""
         options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
         if self.numbers != "none":
             return spec, options
@@ -86,9 +86,14 @@ class TextFormat:
 class Recipe:
     """Fitted conversion of rows to tokens, scaled numbers and labels. `fit_recipe` creates instances.
 
-    A call with any rows appends the conversion stages. Output columns: `input_ids` (lists of int32), `numbers` (lists of float32,
-    if the recipe has `scales`), and `labels` if the rows have the target (see `target`). The output of a row does not depend on
-    other rows. `training(rows)` can also permute columns and hide values, differently in each epoch.
+    A call `recipe(rows)` adds the conversion stages to a dataset with training, validation or test rows. The output columns are:
+
+    - `input_ids`: lists of int32
+    - `numbers`: lists of float32, if the recipe has `scales`
+    - `labels`: training labels, if the rows have the target (see `target`)
+
+    The output of a row does not depend on other rows. `training(rows)` can also permute columns and hide values, differently in each
+    epoch.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
@@ -128,7 +133,8 @@ class Recipe:
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # Truncate permuted rows instead of raising an error: a permuted row may have one token more than the row counted by `budget`.
+        # Permuted rows are cut without an error. The method `budget` counts tokens in the original column order only.
+        # Another column order may need one token more.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
@@ -207,10 +213,10 @@ def fit_recipe(  # noqa: PLR0913  # keyword-only arguments with defaults
     """Fit the conversion of rows to batches on training rows with numeric targets: quantiles, vocabulary and scales.
 
     Without `tokenizer`, a tokenizer with the given `kind` and `vocab_size` is trained on the text of the rows. With `numeric`,
-    numerical columns are scaled and added to the inputs of the model head. Rows are read once per fitted part, in epoch 0.
+    numerical columns are scaled and added to the inputs of the model head. The rows are read once for each of these fits, in epoch 0.
 
-    Raises `ArgumentError` for contradictory options, such as a template with the target. Raises `SchemaError` for rows that do not
-    fit the spec, and `DataError` for missing targets and without rows.
+    Raises `ArgumentError` for options that cannot be combined, and for a template that would show the target to the model. Raises
+    `SchemaError` for rows that do not fit the spec. Raises `DataError` if a target is missing or if there are no rows.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}

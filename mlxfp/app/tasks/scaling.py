@@ -26,9 +26,9 @@ _EQUAL = 1e-9  # minimum ratio of standard deviation and largest number, below w
 
 @frozen
 class Scale:
-    """Scaling of one column: (value - mean) / sd, after a logarithm with `log`. Missing values become the median.
+    """Scaling of one column: (value - mean) / sd, after a logarithm if `log` is true. Missing values become the median.
 
-    Values in `absent` count as missing. With `flag`, a second number marks missing values by 1.
+    Values in `absent` count as missing. If `flag` is true, a second number is 1 for missing values, otherwise 0.
     """
 
     column: str
@@ -40,7 +40,10 @@ class Scale:
     absent: tuple[float, ...] = ()
 
     def write(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Scale float64[N] with NaN for missing values. Return float32[N, 1], or [N, 2] with the flag."""
+        """Scale the values of a column, float64[N] with NaN for missing values. Return float32[N, 1].
+
+        If `flag` is true, return float32[N, 2]. The second number is 1 for a missing value, otherwise 0.
+        """
         missing = np.isnan(values) | np.isin(values, self.absent)
         known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)
         known = _log(known) if self.log else known
@@ -85,12 +88,16 @@ class Scales(RowWise):
 
 
 def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
-    """Fit scales for the numerical columns of a spec on training rows. Return a stage for any rows.
+    """Fit the scaling of the numerical columns of a spec on training rows. Return a stage that scales any rows.
 
-    Non-negative columns with skewed values are scaled as log(1 + x). Missing values and absent values of the spec become the
-    median. If such values exist in the training rows or in the spec, a second number marks them. Numbers are clipped to 5 standard
-    deviations, or 5 units for constant columns. Reads the rows once. Raises `SchemaError` without numerical columns or for values
-    of other types, and `DataError` without rows.
+    - Non-negative columns with skewed values are scaled as log(1 + x).
+    - Missing values become the median, and so do the values that the spec lists as `absent`.
+    - If a training value is missing or the spec lists values as `absent`, each value has a second number: 1 for missing and absent
+      values, otherwise 0.
+    - Scaled numbers are clipped to 5 standard deviations, or to 5 units for constant columns.
+
+    The rows are read once. Raises `SchemaError` if there are no numerical columns or a numerical column has values of another type. Raises
+    `DataError` if there are no rows.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
@@ -106,7 +113,7 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     for column in columns:
         check_number(table.schema, column.name, f"Column {column.name!r}")
     if not table.num_rows:
-        raise DataError(f"Scales need training rows, but {rows!r} is empty. Give at least one row.")
+        raise DataError(f"Scaling of numerical columns needs training rows, but {rows!r} is empty. Give at least one row.")
     return Scales(tuple(_scale(column, as_floats(table.column(column.name).combine_chunks())) for column in columns))
 
 

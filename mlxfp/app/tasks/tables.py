@@ -1,4 +1,4 @@
-"""Recipes from competition rows to batches for table networks. All fitted values come from the training rows."""
+"""Conversion of competition rows to batches for table networks. All fitted values come from the training rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +23,12 @@ _EXAMPLES = 1024  # number of training rows for scaling the initial weights; eno
 class TableRecipe:
     """Fitted conversion of rows to numbers, categories and labels. `fit_table_recipe` creates instances.
 
-    A call with any rows appends the conversion stages. Output columns: `numbers` and `categories` if the spec has such columns (see
-    `models.TableColumns`), and `labels` if the rows have the target (see `target`). `low` and `high` are the smallest and largest
-    scaled targets of the training rows.
+    A call `recipe(rows)` adds the conversion stages to a dataset with training, validation or test rows. The output columns are:
+
+    - `numbers` and `categories`, if the spec has numerical or categorical columns (see `models.TableColumns`)
+    - `labels`, if the rows have the target (see `target`)
+
+    `low` and `high` are the smallest and largest scaled targets of the training rows.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
@@ -58,7 +61,7 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. The argument `number` has no effect, because column order does not matter here."""
+        """Return rows for prediction, without labels. The argument `number` is unused, because the order of columns does not matter."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:
@@ -93,10 +96,12 @@ class TableRecipe:
 
 
 def fit_table_recipe(spec: DatasetSpec, rows: Dataset[Any], name: str) -> TableRecipe:
-    """Fit the conversion of rows to batches of the network `name`, on training rows with numeric targets.
+    """Fit the conversion of rows to batches for a table network, on training rows with numeric targets.
 
-    The conversion uses numerical and categorical columns, and words of text columns. Raises `SchemaError` for rows that do not fit
-    the spec, `DataError` for missing targets and without rows, and `MissingExtraError` for text columns without scikit-learn.
+    The argument `name` is the name of the network. The conversion uses numerical columns, categorical columns, and words of text columns.
+
+    Raises `SchemaError` for rows that do not fit the spec. Raises `DataError` if a target is missing or if there are no rows. Raises
+    `MissingExtraError` for text columns if scikit-learn is not installed.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}

@@ -37,7 +37,10 @@ class NumberClasses(RowWise):
         for name in self.columns:
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or is_binary(kind):
-                raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read the target as text or numbers.")
+                raise SchemaError(
+                    f"The target {name!r} must hold one class per row, as text or as a number, got the column type {kind}. "
+                    "Read the target as text or numbers."
+                )
             schema = set_field(schema, name, pa.int64())
         return schema
 
@@ -98,8 +101,11 @@ class Target:
     def read(self, answers: Numbers) -> Numbers:
         """Convert model answers to predictions, float64[N] or [N, C].
 
-        Answers are probabilities or scaled values, float[N] or [N, outputs]. For two classes, predictions are probabilities of the
-        second class. Predicted values have the unit of the target, and are at least 0 with `log`.
+        The argument `answers` holds probabilities or scaled values, float[N] or [N, outputs]. The conversion depends on the target:
+
+        - With two classes, a prediction is the probability of the second class.
+        - With more classes or several labels, predictions are the given probabilities.
+        - For values, predictions have the unit of the target. If targets were scaled as log(1 + value), predictions are at least 0.
         """
         if self.answer == "class":
             return answers[:, 1] if self.outputs == 2 else answers
@@ -131,7 +137,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
-        raise DataError(f"The scale of {_listed(spec.target)} needs training rows, but {rows!r} is empty. Give at least one row.")
+        raise DataError(f"Scaling of the target {_listed(spec.target)} needs training rows, but {rows!r} is empty. Give at least one row.")
     columns = [np.log1p(values) for values in columns] if log else columns
     mean = tuple(float(values.mean()) for values in columns)
     return Target(spec.target, "value", len(columns), mean, tuple(map(nonzero_sd, columns)), log)

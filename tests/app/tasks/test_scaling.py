@@ -109,7 +109,7 @@ def test_what_cannot_be_scaled_is_refused():
         SchemaError, match=r"Column 'x' must hold numbers, got string\. Read the values as numbers, or correct the type in the spec"
     ):
         fit_scales(spec_of(columns=[fp.kaggle.ColumnSpec(name="x", type="numerical")]), fp.from_examples([{"x": "1"}]))
-    with pytest.raises(DataError, match=r"Scales need training rows, but .* is empty\. Give at least one row\."):
+    with pytest.raises(DataError, match=r"Scaling of numerical columns needs training rows, but .* is empty\. Give at least one row\."):
         scales_of([])
     with pytest.raises(SchemaError, match="Column 'x' must hold numbers, got string"):
         list(scales_of([1.0])(fp.from_examples([{"x": "1"}])))

@@ -173,12 +173,13 @@ def test_rows_that_do_not_fit_are_refused():
     with pytest.raises(SchemaError, match=r"The target 'y' must hold numbers, got string\."):
         fit_target(spec_of("regression"), fp.from_examples([{"y": "7"}]))
     with pytest.raises(
-        SchemaError, match=r"The target 'y' must hold classes, got list<item: int64>\. Read the target as text or numbers\."
+        SchemaError,
+        match=r"The target 'y' must hold one class per row, as text or as a number, got the column type list<item: int64>\. Read the",
     ):
         list(NumberClasses(("y",), ("no", "yes"))(fp.from_examples([{"y": [1]}])))
     with pytest.raises(SchemaError, match="the target needs the column 'y'"):
         list(Labelled(Target(("y",), "class", 2))(fp.from_examples([{"x": 1}])))
-    with pytest.raises(DataError, match=r"The scale of 'y' needs training rows, but .* is empty\. Give at least one row\."):
+    with pytest.raises(DataError, match=r"Scaling of the target 'y' needs training rows, but .* is empty\. Give at least one row\."):
         fit_target(spec_of("regression"), fp.from_table({"y": pa.array([], pa.float64())}))
 
 

@@ -16,10 +16,11 @@ from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.support.errors import DataError
 
 _ROUNDS = 25  # number of rounds of the greedy selection; each round adds a model, possibly again
-_RESAMPLES, _RESAMPLED = 100, 5000  # number of resamples for a standard error, and maximum number of rows of a resample
+_RESAMPLES = 100  # number of bootstrap resamples for estimating a standard error
+_RESAMPLED = 5000  # maximum number of rows in a bootstrap resample, and for learning the weights of the models
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: choosing the likeliest class gives better scores on new rows
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics for which the likeliest class scores better on new rows than a tuned threshold
 
 
 @frozen
@@ -52,11 +53,13 @@ class Choice:
 
 @frozen
 class Chosen:
-    """The submitted choice with scores. `single` is the name of the model if a single model is submitted, otherwise None.
+    """The submitted combination of models, with predictions and scores.
 
-    `oof` holds the out-of-fold predictions without the threshold. `scored` holds the predictions with the threshold applied, and `score`
-    is the score of `scored`. `parts` is the score of each model, `adds` the improvement of the blend by each model, and `blend` the
-    score of the blend.
+    - `single` is the name of the model if only one model is submitted, otherwise None.
+    - `oof` holds the out-of-fold predictions before the threshold, and `scored` the predictions after the threshold.
+    - `score` is the score of `scored`. `blend` is the score of the blend, or None if there was only one model.
+    - `parts` maps the name of each model to the score of this model alone.
+    - `adds` maps the name of each model to the amount by which this model improves the score of the blend.
     """
 
     choice: Choice
@@ -99,9 +102,9 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 def _without_harmful(
     stage: Callable[..., "_Stage"], blended: "_Stage", oofs: Mapping[str, OutOfFold], metric: Metric
 ) -> tuple["_Stage", dict[str, float], list[str]]:
-    """Return the blend of the remaining models, the improvement of its score by each model, and the names of the remaining models.
+    """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
-    While a blend is better without one of its models, the model with the largest loss is removed.
+    Return the remaining blend, the amount by which each model improves the score of a blend, and the names of the remaining models.
     """
     kept, adds = list(oofs), dict[str, float]()
     while True:
@@ -111,7 +114,7 @@ def _without_harmful(
         sign = 1 if metric.greater_is_better else -1
         adds |= {
             name: sign * (blended.score.overall - without.get(name, blended).score.overall) + 0.0 for name in kept
-        }  # -0.0 + 0.0 is 0.0
+        }  # adding 0.0 turns -0.0 into 0.0, so that reports show no minus sign
         worst = min(kept, key=lambda name: adds[name])
         if adds[worst] >= 0:
             choice = evolve(blended.choice, weights=tuple(weights.get(name, 0.0) for name in oofs))
@@ -130,7 +133,7 @@ def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Ch
 
 
 def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
-    """Return True if the last model gets a weight in a blend of `predictions`, one array for each model."""
+    """Return True if the last model gets a weight above 0 in a blend. `predictions` has one array for each model."""
     choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)
     assert isinstance(choice, Choice)
     return choice.weights[-1] > 0
@@ -165,7 +168,10 @@ def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mappi
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
-    """Learn weights, then threshold or calibration. Calibration and class weights are kept only if the score on unseen rows improves."""
+    """Learn the weights of the models, then the threshold or calibration of the weighted mean.
+
+    Calibration and class weights are kept only if they improve the score on rows that were not used for learning.
+    """
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
     stage = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
@@ -181,7 +187,8 @@ def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metri
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     logarithmic = metric.errors == "logarithmic"
-    spread = np.unique(np.linspace(0, len(targets) - 1, min(len(targets), _RESAMPLED)).astype(np.int64))  # more rows hardly change weights
+    # Large tables are reduced to 5,000 evenly spaced rows, because more rows hardly change the weights of the models.
+    spread = np.unique(np.linspace(0, len(targets) - 1, min(len(targets), _RESAMPLED)).astype(np.int64))
     targets, predictions = targets[spread], tuple(values[spread] for values in predictions)
     combine = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
     assert isinstance(combine, Weighted)
@@ -198,7 +205,10 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric for learning the weights. Log loss replaces metrics of labels, because similar weights give equal labels."""
+    """Return the metric for learning the weights of the models.
+
+    Log loss replaces metrics of class labels, because small changes of the weights hardly change the labels.
+    """
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # the predictions are already logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.task.has_classes else metric
@@ -213,7 +223,7 @@ def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:
-    """Return the threshold or calibration as plain data for `after_of`."""
+    """Return the threshold, the class weights or the calibration as a dictionary for a JSON file, read by `after_of`."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
     if isinstance(choice.after, ClassWeights):
@@ -225,7 +235,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
 
 
 def after_of(numbers: Mapping[str, object]) -> After | None:
-    """Return the threshold or calibration from the plain data of `after_numbers`."""
+    """Restore the threshold, the class weights or the calibration from the dictionary that `after_numbers` returns."""
     limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
     if isinstance(limit, float):
         return Threshold(limit)

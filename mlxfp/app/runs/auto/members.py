@@ -20,9 +20,11 @@ PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
-# Boosted trees stop after 30 rounds without improvement on a tenth of the training rows. Tables with much noise need 50 rounds, tables
-# with little noise 1000 rounds: with 1000 rounds on all tables, the RMSE on InstEval (R package lme4) is 1.331 instead of 1.302 (out of
-# fold), and on movies (ggplot2movies) 1.464 instead of 1.391, in eight times the time.
+# Boosted trees stop after this number of rounds without improvement on a tenth of the training rows.
+# Early stopping is needed, because noisy tables need only 50 rounds, while tables with little noise need 1000 rounds.
+# On the noisy table InstEval (R package lme4), the out-of-fold RMSE is 1.302 with early stopping, and 1.331 with 1000 rounds.
+# On the noisy table movies (R package ggplot2movies), the RMSE is 1.391 with early stopping, and 1.464 with 1000 rounds.
+# Training with 1000 rounds takes eight times as long as training with early stopping.
 _PATIENCE = 30
 _BOOSTED = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "min_child_samples": 20, "colsample_bytree": 0.8}
 _CATBOOST = {"iterations": 500, "learning_rate": 0.1}
@@ -36,7 +38,7 @@ _XGBOOST = {
 }
 # Smaller trees complement the other settings on tables with few rows or much noise.
 _SHALLOW = {"n_estimators": 200, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 20, "reg_lambda": 5.0}
-# On Calhousing with 5 folds, the RMSE is 44,139 with these settings, and 44,857 with the default settings of lightgbm.
+# On Calhousing (house prices in California) with 5 folds, the RMSE is 44,139 with these settings, and 44,857 with the defaults of LightGBM.
 _LARGE = {
     "n_estimators": 1200,
     "learning_rate": 0.03,
@@ -46,8 +48,8 @@ _LARGE = {
     "reg_lambda": 5.0,
 }
 # Second LightGBM setting for tables with many rows: each tree uses a sample of the rows and most columns.
-# On Calhousing, the RMSE of the second setting is 44,094, close to the best of 20 settings tried.
-# First fold of Calhousing: RMSE 43,553 for the first setting, 43,519 for the second setting, 43,304 for the mean of both.
+# On Calhousing (house prices in California), this setting has an RMSE of 44,094, close to the best of 20 settings tried.
+# On the first fold of Calhousing, the RMSE is 43,553 with `_LARGE`, 43,519 with `_SAMPLED`, and 43,304 with the mean of both predictions.
 _SAMPLED = {
     "n_estimators": 1500,
     "learning_rate": 0.03,
@@ -59,7 +61,7 @@ _SAMPLED = {
     "reg_lambda": 0.3,
 }
 _MOST_TRAINED = 200_000  # maximum number of rows for networks that finish within minutes
-FEWEST_EPOCHS = 16  # minimum number of epochs of a network without a GPU
+FEWEST_EPOCHS = 16  # minimum number of epochs if a network trains fewer epochs to save time
 
 
 _ABOUT = {
@@ -123,7 +125,7 @@ def _watched(run: Trackers) -> dict[str, Any]:
 
 
 def facts_of(spec: DatasetSpec, rows: Dataset[Any]) -> Facts:
-    """Return the facts for a spec, training rows and the installed packages."""
+    """Return the facts about the data, the installed packages and the device that determine the choice of models."""
     kinds = [column.type for column in spec.columns]
     packages = frozenset(name for name in PACKAGES if find_spec(name) is not None)
     counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
@@ -154,7 +156,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
 
 
 def describe(name: str) -> str:
-    """Return the kind of the model with a member name in one line.
+    """Return a short description of the model with this name, or "" for an unknown name.
 
     >>> describe("forest"), describe("seed-1")
     ('extremely randomized trees', '')
@@ -196,7 +198,7 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
 
 
 def _without_texts(facts: Facts) -> Iterator[Member]:
-    """Yield models for all columns except texts. Without texts, trees are better if the texts predict nothing."""
+    """Yield models that leave out text columns. If the texts do not predict the target, trees are better without texts."""
     if not facts.texts:
         yield _named("linear", *_linear(classed=facts.classes > 0))
     if facts.codes:
@@ -264,7 +266,8 @@ def _sparse_linear(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
 def _forest(columns: int, *, classed: bool) -> tuple[str, Mapping[str, Any]]:
     if classed:
         return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 100, "min_samples_leaf": 3, "max_features": 0.5}
-    # Share of the columns per tree. With few columns, use all columns: RMSE on concrete (8 columns) is 5.02, against 6.16 with 40 %.
-    # With many columns, 40 % of the columns are enough: on ames (74 columns), the RMSE is the same with 40 % and with all columns.
+    # Fraction of the columns that each split of a tree may use: all columns for few columns, 40 % of the columns for many columns.
+    # With all 8 columns of the data set Concrete, the RMSE is 5.02. With 40 % of these columns, the RMSE is 6.16.
+    # With all 74 columns of the data set Ames and with 40 % of these columns, the RMSE is the same.
     share = round(min(1.0, max(0.4, 10 / columns)), 2)
     return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 100, "min_samples_leaf": 2, "max_features": share}

@@ -13,7 +13,10 @@ from mlxfp.support.structuring import structure, unstructure
 
 @frozen
 class Entry:
-    """Entry for one model. `seconds` is the training time. `kept=None` means not yet decided. `why` is the reason for an exclusion."""
+    """Entry for one model. `seconds` is the training time.
+
+    `kept` is True for an included model, False for an excluded model, and None before the decision. `why` is the reason for an exclusion.
+    """
 
     name: str
     values: dict[str, Any]
@@ -41,7 +44,7 @@ class Record:
 
     @property
     def kept(self) -> tuple[Entry, ...]:
-        """The members of the blend."""
+        """Entries of the included models."""
         return tuple(entry for entry in self.entries if entry.kept)
 
     def decided(self, entry: Entry) -> "Record":
@@ -63,7 +66,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Write a record in which no model is decided yet."""
+    """Write the record of a new run, in which no model is included or excluded yet."""
     record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
     record.write()
     return record

@@ -78,7 +78,7 @@ def finish(
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entries of `metrics.json` about the models: scores, weights, and improvement of the blend by each model."""
+    """Return the entries of `metrics.json` about each model: score, weight, and improvement of the blend's score."""
     parts = {
         name: {"oof": score, "weight": weight, "adds": chosen.adds.get(name)}
         for (name, score), weight in zip(chosen.parts.items(), chosen.choice.weights, strict=True)
@@ -112,7 +112,7 @@ def _of_test(files: list[FoldFolder]) -> Numbers:
 
 
 def fold_answers(plan: Plan, names: Sequence[str], number: int) -> tuple[Numbers, ...]:
-    """Return the predictions of several models for the validation rows of a fold, numbered from 1."""
+    """Return the predictions of each model for the validation rows of one fold. The argument `number` is the fold number, starting at 1."""
     return tuple(read_array(FoldFolder(plan.folder / folders.MEMBERS / name, number) / folders.FOLD_OOF) for name in names)
 
 
@@ -131,7 +131,10 @@ def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
 
 
 def fold_models(run: Path, code: Code = None) -> Callable[[int], Predict]:
-    """Return a function from the index of a fold to the model that predicts the validation rows of the fold, as in the run."""
+    """Return a function that takes the index of a fold and returns the trained model of this fold.
+
+    If the run blends several models, the returned model combines the predictions of these models with the weights of the run.
+    """
     return partial(_fold_model, run, code)
 
 

@@ -21,12 +21,12 @@ from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpE
 
 _MEMBERS = 0.88  # share of the time limit until the end of the last model; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
-_FIRST_LEAST = 0.1  # minimum share of the time limit for the first successful model, even if reading the data took all the time
+_FIRST_LEAST = 0.1  # minimum time for the first successful model, as a fraction of the time limit, even if no time remains after reading
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-# Module that is imported after the first model has ended, because boosted trees do not need the module.
-# The import takes seconds. These seconds must not count as time of the first fold of the next model.
+# Name of a module with a slow import. The first model (usually boosted trees) does not need this module.
+# The module is imported before the second model, so that the seconds of the import do not count as time of a fold.
 _SLOW = "skops.io"
 
 
@@ -48,7 +48,7 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
         yield from _run_entry(plan, record, index, end, run_member)
         record = read_record(plan.folder) or record
     if not record.kept:
-        record.path.unlink()  # remove the record, so that the next run tries all models again
+        record.path.unlink()  # delete the record of excluded models, so that the next run tries all models again
         reasons = "; ".join(f"{excluded.name} ({excluded.why})" for excluded in record.entries)
         raise DataError(f"No model of model.name=auto could be trained: {reasons}.")
     by = partial(choose, plan.data.spec, plan.metric, tune=plan.threshold)
@@ -57,7 +57,10 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
 
 
 def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train a model unless the record excludes the model. The first successful model always finishes: only boosted trees stop early."""
+    """Train one model, unless the record in the run folder excludes this model.
+
+    The first successful model is never excluded for a long training time. At the time limit, boosted trees stop with fewer trees.
+    """
     entry = record.entries[index]
     member_plan = planned(plan, entry.member)
     if entry.kept is not False:
@@ -67,7 +70,7 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
             seconds = max(_FIRST_FITS * remaining, _FIRST_LEAST * 60 * plan.minutes) if first else _FITS * max(remaining, 0)
             member_plan = evolve(member_plan, seconds=seconds / len(list(plan.folds)))
         entry = yield from _members_events(plan, member_plan, record, entry, None if first else remaining, run_member)
-        if entry.kept is None:  # too slow with all epochs
+        if entry.kept is None:  # the network is too slow with all epochs; the new entry has fewer epochs
             rmtree(member_plan.folder)
             yield from _run_entry(plan, record.decided(entry), index, end, run_member)
             return
@@ -80,11 +83,14 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
 def _members_events(  # noqa: PLR0913, PLR0917
     whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of a model and return its final entry. Exclude the model if its first fold is too slow, or useless for the blend.
+    """Yield the events of one model, and return the updated entry of the model in the record.
 
-    A network that is too slow gets fewer epochs: the returned entry then has other values and is not decided.
-    `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training step, such as
-    the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from its first steps.
+    A model is excluded if its first fold takes too long, or if the model adds nothing to the blend. If a network is too slow, the
+    returned entry has fewer epochs and `kept=None`, and the caller starts the network again.
+
+    The argument `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training
+    step, such as the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from
+    the first steps.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")
@@ -121,7 +127,10 @@ def _members_events(  # noqa: PLR0913, PLR0917
 
 
 def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
-    """Return the values of a network with a share of its epochs, or None if too few epochs would remain or the model is no network."""
+    """Return the options of a network with fewer epochs. The argument `share` is the fraction of the epochs to keep.
+
+    Return None if too few epochs would remain, or if the model is not a network.
+    """
     training, observers = (entry.values.get(section, {}) for section in ("training", "observers"))
     epochs = int(share * training.get("epochs", 0))
     if epochs < FEWEST_EPOCHS:
@@ -145,7 +154,7 @@ def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Ca
 
 
 def _is_useful(plan: Plan, record: Record, entry: Entry, number: int) -> bool:
-    """Return True if a blend on the validation rows of a fold gives the model a weight, next to the models so far."""
+    """Return True if this model gets a weight above 0 in a blend with the earlier models, learned on the validation rows of one fold."""
     targets = plan.data.targets[list(plan.folds)[number - 1].valid]
     names = [kept.name for kept in record.kept if kept.name != entry.name]
     return adds_to_blend(plan.data.spec, plan.metric, targets, fold_answers(plan, [*names, entry.name], number))

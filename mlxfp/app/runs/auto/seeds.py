@@ -11,7 +11,7 @@ from mlxfp.app.runs.plans import Plan
 
 
 def run_seeds(plan: Plan, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train the model once for each seed or continue the training, submit the mean of the predictions, and yield the events."""
+    """Train the same model with each seed, submit the mean of the predictions, and yield the events. An interrupted run is continued."""
     if (yield from told_before(plan)):
         return
     members = seeded(plan.training.seed, plan.seeds)

@@ -41,10 +41,10 @@ ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensem
 TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
 CONVNET = "convnet"  # default model of images and audio
-AUTO = "auto"  # blend of several models, chosen from the data
+AUTO = "auto"  # a blend of several models; the data determine the choice of the models
 # Names of table networks that are also names of optimizers.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
-PLATEAU = "plateau"  # missing from SCHEDULES, because an observer lowers the learning rate
+PLATEAU = "plateau"  # schedule without a function in SCHEDULES; an observer lowers the learning rate instead
 
 # Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
 CHOICES: Mapping[str, Collection[str]] = {
@@ -59,15 +59,18 @@ CHOICES: Mapping[str, Collection[str]] = {
 
 
 def load_config(path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
-    """Read a configuration. Overrides `key.sub=value` take precedence over a YAML or JSON file, and the file over a preset.
+    """Read a configuration from a YAML or JSON file, a preset and overrides.
 
-    A file may name a preset (`preset: titanic`); the argument `preset` takes precedence. A network of `models.TABLE_MODELS` has published
-    training settings as its defaults. These defaults also replace values of a preset for other models. The text after the first
-    `=` is parsed as YAML 1.2.
+    - An override `key.sub=value` takes precedence over the file `path`. The text after the first `=` is parsed as YAML 1.2.
+    - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
+    - The preset takes precedence over the default settings.
 
-    Names of models, optimizers and other parts must be in `runs.CHOICES`. Your own parts are `module:name` in the section `own`, and your
-    own estimators `module:name` in `model.name`. Raises `ConfigError` with all mistakes: option path, file and line, expected and received
-    value, and the nearest name.
+    A network of `models.TABLE_MODELS` has published training settings as its defaults. If the preset does not name this network, the
+    published settings take precedence over the preset.
+
+    Names of models, optimizers and other parts must be in `runs.CHOICES`. The section `own` names your own parts as `module:name`, and
+    `model.name` names your own estimator as `module:name`. Raises `ConfigError` with a list of all mistakes. The list shows option path,
+    file and line, expected and received value, and the nearest known name.
 
     >>> import mlxfp as fp
     >>> fp.runs.load_config(overrides=["training.epochs=0", "modle.name=bert"])
@@ -147,7 +150,7 @@ def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed:
 
 
 def recipe_class(config: RunConfig) -> type[AnyRecipe]:
-    """Return the class of the recipe of a configuration."""
+    """Return the class that converts rows to model inputs: `TableRecipe` for table networks, otherwise `Recipe`."""
     return TableRecipe if config.model.name in TABLE_MODELS else Recipe
 
 
@@ -174,7 +177,7 @@ def is_estimator(config: RunConfig) -> bool:
 
 
 def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
-    """Return the estimator for a number of training rows. Raises `ConfigError` for unknown arguments."""
+    """Return the estimator. The argument `rows` is the number of training rows. Raises `ConfigError` for unknown `model.arguments`."""
     arguments = dict(config.model.arguments)
     model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
     made = estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
@@ -189,7 +192,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # null is valid only for optimizers that set their own learning rate
+    if peak is None:  # learning_rate=null is valid only for optimizers that set their own learning rate
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak

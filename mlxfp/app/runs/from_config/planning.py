@@ -94,7 +94,7 @@ def plan_in(folder: Path, code: Code) -> Plan:
 
 
 def models_in(folder: Path, code: Code) -> Models:
-    """Return the functions that create the models of the run in a folder."""
+    """Return the functions that create the models of a run. The argument `folder` is the run folder."""
     config = _located(folder)
     return models_of(config, own_parts_of(config, code))
 

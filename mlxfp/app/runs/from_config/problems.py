@@ -23,7 +23,8 @@ from mlxfp.support.hub import is_hub_name
 Problem = tuple[str, str]  # option path and a sentence about the problem
 
 ARGUMENTS = "model.arguments."
-# Options that cannot be tuned. The options of all other sections change the scored rows or the metric, or do not affect the score.
+# Options that tuning cannot change, in the sections with tunable options.
+# Sections without tunable options change the scored rows or the metric, or do not affect the score.
 _FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
 _TUNABLE = tuple(
     path
@@ -38,7 +39,7 @@ def config_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _reading_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options about workers and files of rows that would have no effect."""
+    """Yield problems with `data.workers` or `data.cache`, if these options would have no effect."""
     if config.data.workers > 1 and not config.data.prefetch:
         yield "data.workers", f"{config.data.workers} workers prepare batches in advance, but data.prefetch is 0; set data.prefetch=2"
     if config.data.cache is not None and config.task not in ("audio", "language_model"):
@@ -114,7 +115,7 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _size_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield an unknown size of a network."""
+    """Yield a problem if the network has no size with the name `model.size`."""
     model = config.model
     usual = {"competition": "modernbert", "language_model": "decoder"}.get(config.task, CONVNET)
     name = model.name or usual
@@ -144,7 +145,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
             "mlflow",
             "trackio",
             "tensorboard",
-        },  # time limit, logging and display
+        },  # options for the time limit, for logging and for display
         "competition": {"metric", "threshold", "submission"},
         "own": {"spec", "rows"},
     }
@@ -197,7 +198,7 @@ def _network_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield invalid options of a run on files."""
+    """Yield problems with the options of a run on images, sounds or texts."""
     yield from _reading_problems(config)
     yield from _size_problems(config)
     fits = "decoder" if config.task == "language_model" else CONVNET

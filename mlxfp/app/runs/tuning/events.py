@@ -28,11 +28,13 @@ class TrialEnded(RunEvent):
 
 @frozen
 class Tuned(RunEvent):
-    """End of tuning. `trial` is the best of `trials` trials, with the configuration in the file `config`.
+    """End of tuning. `trial` is the number of the best trial, `trials` the number of trials, and `config` the best configuration file.
 
-    `score` is optimistic, because this score selected the trial. `given` is the score of the original configuration on the same folds.
-    `nested` is the unbiased estimate of a nested search, or None: tuning on the training rows of each fold alone, scored on the
-    validation rows. Compare `nested` with `given`.
+    - `score` is the score of the best trial. This score is optimistic, because the best trial was selected by score.
+    - `given` is the score of the original configuration on the same folds.
+    - `nested` is an unbiased estimate of the score after tuning, or None without nested tuning. Compare `nested` with `given`.
+
+    Nested tuning repeats the search on the training rows of each fold, and scores the best trial on the validation rows.
 
     >>> Tuned(Path("runs/titanic/tuning"), "accuracy", 7, 20, 0.85, 0.83, Path("best.yaml"), nested=0.835).nested
     0.835

@@ -110,9 +110,10 @@ SPACES: Registry[Space] = Registry(
 
 
 def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
-    """Return the search space of the model of a plan, changed by `vary`: KEY={KIND: [...]} sets a parameter, KEY=null removes one.
+    """Return the search space of the model in a plan. Each text in `vary` changes one parameter of the search space.
 
-    Raises `ConfigError` if the model has no search space and `vary` sets no parameter, and for text in another form.
+    The text `model.dropout={float: [0.0, 0.3]}` sets a parameter, and the text `model.dropout=null` removes a parameter. Raises
+    `ConfigError` for text in another form, and if the search space has no parameters.
     """
     name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
     name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
@@ -156,7 +157,7 @@ def check_space(plan: Plan, space: Space) -> None:
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the values of a plan for the parameters of a space. Unknown values and values outside the space are omitted."""
+    """Return the value that the plan has for each parameter of a search space. Parameters with unknown or unsuitable values are omitted."""
     known = flatten(plan.settings)
     if plan.models.estimator is not None:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model

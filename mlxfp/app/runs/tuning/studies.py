@@ -19,7 +19,7 @@ from mlxfp.support.optional import optional
 from mlxfp.support.randomness import fold_in
 
 FILE, _LOCK = "study.db", ".study.lock"
-_FIRST = "first"  # trial attribute: number of the first attempt of a repeated trial
+_FIRST = "first"  # name of a trial attribute: if a trial is repeated, the attribute holds the trial number of the first attempt
 _SECONDS = 60  # timeout in seconds while another program uses the SQLite file
 _STARTUP = 4  # minimum number of completed trials before pruning
 
@@ -148,7 +148,7 @@ class Study:
                 self.note(best)
 
     def best(self) -> BestTrial:
-        """Return the best trial. Of equal trials, return the first."""
+        """Return the best trial. Of trials with equal scores, return the first."""
         with claiming(self.folder):
             result = self._best()
             assert result is not None

@@ -38,16 +38,23 @@ def tune(  # noqa: PLR0913
     nested: bool = False,
     code: Code = None,
 ) -> Iterator[RunEvent]:
-    """Search lazily for better values of a configuration with Optuna (TPE). Yield the events and finally a `Tuned`.
+    """Search lazily for better values of a configuration with Optuna (TPE). Yield the events and finally a `Tuned` event.
 
-    A trial trains all folds with other values of the parameters in the search space of the model (`runs.SPACES`). `vary` changes the
-    space: `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter of the kind float, log, int or choice, and `model.dropout=null`
-    removes a parameter. Trial 0 is the original configuration, so the best trial is never worse on these folds. After half of the folds, a
-    trial is stopped if the mean score is worse than the median of the completed trials. A failed trial does not end the search.
+    A trial trains all folds with other values of the parameters in the search space of the model (`runs.SPACES`). Trial 0 is the
+    original configuration, so the best trial is never worse on these folds. After half of the folds, a trial is stopped if the mean
+    score is worse than the median of the completed trials. A failed trial does not end the search.
 
-    No trial starts after `trials` trials, including those of earlier calls, or after `minutes` of this call. The next call continues
-    unfinished trials. The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The
-    run of `best.yaml` is called `name`-tuned and gives the same score. Processes may be killed, and several processes may share a study.
+    Each text in `vary` changes one parameter of the search space:
+
+    - `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter with a kind (float, log, int or choice) and its limits or choices.
+    - `model.dropout=null` removes a parameter from the search space.
+
+    The search has two limits. `trials` is the maximum number of trials, including the trials of earlier calls. `minutes` is the time after
+    which this call starts no further trial. The next call continues unfinished trials. Processes may be killed, and several processes may
+    share a study.
+
+    The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The run of `best.yaml` is
+    called `name`-tuned and gives the same score.
 
     The score of the best trial is optimistic, because this score selected the trial. With `nested`, the training rows of each fold are
     also tuned alone, with the same number of trials, and the best trial is scored on the validation rows. Each fold takes about as long as
@@ -118,15 +125,15 @@ def check_nested(plan: Plan) -> None:
     """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
     if plan.teacher is not None:
         raise ConfigError(
-            "A nested estimate cannot use data.pseudo_labels, because the pseudo-labels belong to other folds. Leave out --nested "
-            "or data.pseudo_labels."
+            "Nested tuning (--nested) splits the folds again, but data.pseudo_labels holds predictions for the original folds. "
+            "Leave out --nested or data.pseudo_labels."
         )
 
 
 def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
     """Tune separately on the training rows of each fold. Return the score of the best trials on the validation rows.
 
-    All files are written to `folder`. An interrupted estimate continues there.
+    All files are written to `folder`. After an interruption, the next call continues from these files.
     """
     from filelock import FileLock
 

@@ -75,7 +75,7 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Divide labels of tokens, [B, length], into blocks with the function `arrange`. Padding gets the label 0.
+        """Divide labels of tokens, such as segment ids, [B, length], into blocks with the function `arrange`. Padding gets the label 0.
 
         The function `cut` gives blocks of queries, [B, count, 1, size]. The function `spread` gives blocks of keys, [B, count, 1, span].
         """
@@ -93,7 +93,7 @@ class Band:
     bias: mx.array = field(repr=False)
 
     def bias_of_rows(self, rows: int) -> mx.array:
-        """Return `bias` for a number of rows, with rows and blocks in one axis: [rows * count, 1, size, span]."""
+        """Return the array `bias` for `rows` rows, with the blocks of all rows in the first axis: [rows * count, 1, size, span]."""
         _, *shape = self.bias.shape
         return mx.broadcast_to(self.bias, (rows, *shape)).reshape(-1, 1, *shape[1:])
 
@@ -106,9 +106,8 @@ def blocks_within(length: int, reach: int, *, causal: bool) -> Blocks | None:
     size = 64 if reach <= 128 else 128
     distant = -(-reach // size)
     blocks = Blocks(length, size, distant, 0 if causal else distant)
-    # Measured on a CPU with rows of 512 tokens, where attention over whole rows is the baseline:
-    # With 192 or 256 keys for each block of queries, attention in blocks is 1.6 times as fast as attention over whole rows.
-    # With 384 keys for each block of queries, attention in blocks is slower than attention over whole rows.
+    # For rows of 512 tokens on a CPU, attention in blocks with a span of 192 or 256 keys is 1.6 times as fast as attention over whole rows.
+    # For rows of 512 tokens on a CPU, attention in blocks with a span of 384 keys is slower than attention over whole rows.
     return blocks if 2 * blocks.span <= length else None
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# For each kind of index: a text with the valid number of indices, and a remedy for an invalid index. Both are parts of an error message.
+# Two parts of an error message for each kind of index: the number of valid indices, and a remedy for an invalid index.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -109,7 +109,7 @@ Bounds = dict[tuple[int, Bound, int | None], None]
 
 @frozen
 class _Trace:
-    """State of tracing a compiled function.
+    """State while a function is traced for compilation.
 
     `indices` maps the object id of each argument to the index of the argument. `bounds` collects the range of valid numbers of each
     argument. The arguments must stay alive during tracing, because Python reuses object ids.

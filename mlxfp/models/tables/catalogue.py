@@ -128,7 +128,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
             },
             # For regression, the RMSE is lower with sigma=1 than with the published sigma=0.1. For classes, both values are equally good.
             # The setting sigma is the standard deviation of the frequencies in the embeddings of numbers.
-            # On Calhousing (one fold, 30 epochs), the RMSE is 45,769 or 46,449 with sigma=1 (two seeds), 48,610 with sigma=0.1.
+            # On Calhousing (first fold, 30 epochs), the RMSE is 45,769 or 46,449 with sigma=1 (two seeds), 48,610 with sigma=0.1.
             # On the data set Computers (mean of two folds), the RMSE is 165 with sigma=1, 183 with sigma=0.1.
             # On the data set Concrete, the RMSE is 5.08 with sigma=1, 5.45 with sigma=0.1.
             # Training with 3,000 updates takes half a minute on one core.

@@ -63,8 +63,7 @@ class Cuts:
     def table(self) -> bytes:
         """Lookup table that maps each of the 256 byte values to eight flags, stored as bits.
 
-        Bit `i` is set if pair `i` has the byte in its first set, for bytes before a cut. Bit `i + 4` is set if pair `i` has the byte in its
-        second set, for bytes after a cut.
+        Bit `i` means that pair `i` allows the byte before a cut. Bit `i + 4` means that pair `i` allows the byte after a cut.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):

@@ -16,7 +16,7 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of patterns in `Gate.refused`; each pattern finds added tokens with the same first character
+_GROUPS = 6  # maximum number of patterns in `Gate.refused`; each pattern finds forbidden texts with the same first character
 _PIECE = 1 << 21  # Number of bytes processed at once. With larger pieces, memory for the results is newly allocated for each piece.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.

@@ -75,8 +75,8 @@ class Template:
 
     - `"say"`: writes the text `missing`.
     - `"drop"`: drops the phrase that contains the field. Phrases end at one of `. , ; | ! ?` before white space or the end of the pattern,
-      and at line ends. The remaining phrases keep their separators. Only the last remaining phrase ends
-      like the pattern, for example with a full stop. If no phrase remains, the sentence is "".
+      and at line ends. The remaining phrases keep their separators, but the last remaining phrase ends like the pattern, for example with
+      a full stop. If no phrase remains, the sentence is "".
     - `"raise"`: raises a `DataError` with the field and the row.
 
     >>> sentence = Template("{name}, aged {age}, sails.", policy="drop")

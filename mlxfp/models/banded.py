@@ -44,7 +44,7 @@ class Blocks:
         return (self.before + 1 + self.after) * self.size
 
     def cut(self, queries: mx.array) -> mx.array:
-        """Cut [B, heads, length, D] into blocks: [B * count, heads, size, D]."""
+        """Cut queries, [B, heads, length, D], into blocks, [B * count, heads, size, D]."""
         rows, heads, _, width = queries.shape
         padded = mx.pad(queries, [(0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)])
         return padded.reshape(rows, heads, self.count, self.size, width).swapaxes(1, 2).reshape(-1, heads, self.size, width)

@@ -63,7 +63,7 @@ class Cuts:
     def table(self) -> bytes:
         """Lookup table that maps each of the 256 byte values to eight flags, stored as bits.
 
-        Bit `i` means that pair `i` allows the byte before a cut. Bit `i + 4` means that pair `i` allows the byte after a cut.
+        Bit `i` means that entry `i` of `pairs` allows the byte before a cut. Bit `i + 4` means that entry `i` allows the byte after a cut.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -75,7 +75,7 @@ class Cuts:
 # The pre-tokenizer WhitespaceSplit drops white space, so "a,  b" is cut into the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# The pre-tokenizer splits only at spaces and writes each space as a mark, so "a, b" is cut into the words "a," and " b".
+# Some pre-tokenizers split only at spaces and write each space as a mark, so "a, b" is cut into the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
 # BERT drops white space and splits off each ASCII punctuation character, so "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
@@ -86,7 +86,7 @@ _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
 # The pattern of GPT-2 has no match that continues from a visible character to white space.
-# The pattern splits between letters or digits and punctuation, except for the apostrophe in 's.
+# The pattern of GPT-2 splits between letters or digits and punctuation, except for the apostrophe in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
 # The pattern of GPT-2 also tests whether white space follows a match. The end of a text has the same effect as white space.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))

@@ -35,7 +35,9 @@ _ADVICE = "Add adapters before training: with models.lora, or in mlx-lm with mod
 
 
 class LoRALinear(nn.Module):
-    """Linear layer with an added product of two small factors, named as in mlx-lm. See `lora`.
+    """Linear layer with a LoRA adapter: adds the product of the input and two small matrices to the output. See `lora`.
+
+    The attributes have the same names as in mlx-lm, so that mlx-lm can read the weights.
 
     >>> layer = LoRALinear(nn.Linear(4, 3), mx.ones((4, 2)), mx.zeros((2, 3)), scale=20.0, dropout=0.0)
     >>> layer(mx.ones((5, 4))).shape
@@ -138,10 +140,10 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
             )
         ):
             shapes = {key: array.shape for key, array in arrays.items() if key.startswith(f"{name}.")}
-            has = "no such linear layer" if sizes is None else f"a linear layer of {sizes[0]} inputs and {sizes[1]} outputs"
+            layer = "no linear layer" if sizes is None else f"a linear layer of {sizes[0]} inputs and {sizes[1]} outputs"
             raise DataError(
-                f"{path} has {shapes}, but the model has {has} with this name. Use the model from the training of the adapters, or read "
-                "other kinds of adapters with mlx_lm.load(..., adapter_path=...)."
+                f"{path} contains adapter weights of shapes {shapes}, but the model has {layer} with the name {name!r}. Pass the "
+                "base model that was used to train the adapters. Read adapters other than LoRA with mlx_lm.load(..., adapter_path=...)."
             )
         factors[name] = first, second
     return _adapted(model, factors, scale=settings["scale"], dropout=settings.get("dropout", 0.0))
@@ -231,7 +233,10 @@ def _linear_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[str]:
-    """Return the names that match one of the patterns. Without patterns, return the names of layers inside lists."""
+    """Return the names of the layers to adapt: all names that match at least one pattern.
+
+    Without patterns, return the names of layers inside lists of modules, such as `layers.0.q_proj` in a list of transformer blocks.
+    """
     if patterns is None:
         in_lists = [name for name in linear if any(part.isdigit() for part in name.split("."))]
         if not in_lists:
@@ -314,9 +319,10 @@ def _settings_of(module: Any) -> dict[str, Any]:
 
 
 def _find_keys(model: Any, adapters: set[str]) -> tuple[int, list[str]]:
-    """Return the number of last blocks with adapters, and the names of the adapted layers for the configuration of mlx-lm.
+    """Return the settings `num_layers` and `keys` of mlx-lm: the number of last blocks with adapters, and the names of the adapted layers.
 
-    mlx-lm expects names relative to a block, which apply to all of the last blocks, and names relative to the model.
+    mlx-lm knows two kinds of names. A name relative to a block, such as `self_attn.q_proj`, applies to each of the last blocks. A name
+    relative to the model, such as `lm_head`, applies to a single layer.
     """
     names = {id(module): name for name, module in model.named_modules()}
     blocks = [f"{names[id(block)]}." for block in getattr(model, "layers", ())]

@@ -35,22 +35,22 @@ class Blocks:
 
     @property
     def count(self) -> int:
-        """Number of blocks in a row. The last block may contain padding."""
+        """Number of blocks into which each row is cut. The last block of a row may contain padding."""
         return -(-self.length // self.size)
 
     @property
     def span(self) -> int:
-        """Number of keys of each block of queries."""
+        """Number of keys that a block of queries can see."""
         return (self.before + 1 + self.after) * self.size
 
     def cut(self, queries: mx.array) -> mx.array:
-        """Cut [B, heads, length, D] into blocks: [B * count, heads, size, D]."""
+        """Cut queries, [B, heads, length, D], into blocks, [B * count, heads, size, D]."""
         rows, heads, _, width = queries.shape
         padded = mx.pad(queries, [(0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)])
         return padded.reshape(rows, heads, self.count, self.size, width).swapaxes(1, 2).reshape(-1, heads, self.size, width)
 
     def spread(self, keys: mx.array) -> mx.array:
-        """Return the keys (or values) visible to each block of queries: [B, heads, length, D] becomes [B * count, heads, span, D]."""
+        """Return the keys (or values) that each block of queries can see: [B, heads, length, D] becomes [B * count, heads, span, D]."""
         rows, heads, _, width = keys.shape
         ends = self.before * self.size, (self.count + self.after) * self.size - self.length
         blocks = mx.pad(keys, [(0, 0), (0, 0), ends, (0, 0)]).reshape(rows, heads, -1, self.size, width)
@@ -64,7 +64,7 @@ class Blocks:
         return rows[:, :, : self.length]
 
     def seen(self, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int, causal: bool) -> mx.array:
-        """Return the visible keys of each query, bool[B or 1, count, size, span]. See `band_of` for the arguments."""
+        """Return True for each key that a query can see: bool[B or 1, count, size, span]. See `band_of` for the arguments."""
         distances = mx.arange(self.size)[:, None] + self.before * self.size - mx.arange(self.span)
         near = (distances >= 0) & (distances <= reach) if causal else mx.abs(distances) <= reach
         real = mx.ones((1, self.length), mx.bool_) if mask is None else mask != 0
@@ -75,39 +75,49 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Arrange numbers per token, [B, length], in blocks of queries or keys: [B, count, 1, size or span]. Padding has the number 0."""
+        """Divide labels of tokens, such as segment ids, [B, length], into blocks with the function `arrange`. Padding gets the label 0.
+
+        The function `cut` gives blocks of queries, [B, count, 1, size]. The function `spread` gives blocks of keys, [B, count, 1, span].
+        """
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 
 @frozen(eq=False)
 class Band:
-    """Mask for `attend` of rows in blocks: `bias`, float[B or 1, count, size, span], is added to the scores."""
+    """Attention mask for rows that are cut into blocks. `attend` adds the array `bias` to the attention scores.
+
+    The axes of `bias`, float[B or 1, count, size, span], are rows, blocks, queries of a block, and keys that the block can see.
+    """
 
     blocks: Blocks
     bias: mx.array = field(repr=False)
 
     def bias_of_rows(self, rows: int) -> mx.array:
-        """Return the bias for blocks of queries, [rows * count, 1, size, span]."""
+        """Return the array `bias` for `rows` rows, with the blocks of all rows in the first axis: [rows * count, 1, size, span]."""
         _, *shape = self.bias.shape
         return mx.broadcast_to(self.bias, (rows, *shape)).reshape(-1, 1, *shape[1:])
 
 
 def blocks_within(length: int, reach: int, *, causal: bool) -> Blocks | None:
-    """Return the blocks for tokens that see at most `reach` positions away. None means attention to whole rows is cheaper."""
+    """Return a division of rows into blocks, for tokens that see other tokens at a distance of at most `reach` positions.
+
+    Returns None if attention over whole rows is faster.
+    """
     size = 64 if reach <= 128 else 128
     distant = -(-reach // size)
     blocks = Blocks(length, size, distant, 0 if causal else distant)
-    # Measured on a CPU with rows of 512: blocks are 1.6 times faster for a span of 192 or 256, and slower for a span of 384.
+    # For rows of 512 tokens on a CPU, attention in blocks with a span of 192 or 256 keys is 1.6 times as fast as attention over whole rows.
+    # For rows of 512 tokens on a CPU, attention in blocks with a span of 384 keys is slower than attention over whole rows.
     return blocks if 2 * blocks.span <= length else None
 
 
 def band_of(  # noqa: PLR0913  # the parts of a mask
     dtype: mx.Dtype, length: int, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int, causal: bool
 ) -> Band | None:
-    """Return the attention mask, in blocks, of real tokens of the same segment at most `reach` positions away.
+    """Return a mask for attention in blocks. Returns None if attention over whole rows is faster.
 
-    `causal=True` hides later tokens. `mask` and `segment_ids`, [B, length], are as in `visible`. Returns None if attention to whole rows is
-    cheaper.
+    Each token sees only real tokens of its own segment, at a distance of at most `reach` positions. `causal=True` also hides later tokens.
+    The arguments `mask` and `segment_ids`, [B, length], are as in `visible`.
     """
     blocks = blocks_within(length, reach, causal=causal)
     if blocks is None:
@@ -116,10 +126,12 @@ def band_of(  # noqa: PLR0913  # the parts of a mask
 
 
 def check_documents(hidden: mx.array, segment_ids: mx.array | None, positions: mx.array | None, longest: int) -> mx.array:
-    """Return hidden states, [B, L, D], after a check that all documents of packed rows have at most `longest` tokens.
+    """Return the hidden states, [B, L, D], unchanged if no document in the packed rows has more than `longest` tokens.
 
-    Raises `ArgumentError` without segments and positions, and `BoundError`, a `DataError`, for a longer document. Positions computed inside
-    a compiled function cannot be checked: the tokens of longer documents become NaN.
+    Raises `BoundError`, a `DataError`, for a longer document. Raises `ArgumentError` if `segment_ids` or `positions` is missing.
+
+    Positions that are computed inside a compiled function have no values to check. In this case, the hidden states of all tokens beyond the
+    first `longest` tokens of a document become NaN.
     """
     check_positive(longest=longest)
     if segment_ids is None or positions is None:
@@ -170,7 +182,11 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
 
 @frozen(eq=False)
 class _Documents:
-    """Cache for models of mlx-lm that stores nothing. The cache supplies the keys of each block, and a mask that separates documents."""
+    """Replacement for the key-value cache of an mlx-lm model, for attention in blocks of packed rows.
+
+    The object stores no keys. `update_and_fetch` returns the keys and values that each block of queries can see. `make_mask` hides the
+    tokens of other documents.
+    """
 
     blocks: Blocks
     segments: mx.array
@@ -182,12 +198,19 @@ class _Documents:
         return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
 
     def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return the visible keys of each query, bool[B * count, 1, size, span]. mlx-lm also calls this method for sliding windows."""
+        """Return True for each key that a query can see: bool[B * count, 1, size, span].
+
+        The axes are the blocks of all rows, attention heads, queries of a block, and keys that the block can see. mlx-lm also calls this
+        method for layers with a sliding window.
+        """
         reach = self.reach if window_size is None else min(self.reach, window_size - 1)
         return self.blocks.seen(None, self.segments, reach=reach, causal=True).flatten(0, 1)[:, None]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the keys and values of each block of queries, for keys and values of blocks, [B * count, heads, size, D]."""
+        """Return the keys and values that each block of queries can see, [B * count, heads, span, D].
+
+        The arguments hold the keys and values of the tokens of each block, [B * count, heads, size, D].
+        """
         if self.blocks.count == 1:
             return keys, values
         return self.blocks.spread(self.blocks.join(keys)), self.blocks.spread(self.blocks.join(values))
@@ -198,7 +221,10 @@ _OTHER_SCORES = ("gear", "gemma2", "olmo", "phi3small")
 
 
 def _check_layers(model: Any) -> None:
-    """Raise `ArgumentError` if a layer of a model of mlx-lm is no attention layer with the usual cache."""
+    """Raise `ArgumentError` for a model of mlx-lm that `call_packed` does not support.
+
+    All layers must be attention layers whose cache is a `KVCache` or a `RotatingKVCache`.
+    """
     kinds = {type(cache).__name__ for cache in model.make_cache()} if hasattr(model, "make_cache") else set()
     name = getattr(model, "model_type", type(model).__name__)
     if not hasattr(model, "layers") or name in _OTHER_SCORES or kinds - {"KVCache", "RotatingKVCache"}:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# For each table, the word for its rows in an error message, and the remedy for an invalid number.
+# Two parts of an error message for each kind of index: the number of valid indices, and a remedy for an invalid index.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -39,7 +39,10 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 @frozen
 class Bound:
-    """Valid numbers of a table: integers from 0 to `size` - 1, or any number from 0 to 1 if `size` is None. `ignored` is valid too.
+    """Valid indices into a table, such as the rows of an embedding: the integers from 0 to `size` - 1.
+
+    If `size` is None, the valid numbers are labels of yes-or-no questions: any number from 0 to 1. The number `ignored` is valid in both
+    cases.
 
     >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
     (1, 0)
@@ -75,7 +78,7 @@ class BoundError(DataError):
     def __init__(  # noqa: PLR0913, PLR0917
         self, name: str, value: float, index: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
-        """Store the values of which the message consists."""
+        """Store the values for the error message."""
         super().__init__(name, value, index, rows, bound, source)
         self.name, self.value, self.index, self.rows, self.bound, self.source = name, value, index, rows, bound, source
 
@@ -106,7 +109,11 @@ Bounds = dict[tuple[int, Bound, int | None], None]
 
 @frozen
 class _Trace:
-    """Tracing of a function: the index of each argument by object id, and the recorded bounds. The arguments stay alive during tracing."""
+    """State while a function is traced for compilation.
+
+    `indices` maps the object id of each argument to the index of the argument. `bounds` collects the range of valid numbers of each
+    argument. The arguments must stay alive during tracing, because Python reuses object ids.
+    """
 
     indices: dict[int, int]
     bounds: Bounds
@@ -116,10 +123,13 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Return True if all numbers are valid, or will be tested before the results of the compiled function are used.
+    """Return True if ids or labels are valid, or if the caller of the compiled function tests the ids or labels later.
 
-    Raises `BoundError` for an invalid number. Examples with `weights`, [B], of 0 are not checked. Returns False for numbers computed
-    inside a compiled function.
+    - With values: tests all numbers. Raises `BoundError` for an invalid number.
+    - For an argument of a compiled function: records the bound and returns True. `holds` then tests each call of the compiled function.
+    - For numbers computed inside a compiled function: returns False, because these numbers cannot be tested.
+
+    Examples with weight 0 in `weights`, [B], are not checked.
 
     >>> checked(mx.array([0, 4]), Bound("tokens", 5))
     True
@@ -135,7 +145,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Record the bounds of the arguments of a function during tracing."""
+    """Record the bounds (ranges of valid numbers) that `checked` gets for the arguments `arrays` while a function is traced."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -144,9 +154,10 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Return True if the arguments of a call satisfy their bounds. Return False inside another trace, where arguments have no values.
+    """Return True if all arguments of a compiled function are inside the recorded bounds.
 
-    Raises `BoundError` with the name of the invalid argument.
+    Raises `BoundError` with the name of an argument that contains an invalid number. Returns False for a call inside another compiled
+    function, because arguments have no values during tracing.
     """
     for index, bound, weighted in bounds:
         numbers = arrays[index]
@@ -158,13 +169,16 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
 
 def _known_inside(array: mx.array, bound: Bound) -> bool:
-    """Return True if a quick test shows that all numbers are valid. The test runs before every step."""
+    """Return True if a fast test shows that all numbers of the array are inside the bound. The fast test runs before every training step.
+
+    False means that the slower test must decide.
+    """
     try:
         numbers = np.asarray(array)
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # as unsigned numbers, negative numbers exceed the upper bound
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # the array is traced, empty, bfloat16, or has probabilities
+    except (ValueError, TypeError):  # the fast test fails for arrays that are traced, empty or bfloat16, and for labels from 0 to 1
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

@@ -51,9 +51,9 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
 
 
 def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int) -> None:
-    """Write weights atomically, in shards above `shard_size` bytes, then remove the weights of an older model.
+    """Write the weights of a model to a folder, each file atomically. Then remove files with weights of an older model.
 
-    The index is written last.
+    Weights with more than `shard_size` bytes in total are divided into several files (shards). The index of the shards is written last.
     """
     divided = _divide(weights, shard_size)
     count = len(divided)

@@ -30,7 +30,7 @@ class HeadFormat:
 
     kinds: tuple[str, ...]  # names of heads in HEADS with this format
     modules: Names  # maps module names of the head to names in transformers
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads the name in HEADS and the arguments from config.json
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads config.json and returns a head: name in HEADS, and arguments
 
 
 @frozen(kw_only=True)
@@ -43,12 +43,12 @@ class Format:
     config: type
     modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if equal
     heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
-    defaults: Mapping[str, Any] = {}  # values of keys missing in config.json, if the config class has another default or none
-    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; a missing key has the first value
+    defaults: Mapping[str, Any] = {}  # values for keys missing in config.json; they take precedence over the defaults of `config`
+    allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first value applies if the key is missing
     constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
     detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
-    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields that depend on several keys
-    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes more keys of config.json from the config
+    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields from several keys of config.json
+    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes further keys of config.json from a config
     renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
     dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
@@ -61,7 +61,8 @@ class Format:
         if "head" in section:
             return evolve(body, kind=section["head"], settings=section["settings"], own_head=True, numbers=section.get("numbers"))
         kind, settings = self._read_head(json)
-        # A head with pooling="pooler" needs the pooler even without weights: loading then reports the missing weights.
+        # A head with pooling="pooler" always needs a pooler in the backbone, even if the files contain no weights of a pooler.
+        # If the files contain no weights of the pooler, loading the model reports the missing weights.
         config = evolve(body.config, pooler=True) if settings.get("pooling") == "pooler" else body.config
         return evolve(body, config=config, kind=kind, settings=settings)
 
@@ -81,7 +82,10 @@ class Format:
         return Blueprint(self, self.config(**{**settings, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
-        """Return the description and the content of `config.json` for a model. Heads unknown to transformers get the section `mlxfp`."""
+        """Return the description of a model, and the content of its `config.json`.
+
+        If transformers does not know the head, the section `mlxfp` of `config.json` describes the head.
+        """
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.allowed.items()}
@@ -139,10 +143,15 @@ class Blueprint:
 
 @frozen
 class Architecture:
-    """Architecture of models: a body, called as body(config, seed=...), and a config class.
+    """Architecture of models: a backbone, a config class, default settings and file formats.
 
-    `sizes` maps size names to config fields. `vocab_size` is the vocabulary size of the best known tokenizer. `rows` and `tokens` are the
-    default settings of heads for whole rows and for tokens. `formats` are the file formats for loading and saving.
+    - `body`: class of the backbone, or function that creates the backbone. Called as body(config, seed=...).
+    - `config`: class of the config.
+    - `sizes`: config fields by the name of a size.
+    - `vocab_size`: default vocabulary size, which is the size of the tokenizer most used with the architecture.
+    - `rows`: default settings of heads with one output per row.
+    - `tokens`: default settings of heads with one output per token.
+    - `formats`: file formats for loading and saving.
 
     >>> import mlxfp as fp
     >>> sorted(fp.models.MODELS["bert"].sizes)[:2]
@@ -159,9 +168,10 @@ class Architecture:
 
 
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
-    """Return the formats of the token and sequence classifiers of transformers.
+    """Return the file formats of two heads of transformers: the token classifier and the sequence classifier.
 
-    `tokens` reads the settings of both classifiers from config.json. `rows` reads further settings of the sequence classifier.
+    The function `tokens` reads settings that both classifiers have from config.json. The function `rows` reads settings that only the
+    sequence classifier has.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:
@@ -241,7 +251,10 @@ def _count_labels(json: Json) -> int:
 
 
 def _class_names(json: Json) -> tuple[str, ...]:
-    """Return the class names in config.json. Return an empty tuple for missing names, and for the numbered names of transformers."""
+    """Return the class names in config.json.
+
+    Returns an empty tuple if config.json has no class names, or if the names are the automatic names of transformers, such as `LABEL_0`.
+    """
     names = json.get("id2label") or {}
     ordered = tuple(str(names.get(str(number))) for number in range(len(names)))
     return () if ordered == _numbered_names(len(names)) or len(set(ordered)) < len(ordered) else ordered

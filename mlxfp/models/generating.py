@@ -104,7 +104,7 @@ def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx
 def _continuations(  # noqa: PLR0913, PLR0917
     model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, stop_ids: frozenset[int], choose: Callable[[mx.array, int], mx.array]
 ) -> list[list[int]]:
-    """Return the generated tokens of each row, up to `max_tokens` or including the first stop id."""
+    """Return the generated tokens of each row. A row ends with its first stop id, or after `max_tokens` tokens."""
     new: list[list[int]] = [[] for _ in range(len(ids))]
     going = set(range(len(ids)))
     cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)

@@ -187,7 +187,7 @@ class MaskedLM(nn.Module):
     settings: ClassVar[dict[str, Any]] = {}  # constructor arguments, without `body` and `seed`
 
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
-        """Create and initialize the transform. The weights of `body` are unchanged."""
+        """Create the layers before the output, and the bias of the output. The weights of `body` are unchanged."""
         super().__init__()
         self.transform = body.make_transform()
         self.bias = mx.zeros(body.tokens.weight.shape[0])
@@ -278,7 +278,10 @@ def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
 
 
 def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
-    """Pool the vectors of the real tokens, float[B, L, D], to one vector per row, float[B, D]. The maximum of no tokens is zero."""
+    """Combine the vectors of the real tokens of each row to one vector: float[B, L, D] becomes float[B, D].
+
+    With pooling "max" or "mean", the vector of a row without real tokens is zero.
+    """
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
     real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0

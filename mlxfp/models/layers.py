@@ -119,7 +119,7 @@ def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -
 
 
 class Transform(nn.Module):
-    """First layers of the heads of BERT and ModernBERT: linear layer, activation, norm."""
+    """First layers of the output heads of BERT and ModernBERT: linear layer, activation, norm."""
 
     def __init__(self, hidden_size: int, activation: Activation, *, eps: float, bias: bool = True) -> None:
         """Create the layers. The containing head initializes the weights."""
@@ -135,10 +135,10 @@ class Transform(nn.Module):
 
 
 class Body(nn.Module):
-    """Base class of backbones with a config, a token embedding and a factory for the transform of a head."""
+    """Base class of backbones: a config, a token embedding, and a function that creates the first layers of an output head."""
 
     def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Create the embedding. `activation`, `eps` and `bias` configure the transform of a head."""
+        """Create the token embedding. `activation`, `eps` and `bias` are arguments of `Transform`, the first layers of an output head."""
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
@@ -255,7 +255,7 @@ def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type
     elif kind is set or kind is mx.array:
         new = copy(value)
     elif isinstance(value, MethodType) and id(value.__self__) in done:
-        # This value is a bound method of a copied module, for example self.activation = self.gelu.
+        # A bound method, for example self.activation = self.gelu, is bound to the copy of its module.
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

@@ -17,13 +17,16 @@ _DIMENSION = 2**31  # limit of the length of an axis, because MLX counts in 32 b
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4}
 _SIZES |= {"U64": 8, "I64": 8, "F64": 8, "C64": 8}
 
-UNSEALED = {"crc32": "00000000"}  # metadata for `seal`, which replaces the zeros by the checksum
+UNSEALED = {"crc32": "00000000"}  # metadata of a new file: zeros that `seal` replaces with the checksum
 _SEAL, _DIGITS = b'"crc32":"', 8
 _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 of a file over the zeros of `UNSEALED` in its metadata. The checksum is computed while the zeros are in place."""
+    """Replace the zeros of `UNSEALED` in the metadata of a file with the CRC-32 checksum of the file.
+
+    The checksum is computed while the file still contains the zeros.
+    """
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)
@@ -83,8 +86,9 @@ def _range(name: str, array: Any, room: int) -> tuple[int, int]:
         raise ValueError(f"the array {name!r} has an impossible shape, {shape!r:.80}")
     if not _are_whole(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= room:
         raise ValueError(f"the array {name!r} has the data offsets {offsets!r:.80}, but the file has {room:,} bytes of data")
-    if offsets[1] - offsets[0] != prod(shape) * _SIZES[array["dtype"]]:
-        raise ValueError(f"the array {name!r} of shape {shape!r:.80} and {array['dtype']} has {offsets[1] - offsets[0]:,} bytes")
+    size, dtype = offsets[1] - offsets[0], array["dtype"]
+    if size != prod(shape) * _SIZES[dtype]:
+        raise ValueError(f"the array {name!r} has {size:,} bytes, which does not match its shape {shape!r:.80} and its dtype {dtype}")
     return offsets[0], offsets[1]
 
 

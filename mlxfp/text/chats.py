@@ -166,14 +166,14 @@ class _Chat(RowWise):
 
 @frozen
 class _Guarded:
-    """Conversation in which other names replace the special tokens in messages.
+    """Conversation in which a random name replaces each special token inside a message.
 
-    Special tokens in the rendered text can therefore only come from the template.
+    Special tokens in the rendered text can therefore only come from the chat template.
     """
 
     template: ChatTemplate
     words: "_Words"
-    given: tuple[Any, Any]  # messages and tools before renaming
+    given: tuple[Any, Any]  # messages and tools with their special tokens, as passed by the user
     messages: Any
     tools: Any
 
@@ -261,8 +261,8 @@ class _Words:
     Holds patterns that find the special tokens, and the name that replaces each special token in messages.
     """
 
-    special: Any  # pattern of all special tokens
-    parts: Any  # pattern of special tokens, replacement names and answer marks, for a rendered conversation
+    special: Any  # pattern that finds special tokens in messages
+    parts: Any  # pattern that finds special tokens, their random names, and answer marks in a rendered conversation
     guards: dict[str, str]
 
 

@@ -301,13 +301,14 @@ class _TokenizeLong(Stage):
             yield repeated
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], ...]:
-        """Cut texts into pieces. Return four arrays over all pieces, int64[N].
+        """Cut tokenized texts into pieces. Return four arrays with an entry for each piece, int64[N].
 
-        The arrays are the index of the text, the number of the piece in the text, the index of the first value, and the length.
+        The first two arrays hold the index of the text, and the index of the piece inside the text. The last two arrays hold the index of
+        the piece's first token in `texts.values`, and the number of tokens.
         """
         room = self.whole.room or 0
         advance = room - self.stride
-        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # number of pieces of each text, rounded up
+        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # number of pieces of each text, including a short last piece
         rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         from_end = self.whole.truncation == "left"

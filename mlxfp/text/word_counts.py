@@ -53,8 +53,8 @@ class WordCounts:
         return self.of_counts(_count(self.analyzer, texts))
 
     def of_counts(self, counts: Matrix) -> Any:
-        """Weight counts like scikit-learn with `sublinear_tf=True`: multiply 1 + log(count) by the weight of the n-gram."""
-        # This look-up replaces the column selection of SciPy, which takes time for each bucket.
+        """Multiply 1 + log(count) of each n-gram by the weight of the n-gram, as scikit-learn does with `sublinear_tf=True`."""
+        # A binary search selects the columns, because SciPy's column selection takes time for each of the 2^20 hash buckets.
         buckets = np.minimum(np.searchsorted(self.kept, counts.indices), len(self.kept) - 1)
         known = self.kept[buckets] == counts.indices
         starts = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
@@ -72,11 +72,12 @@ class WordCounts:
 def fit_word_counts(
     texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True, most: int = _MOST
 ) -> tuple[tuple[WordCounts, Any], ...]:
-    """Fit word n-grams, and also character n-grams if `parts` is true and the texts are short. Return (fitted counts, features) pairs.
+    """Fit TF-IDF features to texts. Return a pair (fitted counts, features of the texts) for each kind of n-gram.
 
-    `components` limits the number of singular vectors. Singular vectors are fitted to n-grams that occur in at least two rows.
-    `components=0` fits no singular vectors. Only the `most` frequent n-grams are kept. If the texts have no word n-grams or no character
-    n-grams, the result has no pair for this kind of n-gram.
+    - Word n-grams are always fitted. Character n-grams are fitted if `parts` is true and the texts are short.
+    - Only the `most` frequent n-grams of each kind are kept. If the texts have no n-grams of a kind, the result has no pair for this kind.
+    - `components=0` returns the weighted counts of n-grams as features. Otherwise, the counts are projected onto at most `components`
+      singular vectors, and only n-grams in at least two rows are used.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]

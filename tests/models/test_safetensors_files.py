@@ -42,7 +42,7 @@ HOSTILE = {
     ),
     "a product beyond 64 bits": (
         packed({"a": {**FOUR, "shape": [2**30] * 4, "data_offsets": [0, 0]}}),
-        "the array 'a' of shape .* and F32 has 0 bytes",
+        "the array 'a' has 0 bytes, which does not match its shape .* and its dtype F32",
     ),
     "a place beyond the file": (
         packed({"a": {**FOUR, "data_offsets": [8, 24]}}),
@@ -57,7 +57,10 @@ HOSTILE = {
         r"the array 'a' has the data offsets \[16, 0\]",
     ),
     "three ends": (packed({"a": {**FOUR, "data_offsets": [0, 8, 16]}}), "the array 'a' has the data offsets"),
-    "a size that is not the shape's": (packed({"a": {**FOUR, "shape": [5]}}), r"the array 'a' of shape \[5\] and F32 has 16 bytes"),
+    "a size that is not the shape's": (
+        packed({"a": {**FOUR, "shape": [5]}}),
+        r"the array 'a' has 16 bytes, which does not match its shape \[5\] and its dtype F32",
+    ),
     "two arrays in one place": (packed({"a": FOUR, "b": FOUR}), "the arrays 'a' and 'b' overlap"),
 }
 

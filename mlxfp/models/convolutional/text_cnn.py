@@ -16,7 +16,9 @@ _SPREAD = 0.25  # embeddings are uniform in [-0.25, 0.25], as in the paper
 @explain_class
 @frozen(kw_only=True)
 class TextCNNConfig(Config):
-    """Sizes of a `TextCNN`. The `hidden_size` outputs are divided equally among the `kernel_sizes`, given in tokens.
+    """Sizes of a `TextCNN`.
+
+    Each entry of `kernel_sizes` is the width of a window in tokens. The `hidden_size` outputs are divided equally among the windows.
 
     >>> TextCNNConfig(vocab_size=1000).kernel_sizes
     (3, 4, 5)

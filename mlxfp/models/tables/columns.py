@@ -2,7 +2,7 @@
 
 Numbers are scaled by quartiles and clipped smoothly (Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and
 Boosted Trees on Tabular Data", 2024, section 3). Categories are numbered from 1; 0 is a missing or unseen category. Texts become
-additional numbers: the first components of their word counts.
+additional numbers: principal components of their word counts.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
-CLIP = 3.0  # bound of scaled numbers: scaled numbers lie between -3 and 3, as in the paper
+CLIP = 3.0  # scaled numbers lie between -3 and 3, as published for RealMLP (Holzmüller et al., 2024)
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
 _COMPONENTS = 16  # number of principal components of word counts, and of counts of word parts; the same number as for tree models
@@ -58,7 +58,7 @@ class NumberColumn:
         """Scale numbers, float64[N] with NaN for missing numbers, to float32[N]."""
         known = np.clip(np.where(np.isnan(values), self.median, values), -_LARGEST, _LARGEST)
         scaled = (known - self.median) * self.factor
-        return np.asarray(scaled / np.sqrt(1 + (scaled / CLIP) ** 2), np.float32)  # a smooth limit of 3
+        return np.asarray(scaled / np.sqrt(1 + (scaled / CLIP) ** 2), np.float32)  # smooth clipping to numbers between -3 and 3
 
 
 @frozen
@@ -105,18 +105,20 @@ class TextColumn:
         return tuple(f"{self.name}: {self.analyzer} {number}" for number in range(1, len(self.components) + 1))
 
     def numbers(self, column: pa.Array) -> NDArray[np.float64]:
-        """Return the components of texts, float64[N, C]. Missing texts become zeros."""
+        """Convert texts to numbers, float64[N, C]: the principal components of their n-gram counts. Missing texts become zeros."""
         arrays = np.array(self.kept, np.int32), np.array(self.weights, np.float32), np.array(self.components, np.float32)
         return np.asarray(WordCounts(self.analyzer, *arrays)(_texts(column).fill_null("").to_pylist()), np.float64)
 
 
 @frozen(repr=False)
 class TableColumns(RowWise):
-    """Conversion of table columns to arrays, fitted by `fit_columns`: a value, and a stage that adds the arrays to rows.
+    """Conversion of table columns to two arrays, fitted by `fit_columns`. The conversion is also a stage that adds both arrays to rows.
 
-    The stage adds the column `numbers`, float32[numbers], and the column `categories`, int32[category columns], unless empty. `categories`
-    has a column for each entry in `categories`, followed by a column for each numeric column with a flag: 1 means present, 2 missing.
-    `texts` are text columns; `numbers` includes the numeric columns computed from the texts.
+    - The array `numbers`, float32[N, numbers], holds the scaled numeric columns, including the numbers computed from the `texts` columns.
+    - The array `categories`, int32[N, category columns], holds the category columns, followed by a flag for each numeric column with
+      missing values. The flag is 1 for a present number and 2 for a missing number.
+
+    An empty array is left out.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 40.0, "sex": "m"}, {"age": None, "sex": "x"}])
@@ -171,7 +173,7 @@ class TableColumns(RowWise):
         return extended
 
     def arrays(self, chunk: RecordBatch) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a chunk: `numbers`, float32[N, ...], and `categories`, int32[N, ...], unless empty."""
+        """Return the arrays of a chunk: `numbers`, float32[N, ...], and `categories`, int32[N, ...]. Leave out empty arrays."""
         floats = {column.name: _floats(chunk.column(column.name)) for column in self._measured()}
         for text in self.texts:
             floats |= dict(zip(text.names, text.numbers(chunk.column(text.name)).T, strict=True))
@@ -202,14 +204,17 @@ class TableColumns(RowWise):
 def fit_columns(
     rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: Sequence[str] = (), texts: Sequence[str] = (), bins: int = 0
 ) -> TableColumns:
-    """Fit the conversion of columns to arrays on training rows: medians and quartiles of numbers, values of categories, words of texts.
+    """Fit the conversion of table columns to arrays on training rows. Each column belongs to one of three kinds.
 
-    `numbers`, `categories` and `texts` are column names. Columns with numeric codes may be categories. `bins` is the number of
-    quantiles per numeric column for piecewise linear embeddings (48 in the paper). Only the 1,000 most frequent categories of a column
-    are known; others count as unseen.
+    - `numbers` are names of numeric columns. The medians and quartiles of the columns are fitted. `bins` is the number of bins of each
+      column for the piecewise linear embeddings of `TabM`, 48 as published. A column with missing values also gets a flag, which is a
+      category.
+    - `categories` are names of columns with text or numeric codes. Only the 1,000 most frequent categories of a column are known. All other
+      categories count as unseen.
+    - `texts` are names of text columns. A text becomes 32 numbers: 16 principal components of the TF-IDF of its words, and 16 principal
+      components of the TF-IDF of its character n-grams.
 
-    A numeric column gets a flag if a training row has no value. A text becomes 32 numbers: the first 16 components of the TF-IDF of its
-    words, and 16 components of its word parts. Reads the rows once.
+    Reads the rows once.
 
     Raises `ArgumentError` without columns, `SchemaError` for missing columns and wrong types, `DataError` without rows, and
     `MissingExtraError` for texts without scikit-learn.

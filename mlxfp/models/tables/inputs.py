@@ -25,9 +25,10 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return (median, factor) for scaling each number of `one_hot`. `counts` has the number of rows of each category, from category 0 on.
+    """Return a pair (median, factor) for each number in the one-hot encoding of a category column.
 
-    The scales are defined as in `NumberColumn`. Without counts, return no scales.
+    The numbers are scaled with the pairs as in `NumberColumn`. `counts` holds the number of training rows of each category, beginning with
+    category 0. Without counts, the result is empty.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())
@@ -40,7 +41,7 @@ def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
 def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
     """Return the scale of a distribution given by ascending values and the row count of each value."""
     known, ends = np.array(values), np.cumsum(counts)
-    positions = np.array([0, 0.25, 0.5, 0.75, 1]) * (ends[-1] - 1)  # row indices of the quantiles
+    positions = np.array([0, 0.25, 0.5, 0.75, 1]) * (ends[-1] - 1)  # fractional indices of the minimum, quartiles and maximum
     below, above = (known[np.searchsorted(ends, edge(positions), side="right")] for edge in (np.floor, np.ceil))
     return robust_scale(*(below + (above - below) * (positions % 1)))
 

@@ -17,7 +17,7 @@ from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_h
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types, explain_class
 
-_MIXED = 5  # number of rows in the random mixture that sets a bias
+_MIXED = 5  # number of training rows whose random weighted mean determines the initial bias of a neuron
 
 
 @explain_class
@@ -66,7 +66,7 @@ class RealMLP(nn.Module):
     clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high` of the target.
 
     `examples`, a batch of `numbers` and `categories` of training rows, enables the published initialization: each neuron has a standard
-    deviation of 1 over these rows, and is 0 at random mixtures of the rows. Without `examples`, biases start at 0.
+    deviation of 1 over these rows, and is 0 at a random weighted mean of five rows. Without `examples`, biases start at 0.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -138,7 +138,7 @@ class RealMLP(nn.Module):
         return mx.concatenate(parts, axis=-1)
 
     def _adapt(self, examples: Mapping[str, Any], seed: int) -> None:
-        """Adapt the scales of the weights and the biases to example rows, layer by layer."""
+        """Scale the initial weights, and set the initial biases, to fit example rows, layer by layer."""
         hidden = self._inputs(examples.get("numbers"), examples.get("categories"))
         for index, layer in enumerate(self.layers):
             hidden = layer.adapted(hidden, random_key(seed, "bias", index), random_key(seed, "mixing", index))
@@ -166,9 +166,10 @@ class NTKLinear(nn.Module):
         return mapped
 
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
-        """Adapt the layer to rows, and return the outputs. Outputs have standard deviation 1 and are 0 at random mixtures of five rows.
+        """Scale the weights and set the biases to fit the rows `x`. Return the outputs of the rows.
 
-        The mixture weights are nonnegative, uniform, and sum to 1 (Steinwart, "A Sober Look at Neural Network Initializations", 2019:
+        Each output then has a standard deviation of 1 over the rows. Each output is 0 at a random weighted mean of five rows. The five
+        weights are nonnegative, uniformly distributed and sum to 1 (Steinwart, "A Sober Look at Neural Network Initializations", 2019:
         he+5).
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
@@ -227,7 +228,10 @@ def _fading(done: mx.array) -> mx.array:
 
 
 def _category_embedding(count: int, size: int, seed: int, column: int) -> Embedding:
-    """Return the embedding of a category column. Missing and unseen categories start at zero, the mean of all other categories."""
+    """Return the embedding of a category column.
+
+    The initial vectors of known categories are random with mean zero. The initial vector for missing and unseen categories is this mean.
+    """
     embedding = Embedding(count + 1, size, table="categories")
     embedding.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", column)) * (mx.arange(count + 1) > 0)[:, None]
     return embedding

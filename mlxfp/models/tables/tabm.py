@@ -17,7 +17,9 @@ from mlxfp.support.checks import check_positive, check_types, explain_class
 @explain_class
 @frozen(kw_only=True)
 class TabMConfig:
-    """Columns, target and sizes of a `TabM`. The defaults are the published sizes. The columns need bins.
+    """Columns, target and sizes of a `TabM`. The defaults are the published sizes.
+
+    All numeric columns must have bins, as from `fit_columns(..., bins=48)`.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
@@ -104,7 +106,8 @@ class TabM(nn.Module):
         answers, kind = self.members(numbers, categories), self.config.target.kind
         if kind == "value":
             return answers.mean(axis=1)
-        # Logits of the mean probability p: log p for classes, log p - log(1 - p) for labels.
+        # The result is the logit of p, the mean of the probabilities from all members.
+        # For a target of kind "class", the logit is log p. For a target of kind "labels", the logit is log p - log(1 - p).
         count = answers.shape[1]
         if kind == "class":
             return mx.logsumexp(answers - mx.logsumexp(answers, axis=-1, keepdims=True), axis=1) - mx.log(mx.array(count))

@@ -18,9 +18,10 @@ Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the number of ids of each text
 
-_JOINED = 1024  # Number of characters in a joined text. Among 256, 1024, 4096 and 16384, this is the fastest for short words (BERT, GPT-2).
+_JOINED = 1024  # Number of characters in a joined text. Of 256, 1024, 4096 and 16384, 1024 was fastest for short words (BERT, GPT-2).
 _CALLS = 8  # Number of parts into which many texts are divided, so that all cores are busy.
-# Number of characters above which a thread encodes the next part while ids are read. Reading ids takes a tenth of the time.
+# Minimum number of characters for a thread that encodes the next texts while the ids of earlier texts are read.
+# Encoding and reading at the same time saves the time for reading ids, a tenth of the total time.
 _READ = 128 << 10
 
 
@@ -51,7 +52,8 @@ class Caller:
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
-        # Encode each text alone if another added token overlaps a separator, or if a text is normalized to the separator.
+        # Encode each text alone if the number of separators in the ids differs from the number of texts.
+        # The number is wrong if another added token overlaps a separator, or if normalization changes a text to the separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
@@ -81,7 +83,11 @@ def _count_together(texts: Sequence[str]) -> int:
 
 
 def find_caller(tokenizer: Any) -> Caller:
-    """Return a `Caller` for a tokenizer. The caller has a separator if one of the added tokens is suitable."""
+    """Return a `Caller`, which encodes many short texts in one call.
+
+    The caller joins texts with a separator, an added token of the tokenizer. If no added token is suitable, the caller encodes texts one by
+    one.
+    """
     separators = [
         token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _is_separator(tokenizer, number, token)
     ]
@@ -94,8 +100,10 @@ def find_caller(tokenizer: Any) -> Caller:
 def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
     """Return True if an added token can separate joined texts.
 
-    The tokenizer must find the token after any text, and must encode the text before the token as without the token. The token must not be
-    part of a word and must not overlap with itself.
+    - The tokenizer must find the token after any text.
+    - The tokenizer must return the same ids for a text with the token after the text as for the text alone.
+    - The token must not be part of a word.
+    - The token must not end with its own beginning, because two such tokens can overlap.
     """
     text = token.content
     plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and tokenizer.normalizer))

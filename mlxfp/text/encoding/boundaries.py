@@ -1,24 +1,25 @@
-"""Safe cuts of a text: positions at which the text can be split and each part encoded separately, without changing the ids.
+"""Positions at which a text can be split safely: the separate pieces have the same ids as the whole text.
 
-A *word* is the text between two neighbouring cuts. For BERT's tokenizer, "It's  a cat." is cut into "It", "'", "s", "  a", " cat" and
-".". The two bytes around a position decide about a cut, and the second byte is always an ASCII character. Texts are never cut if the
-tokenizer contains a component unknown to this module.
+Such a position is called a *cut*. A *word* is the text between two neighbouring cuts. For BERT's tokenizer, "It's  a cat." consists of the
+words "It", "'", "s", "  a", " cat" and ".".
 
-Encoding has three steps before the model. A cut between `left` and `right` is safe because of three arguments:
+The two bytes around a position determine whether the position is a cut. The second byte is always an ASCII character. If the tokenizer
+contains a component unknown to this module, texts have no cuts.
 
-1. Search for added tokens. A cut may divide a token: "[CLS]" becomes "[", "CLS" and "]". Some tokens also depend on the neighbouring text.
-   A part of each such token, here "CLS", always lies inside a word. `boundary_rules` finds rows with these words, which are encoded as a
-   whole.
+A tokenizer processes a text in four steps. For each step, an argument shows that a cut between the texts `left` and `right` keeps the ids:
+
+1. Search for added tokens. A cut may lie inside a token: "[CLS]" becomes the words "[", "CLS" and "]". The search for some tokens also
+   depends on the neighbouring text. `boundary_rules` finds the rows with such tokens by a piece of the token, here by the word "CLS". These
+   rows are encoded without cuts.
 2. Normalization. The normalizers known here map single characters or compose characters ("e" and a combining accent become "é"). No
-   character composes with a following ASCII character (Unicode Standard Annex 15). Hence `normal(left + right)` equals
-   `normal(left) + normal(right)`.
-3. Pre-tokenization. The pre-tokenizer splits before `right` in any context, and splits `left` as a text of its own. BERT splits before
+   character composes with a following ASCII character (Unicode Standard Annex 15), and `right` begins with an ASCII character. Hence
+   `normal(left + right)` equals `normal(left) + normal(right)`.
+3. Pre-tokenization. The pre-tokenizer always splits before `right`, and splits `left` as a text of its own. For example, BERT splits before
    each space and each ASCII punctuation character. GPT-2 does not always split after white space: with W for a wide space (U+3000),
    "aW  b" becomes "a", "W " and " b", but "aW" alone becomes "a" and "W". Hence the cuts of GPT-2 are `strict`: valid only if the
-   normalized `left` does not end in white space. Rows with other words are encoded as a whole.
-
-The model encodes each split separately, so it needs no argument. Models without a pre-tokenizer read whole texts and are handled by
-`_merged`.
+   normalized `left` does not end in white space. Rows with other words are encoded without cuts.
+4. Model. The model encodes each split of the pre-tokenizer separately. A model without a pre-tokenizer reads whole texts: `_merged` finds
+   the cuts for this case.
 """
 
 import re
@@ -44,8 +45,10 @@ def _without(some: bytes, characters: bytes) -> bytes:
 
 @frozen
 class Cuts:
-    """Byte pairs that mark a cut. `pairs` holds at most four pairs of (bytes before the cut, bytes after the cut).
+    """Rules for the positions at which a text can be split into words without changing the ids (cuts).
 
+    - `pairs`: at most four pairs of byte sets. A position is a cut if a pair has the byte before the position in its first set, and the
+      byte after the position in its second set.
     - `strict`: words must not end in white space.
     - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
     - `lead`: the tokenizer adds a space before each text.
@@ -58,9 +61,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Lookup table with an entry for each of 256 bytes.
+        """Lookup table that maps each of the 256 byte values to eight flags, stored as bits.
 
-        Bit `i` is set if pair `i` allows the byte before a cut. Bit `i + 4` is set if pair `i` allows the byte after a cut.
+        Bit `i` means that entry `i` of `pairs` allows the byte before a cut. Bit `i + 4` means that entry `i` allows the byte after a cut.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -72,17 +75,18 @@ class Cuts:
 # The pre-tokenizer WhitespaceSplit drops white space, so "a,  b" is cut into the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# The pre-tokenizer splits only at spaces and writes each space as a mark, so "a, b" is cut into the words "a," and " b".
+# Some pre-tokenizers split only at spaces and write each space as a mark, so "a, b" is cut into the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
 # BERT drops white space and splits off each ASCII punctuation character, so "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
 _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 
-# Pattern \w+|[^\w\s]+ with the underscore as part of \w: "it's a_b" is cut into the words "it", "'", "s" and " a_b".
+# The pre-tokenizer Whitespace drops white space and matches \w+|[^\w\s]+, where \w includes the underscore.
+# For the pre-tokenizer Whitespace, "it's a_b" is cut into the words "it", "'", "s" and " a_b". Words keep their leading space.
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
 # The pattern of GPT-2 has no match that continues from a visible character to white space.
-# The pattern splits between letters or digits and punctuation, except for the apostrophe in 's.
+# The pattern of GPT-2 splits between letters or digits and punctuation, except for the apostrophe in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
 # The pattern of GPT-2 also tests whether white space follows a match. The end of a text has the same effect as white space.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
@@ -107,7 +111,7 @@ _LOCAL = ("Digits", "Punctuation")
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer")
 
-# Normalizer that merges several spaces to one. Strict cuts never lie between two spaces.
+# Normalizer that merges several spaces to one. With this normalizer, a text must not be split between two spaces.
 _RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
@@ -116,17 +120,21 @@ _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWit
 
 
 def find_cuts(configuration: Configuration) -> Cuts | None:
-    """Return the cuts of a tokenizer, or None if no cut is known to be safe."""
+    """Return rules for splitting texts without changing the ids of a tokenizer. Return None if no split is known to be safe."""
     normalizers, splitters, kind = configuration.normalizers, configuration.splitters, configuration.kind
     divides = kind is not None and kind.divides(configuration.model)
     return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if divides else None)
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts of the first pre-tokenizer that has known cuts. Later pre-tokenizers process the resulting splits separately."""
+    """Return the rules for splitting texts that the pre-tokenizers allow. Return None if no split is known to be safe.
+
+    The rules come from the first pre-tokenizer that compares more than two neighbouring characters. The following pre-tokenizers must
+    process each split separately.
+    """
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        # No cut is safe: the scheme "first" adds a mark only to the first split of a text, but separate words would each get a mark.
+        # The scheme "first" marks only the start of a text. Separate words would each get a mark, so texts must not be split.
         return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):
@@ -149,10 +157,13 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 
 
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
-    """Return the cuts for the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
+    """Return the rules for splitting texts before the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
 
-    The normalizer maps graphemes. A grapheme ends before a space, except after a few characters such as U+0600, so words must not contain
-    these characters. Stripping removes the single leading space of a word, and the pre-tokenizer adds the space again as a mark.
+    The normalizer maps graphemes (characters with their combining marks). A grapheme ends before a space, except after a few characters
+    such as U+0600. Rows with these characters are therefore not split.
+
+    The normalizer may strip the single space at the start of a word. The ids stay the same, because the pre-tokenizer adds a mark in place
+    of the space.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -173,7 +184,7 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts for a model without pre-tokenizer.
+    """Return the rules for splitting texts of a model without pre-tokenizer.
 
     The model must write spaces as marks (U+2581) and never merge text across a mark.
     """

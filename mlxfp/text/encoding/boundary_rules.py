@@ -1,4 +1,4 @@
-"""Functions that split text columns into words, and find words at which a cut may change the ids of the row."""
+"""Functions that split text columns into words, and find rows in which this split may change the ids."""
 
 import json as jsons
 import re
@@ -20,11 +20,11 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-# Flag HINTED: a row with such a word is encoded as a whole if `spelled` matches the row.
-# Flag WHOLE: a row with such a word is always encoded as a whole.
+# HINTED flags words that may be a piece of an added token. A row with a flagged word is not split if `Rule.spelled` matches the row.
+# WHOLE flags words that may have other ids as separate texts. A row with a flagged word is never split.
 HINTED, WHOLE = 1, 2
 
-# Part of an RE2 character set: white space in any Unicode version or tokenizer, and therefore all invisible characters.
+# Characters of an RE2 character set: all characters that any Unicode version or tokenizer regards as white space, and invisible characters.
 _BLANK = r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{180e}\x{2000}-\x{200f}\x{2028}-\x{202f}\x{205f}-\x{206f}\x{3000}\x{feff}\x{2581}"
 _ENDS_BLANK = rf"(?:\A|[{_BLANK}])\z"
 
@@ -37,10 +37,12 @@ _JOINING = (
 
 @frozen
 class Rule:
-    """Cuts of a tokenizer, and regular expressions (RE2) for words at which a cut may change the ids of a row.
+    """Rules for splitting texts of a tokenizer into words without changing the ids. Some rows must not be split.
 
-    A row is encoded as a whole if a normalized word matches `whole`. A row is also encoded as a whole if a word matches `hinted` and the
-    row matches `spelled`.
+    - `cuts`: the positions at which texts are split.
+    - `whole`: regular expression (RE2). A row is not split if a normalized word of the row matches.
+    - `hinted`, `spelled`: regular expressions (RE2). A row is not split if a word of the row matches `hinted` and the row matches
+      `spelled`.
     """
 
     cuts: Cuts
@@ -54,19 +56,22 @@ class Rule:
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return the flag of each word, uint8[N]: `WHOLE`, `HINTED`, or 0 for an ordinary word."""
+        """Return a flag for each word, uint8[N], which decides whether the row of the word may be split.
+
+        `WHOLE` means no. `HINTED` means no if `spelled` matches the row. 0 means yes.
+        """
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of white space alone is always the last word of a row, so no cut follows the word.
+        if self.cuts.strict:  # A word of white space alone is always the last word of a row, so the row is not split after the word.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word that breaks a rule for words between strict cuts, bool[N].
+        """Return an array, bool[N], that is True for each word that violates the rules `strict` or `single` of `Cuts`.
 
-        The rules are described in `Cuts`. The argument `seen` holds the normalized words.
+        The argument `seen` holds the normalized words.
         """
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
@@ -105,7 +110,7 @@ class Words:
 
 
 def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
-    """Split each text into words at the cuts of `rule`."""
+    """Split each text of a column into words, at the positions that `rule` allows."""
     ends = text_offsets(texts)
     data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
     ends = ends - ends[0]
@@ -119,7 +124,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return the rule for cutting texts without a change of the tokens. Return None if no such rule is known."""
+    """Return the rules for splitting the texts of a tokenizer without changing the ids. Return None if no such rules are known."""
     tokenizer = engine(json)
     configuration = configuration_of(json)
     cuts = find_cuts(configuration)
@@ -139,10 +144,14 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 
 
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
-    """Add patterns for added tokens that a cut could divide, or whose match depends on neighbouring text.
+    """Add patterns that find rows with added tokens, if such rows must not be split. Return None if no row may be split.
 
-    If a token is matched before normalization, cuts divide the token in the same way in every text, so the longest part of the token lies
-    inside one word. If a token is matched in normalized text, the part before a cut is the end of a word.
+    A row must not be split if a cut lies inside an added token, or if the search for the token depends on neighbouring text.
+
+    - Tokens searched in the original text: the cuts of a token are always the same, so its longest piece lies inside one word. `hinted`
+      finds this piece, and `spelled` finds the whole token.
+    - Tokens searched in normalized text: if a cut lies inside a token, a word ends with the beginning of the token. `whole` finds such
+      words.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:
@@ -156,13 +165,13 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
             continue
         text = normalizer.normalize_str(text)
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
-            return None  # No cut is safe: an empty token matches everywhere, and a combining character joins the character before.
+            return None  # No split is safe around an empty token, or a token that begins with a combining character.
         data = text.replace(MARK, " ").encode()
-        # Only the byte after a cut is tested, because normalization may change the byte before a cut.
+        # The byte before a cut is not tested, because normalization may change this byte. The byte after a cut is an ASCII character.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         whole |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    # A token with `lstrip` includes the white space at the end of the preceding word, so cuts must be strict.
+    # A token with `lstrip` includes the white space before the token, so words must not end in white space: strict=True.
     strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), whole="|".join(sorted(whole)), hinted=_match_any(hinted), spelled=_match_any(spelled)

@@ -1,13 +1,13 @@
-"""Encoding of a text column to ids without special tokens. Texts are encoded by an engine (a faster package), word by word, or as a whole.
+"""Encoding of a text column to ids without special tokens, in one of three ways. All three ways return the same ids.
 
-Fixed rules select one of these ways, without measuring time:
+Fixed rules select the way, without measuring time:
 
-1. After 1 MB of text, an engine encodes the texts that it is known to encode correctly (see `engines`).
-2. Otherwise, a block of the column is encoded word by word, if at most half of its bytes are new. New bytes are words missing from the
-   cache, and rows in which a cut may change the ids.
+1. After 1 MB of text, an engine (a faster package) encodes the texts that it is known to encode correctly (see `engines`).
+2. Otherwise, a block of the column is encoded word by word, with a cache of words. The limit for this way is that at most half of the bytes
+   must be encoded: the bytes of words missing from the cache, and the bytes of rows that must not be split (see `boundary_rules`).
 3. Otherwise, the tokenizer encodes the remaining texts of the column as a whole.
 
-The first block is small, so that a column without repeated words loses little time. All three ways return the same ids.
+The first block is small, so that a column without repeated words loses little time.
 """
 
 import json as jsons
@@ -39,12 +39,15 @@ _WORTH = 1 << 20  # Number of bytes before an engine is tried. Starting and test
 _LEAST = 4 << 10  # Number of bytes below which a column is encoded as a whole, because Arrow and NumPy calls would take longer.
 _FEW = 8  # Number of short texts up to which Python lists are faster than arrays.
 _FIRST = 1 / 16  # size of the first block as a share of the column
-_LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as a single block.
-# Number of bytes in each further block. Encoding needs about five times as much memory. Smaller blocks repeat more look-ups.
+_LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as one block of 20 KB.
+# Number of bytes in each block after the first. Encoding a block needs memory of about five times this size.
+# Blocks smaller than 8 MB would look up the same words more often.
 _BLOCK = 8 << 20
-_NEW = 0.5  # Maximum share of new bytes in a block. A new word encoded alone takes 1.5 times as long as the same word inside a text.
+# Maximum share of new bytes (bytes without cached ids) in a block. Above this share, encoding whole texts is faster.
+# Encoding single words takes 1.5 times as long as encoding the same words inside a text.
+_NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# If the tokenizer encodes a column as a whole, new words are cached for later columns, up to this share of the column's bytes.
+# If a column is encoded as a whole, some of its new words are cached for later columns: at most this share of the column's bytes.
 _LEARNED = 1 / 64
 
 
@@ -163,7 +166,10 @@ class _Encoder:
         return self._encode_plainly(texts) if encoded is None else [encoded]
 
     def _encode_plainly(self, texts: pa.Array) -> list[Encoded]:
-        """Encode texts without an engine, word by word or as a whole."""
+        """Encode texts with the `tokenizers` package, without an engine (a faster package).
+
+        Blocks of texts are encoded word by word. If a block has too many new words, the remaining texts are encoded as a whole.
+        """
         if self.memo is None:
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
@@ -180,10 +186,10 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode a block of texts word by word. Returns None if the share of new bytes in the block is above `most_new`.
+    """Encode a block of texts word by word. Returns None if more than the share `most_new` of its bytes are new.
 
-    New bytes are words missing from the cache, and rows in which a cut may change the ids. If the result is None, at most `learned`
-    bytes of new words are cached.
+    New bytes belong to words missing from the cache, or to rows that must not be split. If the result is None, at most `learned` bytes of
+    new words are cached.
     """
     texts = texts.cast(pa.string())
     sizes = np.diff(text_offsets(texts))
@@ -211,7 +217,7 @@ def _join_words(words: Words, entries: Entries) -> Ragged:
 
 
 def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
-    """Return the rows in which a cut may change the ids. The tokenizer encodes these rows as a whole."""
+    """Return the indices of the rows that must not be split into words, because a split may change the ids."""
     whole = numbers_of(pc.starts_with(texts, " ")) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():
         flagged = flags[words.indices]

@@ -1,8 +1,8 @@
 """Functions that add special tokens around texts, and truncate texts to make room for special tokens.
 
-A frame is the order of special tokens and texts. To find the frame of a tokenizer, two ids that no vocabulary contains are encoded once.
-Frames and truncation are then applied to whole columns. Truncation follows the "longest_first" strategy of the `tokenizers` package: the
-longer text of a pair is truncated first.
+A frame is the order of special tokens and texts. To find the frame of a tokenizer, its post-processor runs once on two placeholder ids that
+no vocabulary contains. Frames and truncation are then applied to whole columns. Truncation follows the "longest_first" strategy of the
+`tokenizers` package: the longer text of a pair is truncated first.
 """
 
 from array import array
@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """The same order of texts with 0 in place of each special id. Used for offsets and other numbers per token."""
+        """The same frame with 0 in place of each special id, for numbers other than ids, such as the offsets of tokens."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
@@ -141,7 +141,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
         return values[:0]
     total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # Differences between neighbouring positions: 1, except at the start of a slice.
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # distances between successive indices into `values`: 1 inside a slice
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

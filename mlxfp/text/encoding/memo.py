@@ -33,7 +33,7 @@ class Entries:
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the cached ids and flags of the given words."""
-        # positions are int32 if possible, which halves the memory traffic for each word of a column
+        # int32 halves the memory traffic when the ids of words are joined to rows, but needs less than 2^31 ids
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
@@ -63,11 +63,13 @@ class Memo:
     def find(
         self, words: pa.StringArray, most: float, *, lost: Callable[[Flags], float] = lambda flags: 0.0, learned: float = 0.0
     ) -> Entries | None:
-        """Return the entries of distinct words. New words are encoded and cached.
+        """Return the cached ids of distinct words. New words are encoded and cached.
 
-        Returns None if more than `most` bytes must be encoded: the new words, and the rows that must be encoded as a whole. `lost(flags)`
-        returns the number of bytes in these rows. If the result is None, only the first new words are cached, up to `learned` bytes. Arrays
-        returned earlier are never changed.
+        Returns None if more than `most` bytes must be encoded: the bytes of new words, and of rows that must not be split into words. The
+        function `lost(flags)` returns the number of bytes in these rows. If the result is None, only the first new words are cached, up to
+        `learned` bytes.
+
+        Arrays returned by earlier calls are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

@@ -101,7 +101,7 @@ def _is_tested(kind: EngineKind) -> bool:
 
 
 def prove(kind: EngineKind, json: str) -> Proved | str:  # noqa: PLR0911  # a reason per case
-    """Test an engine for a tokenizer. Return the engine with its gate, or the reason against the engine."""
+    """Test whether an engine returns the correct ids for a tokenizer. Return the engine, or the reason why the engine cannot be used."""
     if kind.version is None:
         return 'not installed (pip install "mlxfp[fast]")'
     tokenizer = engine(json)
@@ -135,18 +135,21 @@ def _first_line(error: Any) -> str:
     return str(error).strip().partition("\n")[0][:120] or type(error).__name__
 
 
-_UNUSABLE = (OSError, RuntimeError)  # raised for a cache folder without access, and for a user without a home folder
+_UNUSABLE = (OSError, RuntimeError)  # errors for a cache folder without access, and for a user without a home folder
 
 
 def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:
-    """Return True if an engine has already passed the test for a tokenizer with this gate."""
+    """Return True if the cache folder records that an engine has returned the correct ids for the test texts of a tokenizer.
+
+    The `gate`, which selects the texts for the engine, is a part of the record.
+    """
     with suppress(*_UNUSABLE):
         return _proof(kind, json, gate).is_file()
     return False
 
 
 def keep(kind: EngineKind, json: str, gate: Gate) -> None:
-    """Record that an engine has passed the test, if the cache folder is writable."""
+    """Record in the cache folder that an engine has returned the correct ids for the test texts, if the folder is writable."""
     with suppress(*_UNUSABLE):
         proof = _proof(kind, json, gate)
         proof.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

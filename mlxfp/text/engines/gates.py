@@ -16,10 +16,12 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of search patterns; each pattern covers refused texts with a common first character
-_PIECE = 1 << 21  # Number of bytes processed at once. For more bytes, memory for the results would be allocated again each time.
+_GROUPS = 6  # maximum number of patterns in `Gate.refused`; each pattern finds forbidden texts with the same first character
+_PIECE = 1 << 21  # Number of bytes processed at once. With larger pieces, memory for the results is newly allocated for each piece.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
-# tokie cuts texts of 64 KB or more at spaces for its threads, and cuts a word without spaces nearby into two.
+# tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
+# If there is no space near the end of a part, tokie splits a word in two, which changes the ids.
+# Limits of the texts for engines: texts of at least 32 KB must not contain a word of more than 4 KB.
 _LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
 _SPACE = 0x20
 
@@ -85,8 +87,8 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer matches an added token against normalized text.
+    """Return True if the tokenizer searches normalized text for an added token.
 
-    A gate searches only the original text and cannot find such tokens.
+    Engines are not used for such a tokenizer, because a `Gate` searches only the original text for added tokens.
     """
     return bool(normalizers) and any(token["normalized"] for token in added)

@@ -15,9 +15,9 @@ from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
-# Number of bytes of new words after which the tokenizer is created again.
-# gigatoken caches each new word, with about twenty bytes per byte of text, and never frees the cache.
-# The number of new words is estimated from a fixed sample of 4 KB per MB.
+# gigatoken caches each distinct word, with about twenty bytes per byte of text, and never frees the cache.
+# Maximum number of bytes of distinct words. Above this limit, the gigatoken tokenizer is created again, with an empty cache.
+# The number of distinct words is estimated from a fixed sample of 4 KB per MB of text.
 _KEPT = 16 << 20
 _SAMPLED, _OF = 4 << 10, 1 << 20
 
@@ -34,7 +34,7 @@ def _start(json: str) -> Any:
 class _Gigatoken:
     json: str
     tokenizer: Any
-    new: float = 0  # estimated bytes of new words since the last start
+    new: float = 0  # estimated bytes of distinct words in the cache of the current tokenizer
     seen: set[bytes] = field(factory=set)
     lock: Any = field(factory=Lock)
 

@@ -45,12 +45,12 @@ _LETTERS = tuple(map(chr, _CODES))
 def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     """Return the test texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
     pieces = spelled_pieces(tokenizer)
-    # Pieces that the gate rejects are left out, because one such piece would exclude its whole text from the test.
+    # Vocabulary pieces that the engine must not encode are left out, because one such piece would exclude a test text of 40 pieces.
     closed = set(gate.closed(pa.array(["", *pieces])).tolist())
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
     lines = [chosen[first : first + _LINE + 1] for first in range(0, len(chosen), _LINE)]
-    # In the joined texts, each piece occurs twice: after a space, and after another piece.
+    # In the test texts, each vocabulary piece occurs twice: after a space, and after another piece.
     joined = [" ".join(f"{second}{first}" for first, second in pairwise(line)) for line in lines]
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     return [*_HARD, *_LETTERS, *joined, *tokens, *(f"a {token}b {token} " for token in tokens)]

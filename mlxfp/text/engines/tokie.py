@@ -20,7 +20,7 @@ from mlxfp.text.engines.columns import pieces
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
 _STARTED_IN = os.getpid()
-_PIECE = 1 << 20  # number of bytes in a part of a column
+_PIECE = 1 << 20  # maximum number of bytes of text in one call of tokie
 
 
 def _build(json: str) -> "_Tokie":

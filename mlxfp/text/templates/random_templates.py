@@ -40,7 +40,10 @@ Piece = str | Field
 
 @frozen
 class Phrase:
-    """Part of a pattern that is kept or dropped as a whole. `end` is the separator before the next phrase."""
+    """Text and fields between two separators of a template, such as `aged {age}` in the template `{name}, aged {age}, sails.`.
+
+    A phrase is kept or dropped as a whole. `end` is the separator after the phrase, for example `, `.
+    """
 
     pieces: tuple[Piece, ...]
     end: str
@@ -58,7 +61,9 @@ _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 
 @lru_cache(maxsize=256)
 def parse(pattern: str) -> tuple[Phrase, ...]:
-    """Split a pattern into at least one phrase. Raises `ArgumentError` if the pattern is not a format string of column names.
+    """Split a template pattern into phrases: the text and fields between two separators. The result has at least one phrase.
+
+    Raises `ArgumentError` if the pattern is not a format string of column names.
 
     >>> [phrase.end for phrase in parse("{a} and {b}, {c:.2f}.")]
     [', ', '.']
@@ -107,9 +112,9 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 
 
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts and drop empty texts.
+    """Join neighbouring texts of a list of texts and fields, and drop empty texts.
 
-    Python's parser yields `{{` separately and may divide separators such as `. `.
+    Python's parser of format strings divides a text at `{{`. A separator of two characters, such as `. `, could otherwise be divided too.
     """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

@@ -75,8 +75,8 @@ class Template:
 
     - `"say"`: writes the text `missing`.
     - `"drop"`: drops the phrase that contains the field. Phrases end at one of `. , ; | ! ?` before white space or the end of the pattern,
-      and at line ends. Each remaining phrase keeps the separator after the phrase, and the last phrase takes the end of the pattern. If no
-      phrase remains, the sentence is "".
+      and at line ends. The remaining phrases keep their separators, but the last remaining phrase ends like the pattern, for example with
+      a full stop. If no phrase remains, the sentence is "".
     - `"raise"`: raises a `DataError` with the field and the row.
 
     >>> sentence = Template("{name}, aged {age}, sails.", policy="drop")
@@ -91,7 +91,7 @@ class Template:
     policy: Policy = field(default="say", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check the pattern and the policy before the first row."""
+        """Check the pattern and the policy for missing values when the template is created."""
         check_text(pattern=self.pattern, missing=self.missing)
         check_choice(_POLICIES, policy=self.policy)
         parse(self.pattern)
@@ -133,7 +133,8 @@ class Template:
     def render(self, chunk: RecordBatch, *, keys: Keys | None = None) -> pa.StringArray:
         """Write each row of a chunk as a sentence. The results equal `render_row` of each row.
 
-        `keys`, uint64[N], shuffles the phrases with fields. The key of a row determines the order.
+        The argument `keys`, uint64[N], holds a random key for each row. If given, the key determines the order of the phrases that have
+        fields.
         """
         texts = {field: format_column(chunk, field) for field in self._fields}
         gaps = {field: text for field, text in texts.items() if text.null_count}
@@ -161,9 +162,9 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 
 
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Join the phrases of each row, without phrases that have a missing field."""
+    """Join the phrases of a template for each row. Leave out phrases with a missing value."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for rows in which a later phrase remains. The current phrase then keeps its separator.
+    followed: Any = pa.scalar(value=False)  # True for rows with a remaining phrase after the current phrase, which then keeps its separator
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -181,7 +182,8 @@ def _shuffled(
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
     """Shuffle the phrases that have fields, separately for each row.
 
-    Return the phrases and the texts of their fields. In these phrases, a new field takes the place of each shuffled phrase.
+    Return new phrases, and a text for each field and row. In the new phrases, a single field stands for each phrase that has fields. The
+    text of this field in a row is the phrase that moves to this place.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

@@ -154,9 +154,10 @@ def _compiled(text: str) -> _Compiled:
     assigned: set[str] = set()
 
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
-        """Value of an undefined name. A template may test such a value.
+        """Value of a template variable that has no value. A template may test the variable.
 
-        Printing the value or iterating over the value raises an error if the template never assigns the name.
+        Printing the variable or iterating over the variable raises an error, unless the template contains an assignment to the variable.
+        With an assignment in a branch that did not run, the variable is empty.
         """
 
         def _check(self) -> None:

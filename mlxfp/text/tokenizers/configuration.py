@@ -54,11 +54,11 @@ class Configuration:
 
 @frozen
 class Kind:
-    """Kind of tokenizer model, with the rules by which its vocabulary represents words.
+    """Kind of tokenizer model. Each kind has its own rules for the tokens at the start of a word.
 
-    `fits` returns True for the configuration of such a model. `continues(token, model)` returns True if a token continues the word of the
-    preceding token. `divides(model)` returns True if a text, whose spaces are written as marks, can be split before each mark without
-    a change of ids.
+    - `fits(configuration)`: True if the tokenizer is of this kind.
+    - `continues(token, model)`: True if a token belongs to the same word as the preceding token.
+    - `divides(model)`: True if a text can be split before each space without changing the ids. The model writes spaces as marks (U+2581).
     """
 
     name: str
@@ -82,8 +82,8 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
-    if not isinstance(part, Mapping) or "type" not in part:  # The old, short notation is not supported.
-        raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
+    if not isinstance(part, Mapping) or "type" not in part:  # old files without "type" are not supported
+        raise malformed(f'each entry of {key} must be a JSON object with the key "type", got {part!r:.60}')
     return [inner for item in part[key] for inner in _flatten(item, key)] if part["type"] == "Sequence" else [part]
 
 

@@ -22,7 +22,8 @@ from mlxfp.text.tokenizers.tokenizer import engine as package_tokenizer
 
 Roles = dict[str, str | None]
 
-# Common special tokens for roles without a token in the configuration files. For the unknown token, the setting of the model comes first.
+# Usual special tokens of each role, for roles without a token in the configuration files.
+# The unknown token of the model takes precedence over the usual unknown tokens.
 _CUSTOMARY = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -40,7 +41,7 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_pr
 _HUB_FILES = (
     *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "added_tokens.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
-    # SentencePiece models are downloaded, because the error message then names the model and explains the conversion.
+    # SentencePiece models cannot be read, but are downloaded. An error message then names the file and explains the conversion.
     *("tokenizer.model", "spiece.model"),
 )
 

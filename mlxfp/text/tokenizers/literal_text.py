@@ -19,10 +19,10 @@ Names = Mapping[str, str]
 
 
 def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
-    """Return the special tokens of a tokenizer with their new names.
+    """Return a random new name for each special token of a tokenizer.
 
-    Special tokens are tokens marked as special, and added tokens with a role. Tokens of single bytes are left out: models with
-    byte_fallback look up these tokens by name to encode unknown characters.
+    Special tokens are added tokens that are marked as special, or that are listed in `roles` (as padding token, for example). Tokens for
+    single bytes, such as `<0x0A>`, are left out: models with byte_fallback look up these tokens by name to encode unknown characters.
     """
     data = jsons.loads(json)
     added = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
@@ -66,6 +66,9 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _involves(merge: Any, prefix: str, names: Names) -> bool:
-    """Return True if a merge contains or produces a renamed token. In older files, a merge is one string."""
+    """Return True if a merge of a BPE model contains or produces a special token, which has a new name.
+
+    A merge is a pair of tokens. In older files, a merge is a string of two tokens with a space in between.
+    """
     first, second = merge.split(" ") if isinstance(merge, str) else merge
     return first in names or second in names or first + second.removeprefix(prefix) in names

@@ -79,10 +79,10 @@ class Tokenizer:
     eos_token: str | None = field(default=None, kw_only=True)
     # The chat template is not part of the hash, because template variables may be lists.
     chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
-    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # ignored in comparisons, because the engine never changes ids
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # tokenizers with different engines are equal: the ids are equal
 
     def __attrs_post_init__(self) -> None:
-        """Check the roles. Build the tokenizer once, so that invalid JSON raises an error now."""
+        """Check the arguments. Build the tokenizer once, so that invalid JSON raises an error now."""
         check_types((str, type(None)), **self._roles)
         check_types((ChatTemplate, type(None)), chat_template=self.chat_template)
         check_choice(ENGINE_NAMES, engine=self.engine)
@@ -216,7 +216,7 @@ class Tokenizer:
 
 @lru_cache(maxsize=8)
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return a mapping from each special token to the name that replaces this token when text is encoded literally."""
+    """Return a random new name for each special token. The tokenizer for literal text has these names in its vocabulary."""
     return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
 
 

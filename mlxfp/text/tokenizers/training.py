@@ -30,7 +30,7 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
-_LARGE = 1000  # smallest vocab_size with a warning about a smaller learned vocabulary
+_LARGE = 1000  # smallest vocab_size for which training warns about a vocabulary much smaller than requested
 _FEW = 50  # Training of byte-level BPE warns if it has found fewer than one in 50 of the requested pieces.
 _LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK], and engines overflow the stack on long tokens.
 _LARGEST = 1 << 20  # Maximum vocab_size. The trainers reserve memory for all tokens. The largest known vocabularies have 262,144 tokens.
@@ -149,9 +149,10 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
 
 
 def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    """Train a WordPiece model.
+    """Train a WordPiece model. The texts are read twice, for two trainings.
 
-    The first training finds the characters inside words, and the second training fixes the order of their ids.
+    The first training finds the characters that occur inside words. The second training gets these characters in sorted order as its first
+    tokens, so that their ids are the same in every run.
     """
     parts = _Parts(normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece())
     long_words = pre_tokenizers.Split(hf.Regex(rf"\S{{{_LONGEST + 1},}}"), "removed")

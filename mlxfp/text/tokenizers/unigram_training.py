@@ -18,7 +18,7 @@ Scores = dict[str, float]
 
 # Number of most frequent words used for training, which cover nearly all of a text. Memory grows with this number, up to 200 MB.
 _WORDS = 50_000
-_LETTERS = 1 << 19  # Maximum number of characters in these words. Only texts without spaces reach the limit.
+_LETTERS = 1 << 19  # Maximum number of characters in all words used for training. Only texts without spaces reach the limit.
 _SEEDS = 10  # Number of candidate pieces per vocabulary entry. Of 4, 10 and 50, 10 gave the best held-out likelihood on WikiText-2.
 _LONGEST = 16  # Maximum number of characters in a piece, as in SentencePiece.
 _KEPT = 0.75  # share of pieces that remain after each round, as in SentencePiece
@@ -79,7 +79,7 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the most likely segmentation of each word."""
     ranked = _ranked(scores)
-    # The empty piece stands for unknown text, which does not occur here.
+    # The model needs a piece for unknown text, here the empty piece. Unknown text does not occur, because each character is a piece.
     model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)

@@ -97,7 +97,7 @@ def test_added_tokens_that_are_no_objects_are_refused(listed: Any, tmp_path: Pat
 
 
 def test_parts_without_a_type_are_refused():
-    with pytest.raises(DataError, match=r"a part of normalizers is \['x'\], not an object with a type"):
+    with pytest.raises(DataError, match=r"each entry of normalizers must be a JSON object with the key .type., got \['x'\]"):
         read_configuration(written({"normalizer": ["x"]}))
 
 

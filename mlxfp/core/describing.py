@@ -21,8 +21,8 @@ _PART, _LINE = 1000, 500  # maximum number of characters in the text of a part, 
 def schema(dataset: Pipeline[Any]) -> Schema:
     """Return the Arrow schema of the output rows.
 
-    Batches have no Arrow schema: after `collate`, the function returns the schema of the groups before `collate`. Reads at most the first
-    rows. These rows show the column types of files, and the results of user functions without a declared schema.
+    Batches have no Arrow schema: after `collate`, the result is the schema of the groups before `collate`. The function may read the first
+    rows, to infer the column types of a file or of a user function without a declared schema.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.from_examples([{"x": 1, "name": "a"}]))

@@ -36,7 +36,10 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0. Caches and prefetching are left out at the end and before a shuffle."""
+    """Return a dataset with the same items in epoch 0, but without `load`, `cache` and `prefetch`.
+
+    The search goes from the last part of the pipeline to the first, and stops at every other source except `shuffle`.
+    """
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset
         dataset = attrs.evolve(inner, stages=(*inner.stages, *dataset.stages))

@@ -243,7 +243,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner: flags of the inner dataset, and functions that are methods of this class."""
+        """Properties of this source for the planner, derived from the inner dataset and from the methods of this class."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,
@@ -339,7 +339,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset in which every dataset, inner datasets included, has the hooks returned by `hooks(dataset)`."""
+    """Return a copy of a dataset with new hooks. `hooks(dataset)` returns the new hooks of the dataset and of each inner dataset."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):

@@ -232,7 +232,7 @@ def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
 
 
 def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
-    """Hash the functions of `module` that `code` may call as attributes, as in `module.clean(x)`. Installed functions are hashed by name."""
+    """Hash the functions of `module` that `code` may call as attributes, as in `module.clean(x)`. Hash installed functions by name."""
     for name in _attribute_names(code):
         value = vars(module).get(name)
         if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith(_INSTALLED):

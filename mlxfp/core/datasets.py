@@ -94,7 +94,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def resolved(self) -> Resolved:
-        """Stages with known output schemas, and the schema after each stage. Cached. If necessary, the first rows are read."""
+        """Stages with known output schemas, and the schema after each stage. Computed once, from the first rows if necessary."""
         __tracebackhide__ = True  # pytest and IPython omit frames with this local variable from tracebacks
         return resolve(self)
 
@@ -339,7 +339,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with new hooks. `hooks(dataset)` returns the new hooks of the dataset and of each inner dataset."""
+    """Return a copy of a dataset. All datasets in the copy have new hooks (wrappers around stage calls), returned by `hooks(dataset)`."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -389,7 +389,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
-    """Raise `PipelineError` unless the dataset has random access to examples or groups. `remedy` ends the message for other items."""
+    """Raise `PipelineError` unless the dataset has random access to examples or groups. Messages about other items end with `remedy`."""
     if not dataset.indexable:
         _ = dataset.resolved  # This line raises `SchemaError` for an unknown column.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):

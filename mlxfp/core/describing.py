@@ -22,7 +22,7 @@ def schema(dataset: Pipeline[Any]) -> Schema:
     """Return the Arrow schema of the output rows.
 
     Batches have no Arrow schema: after `collate`, the result is the schema of the groups before `collate`. The function may read the first
-    rows, to infer the column types of a file or of a user function without a declared schema.
+    rows, to infer the column types of files and of user functions without a declared schema.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.from_examples([{"x": 1, "name": "a"}]))

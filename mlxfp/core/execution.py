@@ -281,7 +281,10 @@ def _on_device(calls: Calls, result: Result) -> list[Any]:
 
 
 def start(epoch: int, position: Cursor | None) -> Cursor:
-    """Return `position`, or for None the cursor at the start of the epoch. Sources such as `shuffle` then read their inner dataset."""
+    """Return `position`, or the cursor at the start of the epoch if `position` is None.
+
+    Sources that read an inner dataset, such as `shuffle`, start at this cursor.
+    """
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 

@@ -71,7 +71,7 @@ class Part:
 
 
 class Itemless:
-    """Base class of functions of a dataset, such as stages. `list(stage)`, `stage[0]` and `len(stage)` raise an error with a remedy."""
+    """Base class of stages and other functions of a dataset. `list(stage)`, `stage[0]` and `len(stage)` raise an error with a remedy."""
 
     __slots__ = ()
 

@@ -184,7 +184,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that replace the input of a pipeline by the chunks in `before`. For `before=None`, the input is the head of the source."""
+    """Hooks that replace the input of a pipeline by the chunks in `before`, or by the first rows of the source for `before=None`."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -220,7 +220,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return a source that reads only `columns`, and rows that pass the leading filters, if possible. Also return lines for `explain`."""
+    """Return a source that, if possible, reads only `columns` and skips rows by the leading filters. Also return lines for `explain`."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []

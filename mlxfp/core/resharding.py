@@ -69,7 +69,7 @@ def _cursors_in(position: Any) -> bool:
 
 
 def _after_rows(dataset: Any, cursor: Cursor, rows: int, before: Division) -> Cursor:
-    """Return the cursor after the first `rows` rows of this rank. The source of the dataset yields only rows of one rank."""
+    """Return the cursor after the first `rows` rows of this rank. The source of the dataset yields the rows of this rank only."""
     base, source = cursor.base, dataset.source
     share = source.traits.share
     if share is not None and share.position_after is not None:
@@ -109,7 +109,7 @@ def _check_batch_rows(before: Division, now: Division) -> None:
         return
     share, rest = divmod(rows, now.shards)
     remedy = (
-        f"Make batches of {share} rows on each: batch({share})."
+        f"Make batches of {share} rows on each rank: batch({share})."
         if not rest
         else f"{rows} rows are not divisible by {now.shards}: start {_divisors(rows)} ranks with equal shares."
     )

@@ -24,9 +24,9 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Maps the operator of a condition to the operator that compares the column minimum with the value. If False, no row can match.
+# Operators that compare the minimum of a column with the value of a condition. If the result is False, no row matches.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
-# Maps the operator of a condition to the operator that compares the column maximum with the value. If False, no row can match.
+# Operators that compare the maximum of a column with the value of a condition. If the result is False, no row matches.
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 

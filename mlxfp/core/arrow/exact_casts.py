@@ -1,7 +1,7 @@
-"""Casts of Arrow columns to float types. A cast raises an error for a number that the type cannot hold.
+"""Casts of Arrow columns to float types. Decimals may be rounded, but integers must stay exact.
 
-A finite number must not become infinite. An integer must lie in the range in which all integers are exact: up to 2^24 for float32, 2^53
-for float64. Decimals may be rounded. Arrow itself checks integer columns only.
+An integer must lie in the range in which all integers are exact: up to 2^24 for float32, up to 2^53 for float64. A finite number must not
+become infinite. Otherwise, the cast raises an error. Arrow itself checks integer columns only.
 """
 
 from collections.abc import Mapping

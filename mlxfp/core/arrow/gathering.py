@@ -133,7 +133,7 @@ def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
     """Yield the rows in chunks of `size` rows. The last chunk may be shorter.
 
-    If input chunks are large, other chunks may be shorter as well: at most `LARGE` bytes are joined.
+    Chunks that together have more than `LARGE` bytes are not joined, so other chunks may be shorter as well.
     """
     remaining: list[RecordBatch] = []
     for chunk in chunks:
@@ -267,9 +267,10 @@ def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int)
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
-    """Gather lists of numbers, texts or bytes. Arrow copies all rows in one pass, from views into the buffers of the chunks.
+    """Gather lists of numbers, texts or bytes. Arrow copies all rows in one pass.
 
-    Return None for lists with nulls, and for rows beyond the first 2 GB of a chunk.
+    For the copy, each row is a view: a position and a length in the buffer of a chunk. Return None for lists with nulls, and for rows
+    beyond the first 2 GB of a chunk.
     """
     kind = parts[0][0].type
     width, pieces = _width(kind), Pieces(count)

@@ -52,7 +52,7 @@ def row_of(ends: Ends, index: int) -> int:
 
 
 def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
-    """Return the values of all rows end to end, and the end offset of each row, int64[N + 1] with a 0 in front.
+    """Return the values of all rows in one array, and the row offsets `ends`, int64[N + 1]. Row `i` is `values[ends[i] : ends[i + 1]]`.
 
     The column holds lists or tensors in any Arrow layout, without nulls.
     """
@@ -98,7 +98,7 @@ def check_values(lists: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wa
 def check_same_lengths(first: tuple[str, Ends], second: tuple[str, Ends], chunk: RecordBatch, wanted_by: str, *, of: str = "chunk") -> None:
     """Raise `DataError` for the first row whose lists in two columns have different lengths.
 
-    Each column is a pair of its name and the end offsets of its lists, int64[N + 1].
+    The arguments `first` and `second` are pairs of a column name and the row offsets of the column, int64[N + 1].
     """
     if not np.array_equal(first[1], second[1]):
         row = int(np.argmax(first[1] != second[1])) - 1

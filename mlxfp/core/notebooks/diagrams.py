@@ -31,7 +31,7 @@ class PartFacts:
     workers: str  # workers of the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
-        """Yield lines about the items after this part, their columns, and notes. With the part `above`, list only the changed columns."""
+        """Yield lines about the items and columns after this part, and its notes. If `above` is not None, list only changed columns."""
         before = None if above is None else above.schema
         if isinstance(self.schema, str):
             columns = "schema not known, see above" if self.schema == before else self.schema

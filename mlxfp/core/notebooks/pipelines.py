@@ -38,7 +38,7 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 def _direct(dataset: Any) -> Any:
     """Return a dataset with the same items in epoch 0, but without `load`, `cache` and `prefetch`.
 
-    The search goes from the last part of the pipeline to the first, and stops at every other source except `shuffle`.
+    These parts are removed from the end of the pipeline up to the first other source, such as `take`. A `shuffle` is kept and passed.
     """
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset

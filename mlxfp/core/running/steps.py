@@ -131,7 +131,7 @@ class Hooks:
         return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Return the function from the last state of a step to the remaining output chunks."""
+        """Return the function that takes the last state of a step and returns the remaining output chunks."""
         return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 

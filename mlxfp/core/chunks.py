@@ -34,7 +34,7 @@ EPOCH = "__epoch__"  # column of epoch numbers, used by `collate` to find rows i
 
 LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
 LARGE = 64 << 20  # size in bytes up to which chunks are joined; Arrow allows at most 2 GiB per column of a chunk
-CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
+CHUNK_ROWS = 4096  # default number of rows in a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
 _WIDEST = 8  # maximum number of bytes of a number

@@ -85,9 +85,9 @@ class Cursor:
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:
-        """Return the cursor as bytes: versioned, with a checksum. Arrow data is IPC, all other data JSON; reading executes no code.
+        """Return the cursor as bytes with a version and a checksum. Arrow data are stored as Arrow IPC, all other data as JSON.
 
-        Raises `FingerprintError` if a value in the pipeline has no fingerprint.
+        Reading the bytes executes no code. Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
         return pack((self.identity, self.division, self.level, self), KINDS)
 

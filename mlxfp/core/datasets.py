@@ -224,7 +224,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
 @frozen(repr=False)
 class Wrapper(Source):
-    """A source that holds one dataset and inherits the traits of the dataset. Positions hold cursors of the dataset.
+    """A source that reads one inner dataset, and derives its properties (traits) from the dataset. Positions hold cursors of the dataset.
 
     >>> import mlxfp as fp
     >>> from mlxfp.core.execution import run, start
@@ -377,7 +377,7 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` for groups, batches and endless data.
+    """Return a reader of the rows of epoch 0, without `__row__` and `__key__`. Raises `PipelineError` for groups, batches and endless data.
 
     The argument `reader` is the name of the calling function, for messages. Worker threads end when the returned reader is closed or
     garbage collected.

@@ -86,7 +86,7 @@ def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
-    """Yield a description of every part of a pipeline. `runs_in` names the thread and the workers."""
+    """Yield a description of every part of a pipeline. `runs_in` holds the names of the thread and of the workers that run the parts."""
     inner = children(dataset.source)
     for child in inner:
         yield from part_facts(child, depth + (len(inner) > 1), getattr(dataset.source, "runs_in", runs_in))
@@ -126,7 +126,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
 
 
 def _count(dataset: Pipeline[Any]) -> str:
-    """Return the number of items with their level, such as "5 examples"."""
+    """Return the number and kind of the items as text, such as "5 examples"."""
     if dataset.endless:
         return f"endless {dataset.level}"
     try:

@@ -34,7 +34,7 @@ from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchE
 from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest omits all frames of this module from tracebacks; IPython omits functions that set this variable
-_ROWS_BY_NUMBER = 1024  # rows per job of a source with random access
+_ROWS_BY_NUMBER = 1024  # number of rows per job for a source with random access
 _ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
 
 
@@ -104,7 +104,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
 
 
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
-    """Yield chunks (batches after `collate`), each with the cursor after the chunk. Wrappers use this function."""
+    """Yield chunks (batches after `collate`), each with the cursor after the chunk. Sources call this function for their inner dataset."""
     __tracebackhide__ = True
     with without_generated_frames():
         plan: Plan = dataset.plan
@@ -289,7 +289,7 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch with their hidden columns, or the batches after `collate`, and show the progress.
+    """Yield the chunks of an epoch with the hidden columns `__row__` and `__key__`, or the batches after `collate`. Show the progress.
 
     `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
 
@@ -313,7 +313,7 @@ def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progre
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-    """Return the rows at `indices`, int64[N], of an indexable dataset after all stages, with the hidden columns."""
+    """Return the rows at `indices`, int64[N], of an indexable dataset after all stages, with the columns `__row__` and `__key__`."""
     __tracebackhide__ = True
     return row_task(dataset, epoch, indices).read()
 

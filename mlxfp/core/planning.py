@@ -34,7 +34,7 @@ SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 @frozen
 class Resolved:
-    """Stages with declared schemas, the schema of the source, and the schema after each stage."""
+    """Stages with known output schemas, the schema of the source, and the schema after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]

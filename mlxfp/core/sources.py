@@ -45,7 +45,7 @@ class Task(ABC):
 
 @frozen(eq=False)
 class ChunkTask(Task):
-    """Rows in memory."""
+    """Task for rows that are already in memory."""
 
     chunk: RecordBatch
 
@@ -62,7 +62,7 @@ class ChunkTask(Task):
 
 @frozen(eq=False)
 class IndexTask(Task):
-    """Rows of an indexable source, by index."""
+    """Task that reads rows of an indexable source by index."""
 
     source: Any  # a `Source`, or an object with the same method `take`
     epoch: int
@@ -84,7 +84,7 @@ class IndexTask(Task):
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
-    """Run tasks in order in this thread. Implements `read` for a source that defines `tasks`."""
+    """Run tasks in order in this thread. A source that defines `tasks` can use this function for its method `read`."""
     with closing(tasks):
         for task, after in tasks:
             yield task.read(), after
@@ -107,7 +107,7 @@ class InTable:
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return a chunk with the columns `__row__` and `__epoch__`, for a table in the row order of the source."""
+    """Return the result of `InTable.places` for a table whose rows have the order of the source: the columns `__row__` and `__epoch__`."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -157,7 +157,7 @@ class Source(Part, ABC):
     """A reader of chunks from a file, a table, or other datasets.
 
     A custom source defines `schema` and `read`. Positions are plain values that a cursor can store: None, bool, int, float, str, bytes,
-    tuples of plain values, and cursors of inner datasets. Chunks need no hidden columns.
+    tuples of plain values, and cursors of inner datasets. Chunks need no hidden columns (`__row__`, `__key__`).
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

@@ -184,7 +184,7 @@ class RowWise(Stage):
         """Transform a chunk. The result must keep the hidden columns `__row__` and `__key__`."""
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        __tracebackhide__ = True  # IPython hides frames with this local variable
+        __tracebackhide__ = True  # IPython omits frames with this local variable from tracebacks
         return state, (self.apply(chunk),)
 
 

@@ -20,7 +20,8 @@ T = TypeVar("T")
 # Pattern for the module path before a type name, as in `collections.abc.`. Group 1 matches the quoted texts of a Literal.
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
-_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")  # stage, observer or collator
+# Pattern for the types of stages, observers and collators.
+_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # Maps a column that a stage makes to a hint for the error about a missing column.
@@ -187,7 +188,7 @@ def explain_call(function: F) -> F:
 
     @wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # pytest and IPython hide this frame
+        __tracebackhide__ = True  # pytest and IPython omit frames with this local variable from tracebacks
         try:
             return function(*arguments, **named)
         except TypeError as error:

@@ -183,7 +183,7 @@ def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint:
     """Yield (path, message) for each wrong value in an error of cattrs. The error of a class contains the errors of its fields."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
-    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # an optional type
+    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # a type such as `int | None`
         kind = next(member for member in get_args(kind) if member is not type(None))
     if has(kind) and not isinstance(values, Mapping):
         yield path, f"expected names with values, got {values!r:.60}"

@@ -106,7 +106,7 @@ def _yaml(typ: str) -> Any:
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
     """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # `_yaml` above reports a missing package
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # if ruamel is missing, `_yaml` has already raised an error
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})

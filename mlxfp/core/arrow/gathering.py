@@ -26,7 +26,7 @@ At = Indices | slice  # positions in the result
 Parts = list[tuple[pa.Array, At, Indices]]  # parts of one column: chunk array, positions in the result, row indices in the chunk
 
 LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
-_INLINE = 12  # maximum number of bytes stored inside a view
+_INLINE = 12  # Arrow stores values of up to this number of bytes inside the view
 _SLICES_PER_TAKE = 16  # number of slices of consecutive rows that cost as much as one call of `take` (measured with 3 columns)
 
 
@@ -38,7 +38,7 @@ class Rows:
     starts: Indices  # row index of the start of each chunk, and at the end the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
     in_memory: bool = True  # True if the chunks are in memory, so that reading a chunk is free
-    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of `_fixed`
+    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of the results of `_fixed`
 
     def take(self, rows: Indices) -> RecordBatch:
         """Return the rows at these indices, int64[N], in this order. Reads only the chunks with these rows."""

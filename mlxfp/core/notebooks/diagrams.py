@@ -28,7 +28,7 @@ class PartFacts:
     access: str  # note about random access; empty without a note
     notes: tuple[str, ...]
     thread: str  # name of the thread that runs the part; empty if the thread that reads the pipeline runs the part
-    workers: str  # workers of the part; empty without workers
+    workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
         """Yield lines about the items and columns after this part, and its notes. If `above` is not None, list only changed columns."""

@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Indices, RecordBatch, Schema
 from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_chunks
 from mlxfp.core.stages import Level, Stage, State
 
-__tracebackhide__ = True  # pytest hides frames of this module to show the user function
+__tracebackhide__ = True  # pytest omits all frames of this module from tracebacks
 ALL_STAGES = 1 << 30  # larger than the number of stages of any pipeline
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -52,7 +52,7 @@ class Plan:
     groups: tuple[Step, ...]  # trailing steps that make one item of each group; empty if the steps are too cheap for workers
     host: tuple[Step, ...]  # trailing steps without MLX arrays; workers run these steps on groups
     device: tuple[Step, ...]  # trailing steps that create MLX arrays; the reading thread runs these steps
-    declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
+    declared: tuple[Stage, ...]  # stages of the pipeline with known output schemas; a cursor holds the states of these stages
     level: Level
     schema: Schema  # schema of the output chunks; batches have no schema, so `collate` keeps the schema of its input
     text: str  # repr of the source, for error messages
@@ -148,7 +148,7 @@ NO_HOOKS = Hooks()
 
 
 def blame(error: Exception, stages: str) -> None:
-    """Add a note with the failing stages to an error, once."""
+    """Add a note with the repr of the failing stages to an error, unless the error already has such a note."""
     if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
         error.add_note(f"while running {stages}")
 

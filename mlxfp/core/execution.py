@@ -170,7 +170,7 @@ class _Fed(NamedTuple):
     calls: Calls
     rows: int
     after: Position  # position in the source from which a run continues after these rows
-    before: Position | None = None  # position in the source before these rows; None: `after` of the previous rows
+    before: Position | None = None  # position in the source before these rows; None: the position after the previous rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:

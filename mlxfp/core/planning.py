@@ -194,7 +194,7 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of the stages in `resolved`. Skip the first `first` stages, because `hooks` provide their output."""
+    """Yield the first output chunks of the stages in `resolved`. Stages before index `first` are skipped: `hooks` provide their output."""
     __tracebackhide__ = True
     # For schema inference, groups count as examples, so a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]

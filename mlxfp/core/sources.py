@@ -142,8 +142,8 @@ class SourceTraits:
     # function that returns the inner datasets with their cursors
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function `before(chunk, after)`: returns the source position before a chunk of examples, or None if this position is unknown.
-    # The argument `after` of the function is the source position after the chunk.
-    # Sources with inner datasets define this function, so that a resumed run does not read the previous chunk again.
+    # The argument `after` of `before(chunk, after)` is the source position after the chunk.
+    # Sources with inner datasets define `before`, so that a resumed run does not read the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # function that returns the datasets whose rows are read; None: the inner datasets
     read_parts: Callable[[], tuple[Any, ...]] | None = None

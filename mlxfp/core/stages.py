@@ -47,7 +47,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups for a stage that measures rows by `column`. Token counts are known only for the column `input_ids`."""
+        """Return the groups for a stage that measures rows by `column`. The limits are known only for the column `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 

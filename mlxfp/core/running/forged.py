@@ -1,4 +1,4 @@
-"""Errors for forged cursors: the checksum of the bytes is valid, but no source or stage ever wrote their values."""
+"""Errors for forged cursors: the checksum of the bytes is valid, but no source or stage ever wrote the values in the bytes."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing

@@ -48,7 +48,7 @@ class Plan:
 
     source: Source
     segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
-    stages: tuple[Step, ...]  # steps in the middle; the reading thread runs these steps
+    stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
     groups: tuple[Step, ...]  # trailing steps that make one item of each group; empty if the steps are too cheap for workers
     host: tuple[Step, ...]  # trailing steps without MLX arrays; workers run these steps on groups
     device: tuple[Step, ...]  # trailing steps that create MLX arrays; the reading thread runs these steps

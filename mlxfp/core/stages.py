@@ -64,8 +64,8 @@ def unknown(count: int) -> None:
 class Traits:
     """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
 
-    - `columns_read`: columns that the stage reads. The planner drops columns that no stage reads. For a stage that makes batches,
-      `columns_read` are the columns in the batches. Only stages whose state keeps no rows, and grouping stages, may set this trait.
+    - `columns_read`: columns that the stage reads. The planner drops columns that no stage reads. A stage that makes batches lists the
+      columns from which the batches are made. Only stages whose state keeps no rows, and grouping stages, may set this trait.
     - `fuse(before, needed)`: return one stage that does the work of the stage `before` and of this stage, or None. The fused stage has the
       state of `before`, and its output needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.

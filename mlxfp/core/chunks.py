@@ -30,11 +30,11 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # hidden column for late gathering (see `InTable` in `sources.py`)
+EPOCH = "__epoch__"  # column of epoch numbers, used by `collate` to find rows in a table in memory (see `InTable` in `sources.py`)
 
 LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
-LARGE = 64 << 20  # bytes up to which chunks are joined; Arrow offsets limit a column of a chunk to 2 GiB
-CHUNK_ROWS = 4096  # default rows of a chunk: enough to amortise Arrow calls, few enough to resume quickly
+LARGE = 64 << 20  # size in bytes up to which chunks are joined; Arrow allows at most 2 GiB per column of a chunk
+CHUNK_ROWS = 4096  # default number of rows in a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 _TENSORS = "iuf"
 _WIDEST = 8  # maximum number of bytes of a number
@@ -42,14 +42,14 @@ MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
-    """Append the hidden columns, with source rows counted from `first`. A chunk that already has hidden columns is returned unchanged."""
+    """Append the hidden columns `__row__` and `__key__`, with rows counted from `first`. Return a chunk with these columns unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
 def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
-    """Append the hidden columns for the given source rows, int64[N]. A chunk that already has hidden columns is returned unchanged."""
+    """Append the hidden columns `__row__` and `__key__` for row indices `rows`, int64[N]. Return a chunk with these columns unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
@@ -59,8 +59,8 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
     """Mark rows as rows of dataset `index` of several joined datasets.
 
-    The argument `leaf` is the number of data sources in the datasets before. The keys become distinct from the keys of the other
-    datasets, and the row numbers include `leaf`.
+    The new keys differ from the keys of the other datasets. The argument `leaf` is the number of data sources in all earlier datasets. The
+    high bits of `__row__` store `leaf`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -68,13 +68,13 @@ def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
 
 
 def visible(chunk: RecordBatch) -> RecordBatch:
-    """Return the chunk without the hidden columns."""
+    """Return the chunk without the hidden columns `__row__` and `__key__`."""
     names = chunk.schema.names
     return chunk.select([name for name in names if name not in HIDDEN]) if ROW in names else chunk
 
 
 def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
-    """Append the hidden columns of `origin` to `chunk`, which has the same number of rows."""
+    """Append the hidden columns `__row__` and `__key__` of `origin` to `chunk`, which has the same number of rows."""
     if ROW not in origin.schema.names:
         return chunk
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
@@ -241,7 +241,7 @@ def check_fields(fields: Iterable[pa.Field], where: str) -> None:
 
 
 def _levels(fields: Iterable[pa.Field]) -> Iterator[tuple[list[pa.Field], str, str]]:
-    """Yield the fields of a schema and of its nested types. Not recursive, because a type may have thousands of levels."""
+    """Yield the columns of a schema, and then the fields of each nested type. A loop, because a type may have thousands of levels."""
     columns = list(fields)
     yield columns, "columns", ""
     pending = [(column.type, column.name) for column in columns if column.type.num_fields]

@@ -24,7 +24,7 @@ class Snapshot:
 
 @frozen
 class Recorded:
-    """Identity of a pipeline, its division between ranks, and its level, read from the bytes of a cursor."""
+    """Facts about the pipeline that made a cursor, read from the bytes of the cursor: identity, division between ranks, kind of items."""
 
     identity: Identity
     division: Division
@@ -64,7 +64,7 @@ class Cursor:
 
     @property
     def level(self) -> str:
-        """Level of the items: "examples", "groups" or "batches"; "items" for the cursor of an inner dataset."""
+        """Kind of the items: "examples", "groups" or "batches". Cursors of inner datasets, such as the input of `shuffle`, give "items"."""
         return "items" if self.owner is None else self.owner.level
 
     @property
@@ -85,9 +85,9 @@ class Cursor:
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:
-        """Return the cursor as bytes: versioned, with a checksum. Arrow data is IPC, all other data JSON; reading executes no code.
+        """Return the cursor as bytes with a version and a checksum. Arrow data are stored as Arrow IPC, all other data as JSON.
 
-        Raises `FingerprintError` if a value in the pipeline has no fingerprint.
+        Reading the bytes executes no code. Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
         return pack((self.identity, self.division, self.level, self), KINDS)
 
@@ -105,7 +105,7 @@ class Cursor:
             case (parts, division, level, Cursor(base=Snapshot() as base, done=done)):
                 _check_fields(parts, division, level, base, done)
                 return Cursor(base, done, None if division is None else Recorded(parts, division, level))
-        raise CursorError("The cursor cannot be read: the bytes hold other values. Pass the bytes returned by Cursor.to_bytes().")
+        raise CursorError("The cursor cannot be read: its bytes hold no cursor. Pass the bytes returned by Cursor.to_bytes().")
 
 
 def _check_fields(parts: Any, division: Any, level: Any, base: Snapshot, done: Any) -> None:

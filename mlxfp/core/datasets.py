@@ -59,7 +59,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def traits(self) -> SourceTraits:
-        """Traits of the source. Cached because wrappers read the traits of their datasets."""
+        """Properties of the source for the planner. Cached, because enclosing sources such as `shuffle` read the properties often."""
         return self.source.traits
 
     @property
@@ -94,8 +94,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def resolved(self) -> Resolved:
-        """Stages with declared schemas, and the schema after each stage. Cached. Reads at most the first rows."""
-        __tracebackhide__ = True  # pytest and IPython hide frames with this local name
+        """Stages with known output schemas, and the schema after each stage. Computed once, from the first rows if necessary."""
+        __tracebackhide__ = True  # pytest and IPython omit frames with this local variable from tracebacks
         return resolve(self)
 
     @cached_property
@@ -184,8 +184,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Return an item of epoch 0; for a slice, `Examples` or a list of groups. Raises `PipelineError` without random access."""
         if isinstance(index, str):
             raise ArgumentTypeError(
-                f"A dataset is indexed by the number of a row, got [{index!r}] on {self!r}. For the values of a column write "
-                f"[row[{index!r}] for row in rows], for a dataset of this column fp.pipe(rows, fp.select_columns([{index!r}]))."
+                f"A dataset is indexed by row number, got [{index!r}] on {self!r}. For the values of a column, write [row[{index!r}] "
+                f"for row in rows]. For a dataset with only this column, write fp.pipe(rows, fp.select_columns([{index!r}]))."
             )
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]", f"Write next(iter({self.level})), or print(fp.inspect.preview({self.level})).")
@@ -208,7 +208,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise `AttributeError`, with the mlxfp spelling for methods of other libraries."""
+            """Raise `AttributeError`. For a method name of another library, the message shows the same operation in mlxfp."""
             ours = name_hint(name) or (f"fp.pipe(rows, fp.{name}(...))" if name in import_module("mlxfp").__all__ else "")
             if not ours:
                 object.__getattribute__(self, name)  # raises the standard AttributeError
@@ -224,7 +224,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
 @frozen(repr=False)
 class Wrapper(Source):
-    """A source that holds one dataset and inherits the traits of the dataset. Positions hold cursors of the dataset.
+    """A source that reads one inner dataset, and derives its properties (traits) from the dataset. Positions hold cursors of the dataset.
 
     >>> import mlxfp as fp
     >>> from mlxfp.core.execution import run, start
@@ -243,7 +243,7 @@ class Wrapper(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the wrapper: the traits of the inner dataset, with the methods of this class."""
+        """Properties of this source for the planner, derived from the inner dataset and from the methods of this class."""
         return attrs.evolve(
             super().traits,
             level=self.dataset.level,
@@ -309,7 +309,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A value that acts as a stage. A call with a dataset returns a dataset with the source `source(dataset, **options)`.
+    """A callable such as `take(3)`. A call with a dataset returns a dataset with the source `source(dataset, **options)`.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
@@ -333,13 +333,13 @@ class Combinator:
 
 
 def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
-    __tracebackhide__ = True  # pytest and IPython hide this frame in front of the user function
+    __tracebackhide__ = True  # pytest and IPython omit frames with this local variable from tracebacks
     for item, _ in items:
         yield item
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with new hooks, also for all inner datasets. The function `hooks` returns the hooks of a dataset."""
+    """Return a copy of a dataset. All datasets in the copy have new hooks (wrappers around stage calls), returned by `hooks(dataset)`."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -377,7 +377,7 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader of the rows of epoch 0, without hidden columns. Raises `PipelineError` for groups, batches and endless data.
+    """Return a reader of the rows of epoch 0, without `__row__` and `__key__`. Raises `PipelineError` for groups, batches and endless data.
 
     The argument `reader` is the name of the calling function, for messages. Worker threads end when the returned reader is closed or
     garbage collected.
@@ -389,9 +389,9 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
-    """Raise `PipelineError` unless the dataset consists of examples or groups with random access. `remedy` is for groups and batches."""
+    """Raise `PipelineError` unless the dataset has random access to examples or groups. Messages about other items end with `remedy`."""
     if not dataset.indexable:
-        _ = dataset.resolved  # An unknown column raises `SchemaError` first.
+        _ = dataset.resolved  # This line raises `SchemaError` for an unknown column.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):
         raise PipelineError(f"{stage} needs single examples, got {dataset.level} from {dataset.parts[-1]!r}. {remedy}")
     check_ends(dataset, stage)

@@ -21,8 +21,8 @@ _PART, _LINE = 1000, 500  # maximum number of characters in the text of a part, 
 def schema(dataset: Pipeline[Any]) -> Schema:
     """Return the Arrow schema of the output rows.
 
-    Batches have no Arrow schema: after `collate`, the function returns the schema of the groups before `collate`. Reads at most the first
-    rows. These rows show the column types of files, and the results of user functions without a declared schema.
+    Batches have no Arrow schema: after `collate`, the result is the schema of the groups before `collate`. The function may read the first
+    rows, to infer the column types of files and of user functions without a declared schema.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.from_examples([{"x": 1, "name": "a"}]))
@@ -86,7 +86,7 @@ def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
-    """Yield a description of every part of a pipeline. `runs_in` names the thread and the workers."""
+    """Yield a description of every part of a pipeline. `runs_in` holds the names of the thread and of the workers that run the parts."""
     inner = children(dataset.source)
     for child in inner:
         yield from part_facts(child, depth + (len(inner) > 1), getattr(dataset.source, "runs_in", runs_in))
@@ -126,7 +126,7 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
 
 
 def _count(dataset: Pipeline[Any]) -> str:
-    """Return the number of items with their level, such as "5 examples"."""
+    """Return the number and kind of the items as text, such as "5 examples"."""
     if dataset.endless:
         return f"endless {dataset.level}"
     try:

@@ -33,8 +33,8 @@ from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.support.progress import Progress
 
-__tracebackhide__ = True  # pytest hides frames of this module; IPython hides functions with this local name
-_ROWS_BY_NUMBER = 1024  # rows per job of a source with random access
+__tracebackhide__ = True  # pytest omits all frames of this module from tracebacks; IPython omits functions that set this variable
+_ROWS_BY_NUMBER = 1024  # number of rows per job for a source with random access
 _ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
 
 
@@ -104,7 +104,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
 
 
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
-    """Yield chunks (batches after `collate`), each with the cursor after the chunk. Wrappers use this function."""
+    """Yield chunks (batches after `collate`), each with the cursor after the chunk. Sources call this function for their inner dataset."""
     __tracebackhide__ = True
     with without_generated_frames():
         plan: Plan = dataset.plan
@@ -169,12 +169,12 @@ class _Fed(NamedTuple):
     chunks: Sequence[Any]
     calls: Calls
     rows: int
-    after: Position  # position after the source rows
-    before: Position | None = None  # position before the source rows; None if this is the position after the previous rows
+    after: Position  # position in the source from which a run continues after these rows
+    before: Position | None = None  # position in the source before these rows; None: the position after the previous rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
-    """Yield source chunks for all steps of the plan. If workers run the first steps (`segment`), yield their results for the rest."""
+    """Yield the source chunks for the steps of a plan. If workers run the leading steps, yield the output of these steps instead."""
     __tracebackhide__ = True
     runner, source, arrow = RUNNER.get(), run.plan.source, run.plan.source.traits.level != "batches"
     costly = are_costly(run.plan.segment) or (source.traits.costly() and type(source).tasks is not Source.tasks)
@@ -193,8 +193,8 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
 def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
     """Run the leading stateless steps of the plan (the segment) in workers.
 
-    An incomplete job runs again in this process, so errors are the same as without workers. After a step has kept rows of a chunk, every
-    job runs in this process.
+    If a job is incomplete, this process reads the rows and runs the steps again, so errors are the same as without workers. While the state
+    of a step holds rows, this process runs all steps, because workers do not have the state.
     """
     __tracebackhide__ = True
     segment, traits = Segment(run.plan.segment, run.hooks), run.plan.source.traits
@@ -213,7 +213,10 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield one job for each source task after a snapshot, with the position after the task."""
+    """Yield a job for each task of the source after a snapshot, with the source position after the job.
+
+    A task reads rows. A job also runs the steps of `segment` on these rows.
+    """
     rows = base.rows
     with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
         for task, after in tasks:
@@ -222,9 +225,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield the jobs of a single-segment pipeline after a cursor. Jobs end at multiples of `rows` source rows.
+    """Yield jobs for the source rows after a cursor, each with the cursor after the job. The pipeline has only stateless steps.
 
-    The cursor after each job counts source rows as items. Indexable sources are read by index.
+    A job never crosses a multiple of `rows` source rows. The cursors count source rows as items. Indexable sources are read by index.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -249,7 +252,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for the rows `first:stop` of a job whose task cannot be split. This process reads the rows at once."""
+    """Return a job for the rows `first:stop` of a job that cannot be split. This process reads all rows of the job immediately."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -278,12 +281,15 @@ def _on_device(calls: Calls, result: Result) -> list[Any]:
 
 
 def start(epoch: int, position: Cursor | None) -> Cursor:
-    """Return the cursor at which a wrapper starts to read its inner dataset: `position`, or the start of the epoch for None."""
+    """Return `position`, or the cursor at the start of the epoch if `position` is None.
+
+    Sources that read an inner dataset, such as `shuffle`, start at this cursor.
+    """
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch with their hidden columns, or the batches after `collate`, and show the progress.
+    """Yield the chunks of an epoch with the hidden columns `__row__` and `__key__`, or the batches after `collate`. Show the progress.
 
     `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
 
@@ -307,7 +313,7 @@ def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progre
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-    """Return the rows at `indices`, int64[N], of an indexable dataset after all stages, with the hidden columns."""
+    """Return the rows at `indices`, int64[N], of an indexable dataset after all stages, with the columns `__row__` and `__key__`."""
     __tracebackhide__ = True
     return row_task(dataset, epoch, indices).read()
 

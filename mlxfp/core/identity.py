@@ -33,7 +33,8 @@ from mlxfp.support.errors import FingerprintError
 Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part of a pipeline, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
-# Prefixes of the file names of installed code, mlxfp included. The prefix "<" covers names such as "<frozen os>".
+# Functions in files with these prefixes are installed code, mlxfp included. `_methods` and `_helpers` hash only their names.
+# The prefix "<" matches built-in modules, for example "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 _GENERATED = ("<attrs generated", "<string>")  # file names of methods written by attrs and dataclasses
@@ -86,7 +87,7 @@ def divide(dataset: Pipeline[Any]) -> Division:
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
-    """Return the texts of the first differing parts, or None if all parts are equal."""
+    """Return the texts of the first parts (sources or stages) that differ between two pipelines, or None for equal pipelines."""
     for left, right in zip(a, b, strict=False):
         if left[1] != right[1]:
             return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"
@@ -163,7 +164,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        # This case is a bound method of a built-in value.
+        # The next case matches bound methods of built-in values, such as `[].append`.
         case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
@@ -226,12 +227,12 @@ def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
                 yield f"method:{name}".encode()
                 try:
                     yield b"".join(_pieces(function, (*inside, id(owner))))
-                except FingerprintError:  # the method reads a global without fingerprint, such as a logger
+                except FingerprintError:  # the method uses a value without a fingerprint, such as a logger
                     yield from _code(function.__code__, inside)
 
 
 def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
-    """Hash the functions of user modules that `code` may access as attributes. Installed functions are hashed by name."""
+    """Hash the functions of `module` that `code` may call as attributes, as in `module.clean(x)`. Hash installed functions by name."""
     for name in _attribute_names(code):
         value = vars(module).get(name)
         if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith(_INSTALLED):

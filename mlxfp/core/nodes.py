@@ -22,11 +22,11 @@ else:
 
 
 class Share(NamedTuple):
-    """Number of ranks and batch size of a stage or source. `alone` is the same stage or source for a single rank."""
+    """Dependence of a stage or source on the number of ranks and on the batch size."""
 
     shards: int  # number of ranks; 0 if the part does not divide rows between ranks
     batch_rows: int  # number of rows per batch; 0 if the part makes no batches of a fixed size
-    alone: Any
+    alone: Any  # the same stage or source for a single rank
     # Function called as position_after(epoch, position, rows). The result is the position after `rows` further rows of this rank.
     # The argument `position` may be a position of any rank.
     position_after: Callable[[int, Any, int], Any] | None = None
@@ -71,11 +71,11 @@ class Part:
 
 
 class Itemless:
-    """A function of a dataset. Errors of `list(function)`, `function[0]` and `len(function)` name the missing call."""
+    """Base class of stages and other functions of a dataset. `list(stage)`, `stage[0]` and `len(stage)` raise an error with a remedy."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a type checker would accept iteration
+    if not TYPE_CHECKING:  # type checkers would otherwise accept `for item in stage`
 
         def __getitem__(self, index: object) -> NoReturn:
             """Raise `ArgumentTypeError`. Python also calls this method for iteration, for `in` and for unpacking."""
@@ -95,7 +95,10 @@ class Itemless:
 
 
 class Pipeline(Generic[Item]):
-    """A source and the stages after the source. Base class of `Dataset`, for modules imported by `Dataset`."""
+    """A source and the stages after the source. `Dataset` is the only subclass.
+
+    Modules that are imported by the module of `Dataset` use this class instead, because imports must not be circular.
+    """
 
     __slots__ = ()
     source: Any
@@ -108,8 +111,8 @@ class Pipeline(Generic[Item]):
     resolved: Any  # see `planning.py`
     plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
-    calls: Any  # `calls` has the functions of the source, `planned_calls` the functions of the planned source
-    planned_calls: Any
+    calls: Any  # functions that read the source
+    planned_calls: Any  # functions that read the source of the optimized plan
     hooks: Any
 
 
@@ -146,9 +149,9 @@ def children(part: object) -> tuple[Any, ...]:
 
 
 def flat_parts(dataset: Any) -> Iterator[Any]:
-    """Yield the source and the stages of a dataset in the order of `pipe`, through shuffle, repeat and prefetch.
+    """Yield the source and all stages of a dataset in the order of `pipe`, including the parts before `shuffle`, `repeat` and `prefetch`.
 
-    A source that joins several datasets is one part.
+    A source that joins several datasets is yielded as one part, without the parts of these datasets.
 
     >>> import mlxfp as fp
     >>> list(flat_parts(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(seed=0), fp.batch(2))))
@@ -167,7 +170,7 @@ def inner_parts(source: Any) -> tuple[Any, ...]:
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
-    """Yield the sources of a pipeline that contain no datasets, in the order in which the pipeline joins the sources."""
+    """Yield the sources that read no other dataset, such as files and tables, in the order in which the pipeline joins these sources."""
     inner = inner_parts(dataset.source)
     if not inner:
         yield dataset.source

@@ -80,8 +80,8 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     for index, function in enumerate(functions, 1):
         if not callable(function) and (hooks := [name for name in dir(function) if name.startswith("on_")]):
             raise ArgumentTypeError(
-                f"argument {index + 1} of pipe must be a function, got {type(function).__name__}, an object with the callbacks "
-                f"{', '.join(hooks[:3])}. Observers of a run are functions from events to events: see observers.on_event."
+                f"argument {index + 1} of pipe must be a function, got an object of the class {type(function).__name__} with the "
+                f"callback methods {', '.join(hooks[:3])}. pipe calls no callbacks: write an observer with fp.observers.on_event."
             )
         check_callable(**{f"argument {index + 1} of pipe": function})
     return toolz.pipe(value, *functions)

@@ -34,14 +34,14 @@ SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 @frozen
 class Resolved:
-    """Stages with declared schemas, the schema of the source, and the schema after each stage."""
+    """Stages with known output schemas, the schema of the source, and the schema after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]
 
 
 def resolve(dataset: Pipeline[Any]) -> Resolved:
-    """Return the stages with declared schemas. Reads at most the first rows. Raises `SchemaError` if a stage does not fit its input."""
+    """Return the stages with known output schemas. Reads the first rows if necessary. Raises `SchemaError` if a stage rejects its input."""
     __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.calls.schema()]
@@ -114,7 +114,7 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
     """Return the plan of these steps. Workers run the leading and trailing steps; the reading thread runs the steps between.
 
-    The first `as_written` stages are not divided into host and device parts.
+    If `collate` is one of the first `as_written` stages, it is not split into a host part (for workers) and a device part.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -135,7 +135,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 
 
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the trailing steps that map one group to one group or batch, so each item keeps the cursor of its group."""
+    """Return the trailing steps that make exactly one item of each group, so the cursor after a group is also the cursor after its item."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
     if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
@@ -145,7 +145,7 @@ def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Split the steps on groups into steps for workers and steps for the thread that makes arrays."""
+    """Divide the steps that process groups into steps for workers and steps for the thread that creates MLX arrays."""
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
@@ -165,7 +165,7 @@ def _halves(step: Step) -> Halves | None:
 
 @define
 class _Sample:
-    """Sample rows after the resolved stages. Each stage sees each sample row once."""
+    """Rows for schema inference, passed through the stages one stage at a time. Each stage processes each of these rows once."""
 
     dataset: Pipeline[Any]
     seen: Iterator[RecordBatch] | None = None  # buffered output of the first `done` stages
@@ -184,7 +184,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that read the chunks in `before`. If `before` is None, the hooks read the first rows of the source."""
+    """Hooks that replace the input of a pipeline by the chunks in `before`, or by the first rows of the source for `before=None`."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -194,9 +194,10 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of the resolved stages. Stages before stage `first` do not run."""
+    """Yield the first output chunks of the stages in `resolved`. Stages before index `first` are skipped: `hooks` provide their output."""
     __tracebackhide__ = True
-    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]  # at the level `examples`, a run only drops empty chunks
+    # For schema inference, groups count as examples, so a run drops empty groups.
+    level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
@@ -219,7 +220,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return the source restricted to `columns` and the filter conditions, with messages about the savings."""
+    """Return a source that, if possible, reads only `columns` and skips rows by the leading filters. Also return lines for `explain`."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -228,7 +229,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # If the source keeps rows of an inner dataset, the inner dataset reports its columns.
+    # A source that selects rows of an inner dataset needs no message: the plan of the inner dataset has the message.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -272,7 +273,10 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
-    """Fuse neighbouring stages with `Traits.fuse`, except stages with a host part for workers. `needed` begins at stage `first`."""
+    """Fuse neighbouring stages with `Traits.fuse`. A stage with a part for workers remains separate.
+
+    The item `needed[i]` holds the columns that are needed before stage `first + i`.
+    """
     out: list[Step] = []
     for step in steps:
         fuse = step.stage.traits.fuse
@@ -320,7 +324,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Use late gathering if the first step supports it and the source reads from a table in memory."""
+    """Let the first step gather the rows of each batch from a table in memory. If this is impossible, return the arguments unchanged."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
@@ -349,7 +353,7 @@ class Project(RowWise):
         return Traits(row_wise=True, projection=lambda names: self.columns)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Return the selected columns and the hidden columns."""
+        """Return the selected columns and the hidden columns `__row__` and `__key__`."""
         hidden = [name for name in chunk.schema.names if name in HIDDEN]
         chosen = chunk.select([*(old for _, old in self.columns), *hidden])
         keeps_names = all(name == old for name, old in self.columns)

@@ -1,8 +1,8 @@
 """Elastic cursors: a run continues on another number of ranks, with the same global batches.
 
 The stages before `shard` are equal on all ranks. The number of completed batches therefore determines the next row of each rank. A source
-with random access continues at this row. A stream continues from the snapshot in the cursor: a snapshot precedes the last row of the last
-batch, so its rows belong to completed batches on every rank.
+with random access continues at this row. A stream continues from the snapshot in the cursor. No row is lost, because all rows before the
+snapshot belong to completed batches on every rank.
 """
 
 from typing import Any
@@ -17,9 +17,9 @@ from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
-    """Return the cursor after the same global batches for the same pipeline on another rank.
+    """Convert a cursor to a cursor for `dataset`, the same pipeline on another number of ranks. The completed global batches stay the same.
 
-    A cursor of any other pipeline is returned unchanged. Raises `ArgumentError` if global batches would have another number of rows, and
+    A cursor of any other pipeline is returned unchanged. Raises `ArgumentError` if the number of rows in a global batch would change, and
     `CursorMismatchError` if global batches depend on the number of ranks.
     """
     before, now = cursor.division, dataset.division
@@ -32,7 +32,7 @@ def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
 
 
 def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cursor:
-    """Return the cursor after the same batches, for a dataset of batches or groups."""
+    """Return the cursor of this rank after the same number of completed batches. The dataset yields batches or groups."""
     base, stages = cursor.base, dataset.stages
     index = next((index for index, stage in enumerate(stages) if _share(stage) is not None), None)
     later = range(0 if index is None else index + 1, len(stages))
@@ -69,7 +69,7 @@ def _cursors_in(position: Any) -> bool:
 
 
 def _after_rows(dataset: Any, cursor: Cursor, rows: int, before: Division) -> Cursor:
-    """Return the cursor after `rows` rows of the new rank, for a dataset whose source yields the rows of a single rank."""
+    """Return the cursor after the first `rows` rows of this rank. The source of the dataset yields the rows of this rank only."""
     base, source = cursor.base, dataset.source
     share = source.traits.share
     if share is not None and share.position_after is not None:
@@ -109,14 +109,13 @@ def _check_batch_rows(before: Division, now: Division) -> None:
         return
     share, rest = divmod(rows, now.shards)
     remedy = (
-        f"Make batches of {share} rows on each: batch({share})."
+        f"Make batches of {share} rows on each rank: batch({share})."
         if not rest
         else f"{rows} rows are not divisible by {now.shards}: start {_divisors(rows)} ranks with equal shares."
     )
     raise ArgumentError(
-        f"The run began with {_ranks(before)} and batches of {before.batch_rows} rows on each rank, {rows} rows together, but would "
-        f"continue with {_ranks(now)} and batches of {now.batch_rows}, {rows_now} rows together, so the global batches would change. "
-        f"{remedy}"
+        f"The global batches would change from {rows} to {rows_now} rows. The run began with {_ranks(before)} and batches of "
+        f"{before.batch_rows} rows on each rank. It would continue with {_ranks(now)} and batches of {now.batch_rows} rows. {remedy}"
     )
 
 

@@ -21,7 +21,7 @@ Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and th
 
 
 class Task(ABC):
-    """Rows to read: an immutable value. `read` may run in another thread or process."""
+    """Description of rows to read, an immutable value. The method `read` may run in another thread or process."""
 
     __slots__ = ()
 
@@ -39,13 +39,13 @@ class Task(ABC):
         return None
 
     def sent_to(self, workers: str) -> "Task":
-        """Return a task for workers of a kind ("threads", "processes"). This process reads the rows that the workers cannot read."""
+        """Return a task for workers: "threads" or "processes". If such workers cannot read the rows, this process reads the rows now."""
         return self
 
 
 @frozen(eq=False)
 class ChunkTask(Task):
-    """Rows in memory."""
+    """Task for rows that are already in memory."""
 
     chunk: RecordBatch
 
@@ -62,7 +62,7 @@ class ChunkTask(Task):
 
 @frozen(eq=False)
 class IndexTask(Task):
-    """Rows of an indexable source, by index."""
+    """Task that reads rows of an indexable source by index."""
 
     source: Any  # a `Source`, or an object with the same method `take`
     epoch: int
@@ -84,30 +84,30 @@ class IndexTask(Task):
 
 
 def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
-    """Run tasks in order in this thread. Implements `read` for a source that defines `tasks`."""
+    """Run tasks in order in this thread. A source that defines `tasks` can use this function for its method `read`."""
     with closing(tasks):
         for task, after in tasks:
             yield task.read(), after
 
 
 def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
-    """Yield chunks as tasks. Implements `tasks` for a source that reads in one thread."""
+    """Wrap each chunk in a task. A source that reads in one thread can use this function for its method `tasks`."""
     for chunk, after in chunks:
         yield ChunkTask(chunk), after
 
 
 @frozen
 class InTable:
-    """Mapping from source rows to rows of a table in memory, for late gathering in `collate`."""
+    """A table in memory, and the table row of each source row. `collate` uses both to gather batches directly from the table."""
 
-    holder: Any  # source of the table, with the method `take` and the rows of the table in the attribute `rows` (see `gathering.py`)
-    # function from (epoch, row indices) to a chunk of the columns `__row__` and `__epoch__`, the arguments of `holder.take`
+    holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
+    # Function from (epoch, row indices) to references: a chunk with the columns `__row__` and `__epoch__` of the table rows.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source with the same rows and positions that yields the chunks of `places`; None: use `holder`
+    source: Any = None  # source that yields references instead of rows; None if the source reads the table in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return a chunk with the columns `__row__` and `__epoch__`, for a table in the row order of the source."""
+    """Return the result of `InTable.places` for a table whose rows have the order of the source: the columns `__row__` and `__epoch__`."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -129,25 +129,25 @@ class SourceTraits:
     redraws: bool = False  # True if the set of rows changes between epochs
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # True if the rows are a subset of the rows of the inner dataset, chosen without reading columns
+    keeps_rows: bool = False  # True if every row is a row of the inner dataset, selected without reading column values
     take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
-    # function that returns True if reading is expensive enough for a worker; the default `bool` returns False
+    # Function that returns True if reading is expensive enough for a worker. The default `bool()` is False.
     costly: Callable[[], bool] = bool
-    task: Callable[[int, Indices], Task] | None = None  # function that returns the task for random access; None: call `take`
-    exact_length: Callable[[], int | None] | None = None  # function that returns the exact length; may fill `load` or `cache`
+    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
+    exact_length: Callable[[], int | None] | None = None  # function that counts the rows; may first read the rows of `load` or `cache`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
     # function that returns the inner datasets with their cursors
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
-    # Function called as before(chunk, after), with a chunk of examples and the position after the chunk.
-    # The result is the position before the chunk, or None if this position is unknown.
-    # The function is needed if the position after the previous chunk holds cursors that precede the previous chunk.
+    # Function `before(chunk, after)`: returns the source position before a chunk of examples, or None if this position is unknown.
+    # The argument `after` of `before(chunk, after)` is the source position after the chunk.
+    # Sources with inner datasets define `before`, so that a resumed run does not read the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # function that returns the datasets whose rows are read; None: the inner datasets
     read_parts: Callable[[], tuple[Any, ...]] | None = None
-    in_table: Callable[[], InTable | None] = lambda: None  # mapping for late gathering
+    in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory that the source reads, or None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
@@ -157,7 +157,7 @@ class Source(Part, ABC):
     """A reader of chunks from a file, a table, or other datasets.
 
     A custom source defines `schema` and `read`. Positions are plain values that a cursor can store: None, bool, int, float, str, bytes,
-    tuples of plain values, and cursors of inner datasets. Chunks need no hidden columns.
+    tuples of plain values, and cursors of inner datasets. Chunks need no hidden columns (`__row__`, `__key__`).
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -237,7 +237,10 @@ def first_chunks(source: Source) -> Iterator[RecordBatch]:
 
 
 def marked(source: Source) -> Source:
-    """Return the variant of the source that marks malformed records instead of raising an error, or the source itself."""
+    """Return a copy of the source that marks malformed records instead of raising an error.
+
+    Return the source itself if the source cannot mark records.
+    """
     marking = source.traits.marking
     return source if marking is None else marking()
 

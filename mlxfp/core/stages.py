@@ -36,9 +36,10 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible group sizes, and the smallest and largest possible token count of the longest row in a group (`least` and `most`).
+    """Group sizes that a stage can produce, and limits of the row lengths.
 
-    `most=None` means unbounded. `sizes` is empty before rows are grouped.
+    The token count of the longest row in a group lies between `least` and `most`. `most=None` means unbounded. `sizes` is empty before rows
+    are grouped.
     """
 
     sizes: Sequence[int] = ()
@@ -46,7 +47,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups as seen by a stage that reads `column`. The token counts are unknown unless the column is `input_ids`."""
+        """Return the groups for a stage that measures rows by `column`. The limits are known only for the column `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -63,8 +64,8 @@ def unknown(count: int) -> None:
 class Traits:
     """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
 
-    - `columns_read`: for a stage that makes batches, the input columns of the batches. A grouping stage may set this trait although its
-      state keeps rows.
+    - `columns_read`: columns that the stage reads. The planner drops columns that no stage reads. A stage that makes batches lists the
+      columns from which the batches are made. Only stages whose state keeps no rows, and grouping stages, may set this trait.
     - `fuse(before, needed)`: return one stage that does the work of the stage `before` and of this stage, or None. The fused stage has the
       state of `before`, and its output needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
@@ -78,18 +79,18 @@ class Traits:
     row_wise: bool = False  # True if the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # True if the order of rows changes between epochs
     draws: bool = False  # True if the results are random, seeded by the key of each row
-    # Columns read by the stage, None for all. All other columns pass through unread. The state keeps no rows.
+    # columns that the stage reads, None for all columns; see the docstring
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
     # Function from the input count to the output count; None: unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    # explained in the docstring; None: the planner runs the stage and measures the rows
+    # function from the maximum row length before the stage to the maximum after the stage; None: the planner measures rows
     longest_row: Callable[[int | None], int | None] | None = None
     # function from the number of rows to the possible group sizes and row lengths
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # explained in the docstring
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # returns the fused stage, or None; see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
     share: Share | None = None  # how the stage depends on the number of ranks; None: independent
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
@@ -180,10 +181,10 @@ class RowWise(Stage):
 
     @abstractmethod
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Transform a chunk. The result must keep the hidden columns."""
+        """Transform a chunk. The result must keep the hidden columns `__row__` and `__key__`."""
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        __tracebackhide__ = True  # IPython hides frames with this local variable
+        __tracebackhide__ = True  # IPython omits frames with this local variable from tracebacks
         return state, (self.apply(chunk),)
 
 
@@ -210,7 +211,7 @@ def is_empty(state: State) -> bool:
 
 
 def check_level(dataset: Any, stage: object, accepts: frozenset[Level]) -> None:
-    """Raise `PipelineError` unless `stage` accepts the level of the dataset."""
+    """Raise `PipelineError` unless `stage` accepts the items of the dataset (examples, groups or batches)."""
     check_dataset(dataset, stage)
     if dataset.level not in accepts:
         accepted = " or ".join(level for level in LEVELS if level in accepts)

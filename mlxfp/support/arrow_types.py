@@ -1,4 +1,7 @@
-"""Predicates for Arrow types that ignore the memory layout, and Python code of Arrow types for messages."""
+"""Checks of Arrow types, and the Python code of a type for messages.
+
+A check such as `is_text` accepts every memory layout of the type.
+"""
 
 from collections.abc import Iterable
 

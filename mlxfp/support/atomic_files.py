@@ -67,7 +67,7 @@ def append(file: TextIO, text: str) -> None:
             file.flush()
         except OSError:
             with suppress(OSError):
-                file.close()  # otherwise closing raises the error again
+                file.close()  # Close the file here, because a later `close` would raise the same error again.
             raise
 
 

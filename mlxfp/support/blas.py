@@ -96,7 +96,7 @@ def blas_threads(threads: int | None = None) -> int | None:
     if sys.platform != "linux":
         return None
     for library in (ctypes.CDLL(str(path)) for path in _loaded_libraries() if "openblas" in path.name):
-        for prefix in ("openblas", "scipy_openblas"):  # the OpenBLAS of numpy uses other names
+        for prefix in ("openblas", "scipy_openblas"):  # functions of the OpenBLAS inside numpy begin with scipy_openblas
             if hasattr(library, f"{prefix}_get_num_threads"):
                 _set_threads(library, f"{prefix}_set_num_threads", threads)
                 return int(getattr(library, f"{prefix}_get_num_threads")())
@@ -109,9 +109,9 @@ def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> No
 
 
 def blas_library(extension: str) -> Path | None:
-    """Return the file from which the loaded extension module `extension` takes `cblas_sgemm`.
+    """Return the path of the library from which the extension module at the path `extension` calls `cblas_sgemm`.
 
-    Return None if the function is not looked up by name.
+    The module must be loaded. Return None if the dynamic linker finds no function of this name.
     """
     loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
     loaded_globally = _file_of(ctypes.CDLL(None))
@@ -183,6 +183,6 @@ def _loaded_libraries() -> Iterator[Path]:
     if program.dlinfo(ctypes.c_void_p(program._handle), _LINK_MAP, ctypes.byref(library)):  # noqa: SLF001  # ctypes has no public name
         return
     while library:  # type: ignore[truthy-bool]  # a null pointer is false
-        # the first entry is the program, without a name
+        # The first entry has no file name, because the entry is the Python program itself.
         yield Path(os.fsdecode(library.contents.file or os.fsencode(sys.executable))).resolve()
         library = library.contents.next

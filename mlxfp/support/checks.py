@@ -17,12 +17,14 @@ from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # module path of a type, outside the text of a Literal
+# Pattern for the module path before a type name, as in `collections.abc.`. Group 1 matches the quoted texts of a Literal.
+_MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
-_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")  # stage, observer or collator
+# Pattern for the types of stages, observers and collators.
+_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# Origins of well-known columns that are not in the user's files.
+# Maps a column that a stage makes to a hint for the error about a missing column.
 _MAKERS = {
     "input_ids": "the stage tokenize makes this column from a text column",
     "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",
@@ -186,7 +188,7 @@ def explain_call(function: F) -> F:
 
     @wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # pytest and IPython hide this frame
+        __tracebackhide__ = True  # pytest and IPython omit frames with this local variable from tracebacks
         try:
             return function(*arguments, **named)
         except TypeError as error:
@@ -254,7 +256,7 @@ def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str
 
 
 def _data_hint(function: Callable[..., Any], arguments: Sequence[object]) -> Iterator[str]:
-    """Return a hint with `pipe` if a dataset was passed to a stage factory."""
+    """Yield the correct call with `pipe` if a dataset was passed to a function that returns a stage, such as `batch`."""
     makes_stage = _MAKES_STAGE.match(str(_shown(signature(function).return_annotation)))
     if makes_stage and any(map(_is_dataset, arguments)):
         yield f"Call the function with settings only, and pass the dataset to pipe: fp.pipe(dataset, fp.{function.__name__}(...))."

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from typing import Any
 
 _LISTED = 40  # maximum number of names in a message
-_USER = re.compile(r"(?<=://)[^\s/?#]*@")  # user and password of an address
-# query of an address, without the punctuation after the address
+_USER = re.compile(r"(?<=://)[^\s/?#]*@")  # pattern for the user and password in a web address
+# Pattern for the query of a web address (text after ? or #). Punctuation at the end of the address is not part of the query.
 _QUERY = re.compile(r"(://[^\s?#'\"]*[?#])(\S*?)(?=[\])'\".,;:]*(?:\s|$))")
 
 

@@ -6,7 +6,8 @@ and batch-size are equal.
 
 from collections.abc import Collection, Mapping
 
-# Maps an mlxfp argument, or a hint text if mlxfp has no such argument, to the argument names in other libraries.
+# Maps an argument of mlxfp to the names of the same argument in other libraries.
+# A key with spaces is a hint text for argument names that have no equal in mlxfp.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",
@@ -80,7 +81,7 @@ ARGUMENTS: Mapping[str, str] = {
     "files are safetensors and tokenizer.json, in the cache of huggingface_hub": "trust_remote_code cache_dir use_fast token",
 }
 
-# Maps an argument to a hint about the function with this argument.
+# Maps an argument name of mlxfp to a hint that shows a function with this argument.
 _ELSEWHERE: Mapping[str, str] = {
     "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) accumulates gradients",
     "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
@@ -161,7 +162,7 @@ _NAMES: Mapping[str, str] = {
     "the seed of each random stage, as in fp.shuffle(seed=0)": "seed set_seed manual_seed seed_everything",
 }
 
-# Maps a family to names that were at the top level in the previous version.
+# Maps a namespace such as `fp.inspect` to names that were directly in `fp` in the previous version of mlxfp.
 _MOVED: Mapping[str, str] = {
     "audio": "crop_waveforms log_mel",
     "distributed": "World",
@@ -216,7 +217,7 @@ def name_hint(name: str) -> str:
 
 
 def moved_name(name: str) -> str:
-    """Return the new name of a public name moved from the top level to a family, or an empty string.
+    """Return the new name of a function or class that moved from `fp` to a namespace such as `fp.inspect`, or an empty string.
 
     >>> moved_name("preview"), moved_name("tasks"), moved_name("unheard")
     ('fp.inspect.preview', 'fp.kaggle', '')

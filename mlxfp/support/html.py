@@ -11,7 +11,7 @@ from html import escape
 # Control characters and surrogates are not allowed in HTML or UTF-8, and bidirectional controls would reorder text and numbers.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _WORD = 60  # maximum length of words that are never broken, such as names of classes
-_TEXT = 40  # minimum length of texts with a minimum width
+_TEXT = 40  # a table cell with more characters gets a minimum width
 
 # Colours are inherited from the page or half transparent, so that light and dark notebooks work regardless of the system theme.
 STYLE = """

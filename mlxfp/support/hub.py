@@ -31,8 +31,8 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
     folder = _download(path, revision, files)
     if not folder.is_dir():
         raise MissingFileError(
-            f"The model {path!r} on the hub has none of the files {', '.join(files[:4])}. mlxfp reads only safetensors and tokenizers "
-            "with these files. Choose another model, or convert the model with transformers: save_pretrained(folder)."
+            f"The model {path!r} on the hub has none of the files {', '.join(files[:4])}. mlxfp reads only such files, with weights in "
+            "safetensors format. Choose another model, or convert the model with transformers: save_pretrained(folder)."
         )
     return folder, f"{path}@{folder.name}"
 

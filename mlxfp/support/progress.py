@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 from mlxfp.support.terminal import one_line
 
 SETTING = "MLXFP_PROGRESS"  # environment variable; 0: no progress; 1: log lines if there is no terminal or notebook
-_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True inside commands, which write log lines unless MLXFP_PROGRESS is 0
+_LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True while an mlxfp command runs, so that progress becomes log lines
 
 _DELAY = 2.0  # seconds of work before a bar appears
 _LINE = 30.0  # seconds between two log lines
@@ -35,7 +35,10 @@ def lines_in_logs() -> Iterator[None]:
 
 
 def progress_file(file: TextIO | None = None, *, lines: bool = False) -> TextIO | None:
-    """Return the file for progress: `file` or standard error, or None if nothing is shown. `lines=True` allows lines in logs."""
+    """Return the stream for progress messages: `file` or standard error. Return None if no progress is shown.
+
+    `lines=True` also allows log lines in a stream that is neither a terminal nor the output of a notebook.
+    """
     setting = os.environ.get(SETTING, "")
     out = file or sys.stderr
     if out is None or out.closed or (file is None and setting == "0"):  # a program without a console has no standard error
@@ -62,12 +65,12 @@ def bar_class() -> Any:
         from tqdm.auto import tqdm
 
     bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # interval 0 disables the thread that redraws bars
-    bar.set_lock(RLock())  # the lock of tqdm belongs to multiprocessing and would fix the start method of the user's program
+    bar.set_lock(RLock())  # the default lock of tqdm would set the multiprocessing start method of the whole program
     return bar
 
 
 def write_line(file: TextIO, text: str) -> None:
-    """Write a line above the bars of a file. Errors of a closed file or an unsupported character are ignored."""
+    """Write a line above the progress bars in the stream `file`. Ignore errors of a closed stream or an unsupported character."""
     with suppress(OSError, ValueError):
         bar_class().write(one_line(text), file=file)
         file.flush()

@@ -31,13 +31,18 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
     choices: Mapping[str, Collection[str]] | None = None,
     hint: Hint | None = None,
 ) -> T:
-    """Convert a tree of plain values to a frozen class. Error messages call the tree `what`.
+    """Convert a tree of plain values to an instance of the frozen class `kind`. Error messages call the tree `what`.
 
-    Every value must have the declared type: 3.7, True and "3" are not integers; an integer is also a float. The tree contains a list
-    for a tuple, and a mapping for a tuple of text pairs. A field may have `checks` in its metadata: functions from a value to the
-    expected value as text, or to None if the value is valid. `choices` maps paths such as `optimizer.name` to the known names of text
-    values. Raises `ConfigError` with every mistake: path, origin of the value (`origin`), expected and received value. For an unknown
-    key, the message has the result of `hint`, otherwise the nearest known key.
+    Every value must have the declared type: 3.7, True and "3" are not integers. An integer is accepted as a float. In the tree, a tuple is
+    a list, and a tuple of text pairs is a mapping.
+
+    - `choices` maps paths such as `optimizer.name` to the allowed texts.
+    - `origin(path)` returns the origin of a value for messages: a file with line, or the command line.
+    - `hint(key)` returns a hint for an unknown key, or None. Without a hint, the message shows the nearest known key.
+    - `checks` in the metadata of a field are functions of a value. A check returns None for a valid value, otherwise the expected value as
+      text.
+
+    Raises `ConfigError` with every mistake: path, origin, expected and received value.
 
     >>> from attrs import field, frozen
     >>> @frozen(kw_only=True)
@@ -58,7 +63,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # In this case, the class itself has a bug, and the values are valid.
+        if not cattrs_mistakes:  # no value is wrong, so the class `kind` has a bug
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:
@@ -148,7 +153,7 @@ def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Ite
 def _tuple(converter: Any, value: Any, kind: Any) -> Any:
     kinds = get_args(kind)
     if not isinstance(value, list) or (kinds[-1] is not ... and len(value) != len(kinds)):
-        raise TypeError("expected a list" if kinds[-1] is ... else f"expected a list of {len(kinds)}")
+        raise TypeError("expected a list" if kinds[-1] is ... else f"expected a list of {len(kinds)} values")
     if kinds[-1] is ...:
         return tuple(converter.structure(value, list[kinds[0]]))  # type: ignore[valid-type]  # a type created at run time
     return tuple(converter.structure(element, inner) for element, inner in zip(value, kinds, strict=True))
@@ -166,7 +171,7 @@ def _arguments(value: Any) -> Any:
         raise TypeError("expected names with values")
     for name, argument in value.items():
         if not all(isinstance(part, int | float | str | bool | None) for part in (argument if isinstance(argument, list) else [argument])):
-            raise ValueError(f"expected plain values, but {name} has another type")
+            raise ValueError(f"expected numbers, texts, booleans, null, or lists of these, but {name!r} has a value of another type")
     return tuple((name, tuple(argument) if isinstance(argument, list) else argument) for name, argument in value.items())
 
 
@@ -175,10 +180,10 @@ def _mapping(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
 
 
 def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the mistakes in single values from the error tree of cattrs."""
+    """Yield (path, message) for each wrong value in an error of cattrs. The error of a class contains the errors of its fields."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
-    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # an optional type
+    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # a type such as `int | None`
         kind = next(member for member in get_args(kind) if member is not type(None))
     if has(kind) and not isinstance(values, Mapping):
         yield path, f"expected names with values, got {values!r:.60}"
@@ -197,7 +202,7 @@ def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint:
                 yield from _mistakes(inner, (*path, name), values[name], note.type, hint)
         for inner in other_errors:
             yield from _mistakes(inner, path, values, kind, hint)
-    elif isinstance(error, MlxfpError):  # the class raised the error for contradictory values
+    elif isinstance(error, MlxfpError):  # the class rejected values that contradict each other
         yield path, str(error)
     elif not has(kind):
         expected = _expected(values, get_args(kind)) if get_origin(kind) is Literal else str(error)
@@ -211,7 +216,7 @@ def _nearest(name: str, kind: Any) -> str:
 
 
 def _order(path: KeyPath, values: Any) -> tuple[int, ...]:
-    """Return a sort key that orders paths of mistakes like the values of the file. Unknown names come last."""
+    """Return a sort key for the path of a mistake. Paths have the order of the values in the file; unknown names come last."""
     if not path:
         return ()
     names = list(values) if isinstance(values, Mapping) else list(range(len(values)))
@@ -219,7 +224,7 @@ def _order(path: KeyPath, values: Any) -> tuple[int, ...]:
 
 
 def _named(path: KeyPath, origin: Origin | None) -> str:
-    """Return the path of a value with its origin."""
+    """Return the path of a value as text. The origin of the value follows in brackets, as in "training.epochs (line 7)"."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     source = "" if origin is None else origin(path)
     return f"{text.removeprefix('.') or 'the whole'}{f' ({source})' if source else ''}"

@@ -49,5 +49,5 @@ def columns_text(schema: Any) -> str:
 
 def _type_text(kind: Any) -> str:
     """Return the name of an Arrow type without the names of list items and extensions."""
-    shape = getattr(kind, "shape", None)  # only tensors of a fixed shape have a shape
+    shape = getattr(kind, "shape", None)  # only tensor types of a fixed size have the attribute `shape`
     return str(kind).replace("<item: ", "<") if shape is None else f"tensor<{kind.value_type}>{list(shape)}"

@@ -158,7 +158,7 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
     """Return the field names of a node type, or None for a leaf type."""
     if kind is type(None):
         return ()
-    if "__attrs_attrs__" in vars(kind):  # inherited attrs fields do not count, because a plain subclass may have further state
+    if "__attrs_attrs__" in vars(kind):  # `vars` ignores inherited attrs fields, because a plain subclass may have further state
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])

@@ -33,7 +33,7 @@ class Document:
     lines: Mapping[KeyPath, int]
 
     def line(self, path: KeyPath) -> str:
-        """Return the line of a value, or of the nearest enclosing value. Error messages of `structure` contain this line."""
+        """Return the line number of a value, or of the nearest enclosing value, as in "line 7". Return "" for an unknown line."""
         return next((f"line {self.lines[path[:end]]}" for end in range(len(path), 0, -1) if path[:end] in self.lines), "")
 
 
@@ -68,7 +68,7 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
         values = _parse_json(text, str(path))
         try:
             _plain_value(_parse_yaml(text, ""), "", lines)
-        except ConfigError:  # JSON rejected by ruamel has no line numbers
+        except ConfigError:  # ruamel rejects some valid JSON, and then the line numbers are unknown
             lines = {}
     else:
         values = _plain_value(_parse_yaml(text, str(path)), str(path), lines)
@@ -106,7 +106,7 @@ def _yaml(typ: str) -> Any:
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
     """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # `_yaml` above reports a missing package
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # if ruamel is missing, `_yaml` has already raised an error
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})
@@ -171,11 +171,11 @@ def _parse_json(text: str, where: str) -> Any:
 
 
 def _plain_value(value: Any, where: str, lines: dict[KeyPath, int], path: KeyPath = (), line: int | None = None) -> Any:
-    """Convert parser values, which store their notation, to plain values. Add their lines to `lines`."""
+    """Convert values of the YAML parser, such as `ScalarFloat`, to plain values. Add the line number of each value to `lines`."""
     location = where if line is None else f"{where}:{line}"
     if len(path) > _DEEPEST:
         raise ConfigError(f"{location}: {_TOO_DEEP}")
-    tag = getattr(getattr(value, "tag", None), "value", None)  # the value is None if the file has no tag
+    tag = getattr(getattr(value, "tag", None), "value", None)  # None for a value without a YAML tag such as !!set
     if tag is not None:
         raise ConfigError(f"{location} has the tag {str(tag)!r}. {_PLAIN}")
     if isinstance(value, Mapping | list):

@@ -134,8 +134,8 @@ def test_a_column_is_not_an_index():
     with pytest.raises(ArgumentTypeError) as caught:
         ROWS["text"]
     assert str(caught.value) == (
-        "A dataset is indexed by the number of a row, got ['text'] on pipe(from_examples(2 rows)). For the values of a column write "
-        "[row['text'] for row in rows], for a dataset of this column fp.pipe(rows, fp.select_columns(['text']))."
+        "A dataset is indexed by row number, got ['text'] on pipe(from_examples(2 rows)). For the values of a column, write [row['text'] "
+        "for row in rows]. For a dataset with only this column, write fp.pipe(rows, fp.select_columns(['text']))."
     )
     with pytest.raises(ArgumentTypeError) as caught:
         ROWS[:1]["text"]

@@ -94,7 +94,10 @@ def test_an_integer_is_a_number():
         ({"count": 1, "zzz": 2}, "zzz: unknown key; known: count, share, ready, limit, main, parts, words, arguments"),
         ({"count": 1, "arguments": 3}, "arguments: expected names with values, got 3"),
         ({"count": 1, "arguments": {1: 2}}, "arguments: expected names with values, got {1: 2}"),
-        ({"count": 1, "arguments": {"a": [{}]}}, "arguments: expected plain values, but a has another type, got {'a': [{}]}"),
+        (
+            {"count": 1, "arguments": {"a": [{}]}},
+            "arguments: expected numbers, texts, booleans, null, or lists of these, but 'a' has a value of another type, got {'a': [{}]}",
+        ),
         ({"count": 1, "main": 3}, "main: expected names with values, got 3"),
         ({"count": 1, "main": {}}, "main.name: a value is required"),
         ({"count": 1, "main": {"name": "last"}}, "main: The first is not the last."),

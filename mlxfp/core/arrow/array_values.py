@@ -67,9 +67,9 @@ def _for_arrow(value: NDArray[Any]) -> Any:
 
 
 def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
-    """Return True if values of a type contain masked arrays, also in lists and mappings. Arrow would ignore the masks.
+    """Return True if the values of a column contain a masked array. Arrow would ignore the mask.
 
-    The search skips the numbers and texts in lists.
+    Arrays inside lists and mappings are checked as well. For speed, lists that can contain only numbers or texts are not searched.
 
     >>> holds_masked([[[1, 2]], [[1], np.ma.array([1, 2], mask=[False, True])]], pa.list_(pa.list_(pa.int64())))
     True
@@ -120,7 +120,9 @@ def unboxed(value: Any) -> Any:
 
 
 def without_arrays(value: Any) -> Any:
-    """Return a value with all arrays, also in lists and mappings, as numpy arrays, and arrays without axes as Python values.
+    """Convert all arrays in a value to numpy arrays, and arrays without axes to Python values.
+
+    Arrays inside lists and mappings are converted as well.
 
     >>> import mlx.core as mx
     >>> without_arrays({"a": mx.array(3), "b": [mx.array([1, 2])]})

@@ -1,4 +1,7 @@
-"""Conditions on a column: tests for all rows at once, and for the minimum and maximum of a column."""
+"""Conditions on a column, such as `age > 30`.
+
+A condition selects the rows of a chunk. The minimum and maximum of a column also show if any row can match, so readers can skip data.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -21,9 +24,9 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Tests of a column with a given minimum and maximum. For each operator, `_LEAST` tests the minimum and `_GREATEST` the maximum.
-# If a test fails, no value of the column meets the condition.
+# Operators that compare the minimum of a column with the value of a condition. If the result is False, no row matches.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
+# Operators that compare the maximum of a column with the value of a condition. If the result is False, no row matches.
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 

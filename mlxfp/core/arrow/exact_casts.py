@@ -1,7 +1,7 @@
-"""Casts of Arrow columns to floats without a loss of values.
+"""Casts of Arrow columns to float types. Decimals may be rounded, but integers must stay exact.
 
-A float column may round decimals. Infinite values for finite numbers, and integers beyond the range in which all integers are exact (2^24
-for float32, 2^53 for float64), raise an error. Arrow itself checks integer columns only.
+An integer must lie in the range in which all integers are exact: up to 2^24 for float32, up to 2^53 for float64. A finite number must not
+become infinite. Otherwise, the cast raises an error. Arrow itself checks integer columns only.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from mlxfp.support.arrow_types import decoded, is_list_like, is_text, value_type
 
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # largest number up to which a float type holds every integer, by the bits of the type
-_INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that rounds to infinity
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # maps the bits of a float type to the limit up to which every integer is exact
+_INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # maps the bits of a float type to the smallest float64 that turns infinite
 _INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 
 

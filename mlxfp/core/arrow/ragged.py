@@ -1,7 +1,9 @@
 """Rows of different lengths: conversion between list columns and numpy arrays.
 
-Two layouts exist, as in Arrow. Contiguous: the values of all rows, and `ends`, int64[N + 1], a 0 followed by the end offset of
-each row. List view: a `Ragged`, whose rows may overlap, have any order, and skip values.
+Two layouts exist, as in Arrow:
+
+- Contiguous: the values of all rows end to end, and `ends`, int64[N + 1], a 0 followed by the end offset of each row.
+- List view: a `Ragged`. Its rows may overlap, have any order, and skip values.
 """
 
 from typing import Any
@@ -50,7 +52,10 @@ def row_of(ends: Ends, index: int) -> int:
 
 
 def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
-    """Return the contiguous values of all rows and their ends. The column holds lists or tensors of any layout, without nulls."""
+    """Return the values of all rows in one array, and the row offsets `ends`, int64[N + 1]. Row `i` is `values[ends[i] : ends[i + 1]]`.
+
+    The column holds lists or tensors in any Arrow layout, without nulls.
+    """
     if is_list(column.type):
         ends = column.offsets.to_numpy().astype(np.int64)
         return column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
@@ -91,7 +96,10 @@ def check_values(lists: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wa
 
 
 def check_same_lengths(first: tuple[str, Ends], second: tuple[str, Ends], chunk: RecordBatch, wanted_by: str, *, of: str = "chunk") -> None:
-    """Raise `DataError` with the first row that has lists of different lengths in two columns. Each column is given as (name, ends)."""
+    """Raise `DataError` for the first row whose lists in two columns have different lengths.
+
+    The arguments `first` and `second` are pairs of a column name and the row offsets of the column, int64[N + 1].
+    """
     if not np.array_equal(first[1], second[1]):
         row = int(np.argmax(first[1] != second[1])) - 1
         lengths = " and ".join(f"{ends[row + 1] - ends[row]} in column {name!r}" for name, ends in (first, second))

@@ -127,7 +127,10 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
 
 
 class _Blobs:
-    """The blobs after the JSON. Each blob is read once and in order, so a small input cannot reuse a blob to fill the memory."""
+    """Bytes values (blobs) that follow the JSON text of serialized data. Each blob can be read only once, in stored order.
+
+    Otherwise, small forged data could read the same blob many times and fill the memory.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data, self._read = data, 0
@@ -137,8 +140,8 @@ class _Blobs:
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(
-                f"The cursor is damaged: it declares {size} bytes of a value from byte {start} on, but has {len(self._data)} bytes, and "
-                f"the next value begins at byte {self._read}. Pass the bytes returned by Cursor.to_bytes()."
+                f"The cursor is damaged: it declares a value of {size} bytes at byte {start}. The next value begins at byte {self._read}, "
+                f"and the last value ends at byte {len(self._data)}. Pass the bytes returned by Cursor.to_bytes()."
             )
         self._read += size
         return self._data[start : start + size]

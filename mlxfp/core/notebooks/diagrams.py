@@ -24,14 +24,14 @@ class PartFacts:
     part: str
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
-    count: str  # number of items with the level, such as "5 examples"
+    count: str  # number and kind of the items, such as "5 examples"
     access: str  # note about random access; empty without a note
     notes: tuple[str, ...]
-    thread: str  # thread of the part; empty for the thread that reads the pipeline
-    workers: str  # workers of the part; empty without workers
+    thread: str  # name of the thread that runs the part; empty if the thread that reads the pipeline runs the part
+    workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
-        """Yield lines that describe the output. With the part `above`, describe only the differences."""
+        """Yield lines about the items and columns after this part, and its notes. If `above` is not None, list only changed columns."""
         before = None if above is None else above.schema
         if isinstance(self.schema, str):
             columns = "schema not known, see above" if self.schema == before else self.schema

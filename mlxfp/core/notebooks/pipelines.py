@@ -36,7 +36,10 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0. Caches and prefetching are left out at the end and before a shuffle."""
+    """Return a dataset with the same items in epoch 0, but without `load`, `cache` and `prefetch`.
+
+    These parts are removed from the end of the pipeline up to the first other source, such as `take`. A `shuffle` is kept and passed.
+    """
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset
         dataset = attrs.evolve(inner, stages=(*inner.stages, *dataset.stages))

@@ -1,4 +1,4 @@
-"""Errors of cursors whose bytes have a valid checksum, but values that a source or a stage never wrote."""
+"""Errors for forged cursors: the checksum of the bytes is valid, but no source or stage ever wrote the values in the bytes."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -16,9 +16,10 @@ _PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib"
 
 
 def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
-    """Yield the items of a run that starts at a cursor read from bytes. Convert foreign errors to `CursorError`.
+    """Yield the items of a run that starts at a cursor read from bytes. Raises `CursorError` if the cursor has unsuitable values.
 
-    Errors of other modules, such as user functions, are unchanged. `whole` names the pipeline if no source or stage raised the error.
+    Errors such as `TypeError` that mlxfp or its libraries raise become a `CursorError`. Errors of user functions are unchanged. The message
+    names the failed source or stage, otherwise `whole`.
     """
     with closing(items):
         try:

@@ -15,14 +15,14 @@ class Runner(Protocol):
     """Protocol of runners: run jobs in order in other threads or processes, with a bounded number in flight."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield ((job, position after the task of the job), result) for each job, in order.
+        """Yield ((job, source position after the job), result) for each job, in order.
 
-        With `whole=True`, jobs are not split. Jobs on groups are never split.
+        With `whole=True`, jobs are not split into smaller jobs. Jobs that process one group are never split.
         """
         ...
 
     def read(self, task: Task) -> RecordBatch:
-        """Read a task in the workers and return the rows."""
+        """Let a worker read the rows of a task, and return the rows."""
         ...
 
 

@@ -1,4 +1,7 @@
-"""Jobs for workers. A job has a task that reads rows, and a segment: the stateless steps that process the rows. Results are pure."""
+"""Jobs for workers. A job reads rows (its task) and runs stateless steps of a pipeline on the rows (its segment).
+
+The result depends only on the job, so a job may run in any process and may run again.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -42,13 +45,13 @@ def keep_nothing(states: Iterable[Any]) -> bool:
 
 @frozen(eq=False)
 class RowTask(Task):
-    """Rows of an indexable dataset by index: a task of the source, and the row-wise steps."""
+    """Task that reads rows of an indexable dataset by index, and runs the row-wise steps of the dataset on the rows."""
 
     task: Task
     epoch: int
     indices: Indices
     segment: Segment
-    text: str  # repr of the innermost source for error notes; empty for other sources
+    text: str  # repr of the source for error notes; empty if the source reads other datasets, which add the note
 
     @property
     def rows(self) -> int:
@@ -99,20 +102,20 @@ class Job:
     segment: Segment
 
     def read(self) -> RecordBatch:
-        """Read the rows of the task, and add the hidden columns."""
+        """Read the rows of the task, and append the hidden columns `__row__` and `__key__`."""
         __tracebackhide__ = True
         return number_rows(self.task.read(), self.epoch, self.first)
 
     def run(self) -> Result:
-        """Run the task and its segment."""
+        """Read the rows, and run the steps of the segment on the rows."""
         __tracebackhide__ = True
         return self.segment.run(self.read())
 
     def part(self, first: int, stop: int) -> "Job | None":
-        """Return the job for a subset of the rows, or None if the task cannot be split."""
+        """Return a job for the rows `first:stop` of this job, or None if the rows can only be read together."""
         task = self.task.part(first, stop)
         return None if task is None else Job(task, self.epoch, self.first + first, self.segment)
 
     def sent_to(self, workers: str) -> "Job":
-        """Return a copy of the job that workers of this kind can run."""
+        """Return a copy of the job for workers: "threads" or "processes". This process reads the rows that such workers cannot read."""
         return Job(self.task.sent_to(workers), self.epoch, self.first, self.segment)

@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Indices, RecordBatch, Schema
 from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_chunks
 from mlxfp.core.stages import Level, Stage, State
 
-__tracebackhide__ = True  # pytest hides frames of this module to show the user function
+__tracebackhide__ = True  # pytest omits all frames of this module from tracebacks
 ALL_STAGES = 1 << 30  # larger than the number of stages of any pipeline
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -39,18 +39,20 @@ class Step:
 class Plan:
     """Executable form of a pipeline, with the same items and cursors as the written pipeline. Computed once, in `planning.py`.
 
-    Without workers, all `steps` run in order in one thread. With workers, `segment` runs on source tasks and `host` on groups in the
-    workers, and `device` converts the groups to items. If `host` or `device` fails, `groups` runs on the group again to raise the
-    error.
+    Without workers, one thread runs all `steps` in order. With workers, the work is divided:
+
+    - Workers run `segment` on source rows, and `host` on groups.
+    - The reading thread runs `stages` before the groups, and then `device`, which creates the MLX arrays of each group.
+    - If `host` or `device` fails on a group, the reading thread runs `groups` on the group to raise the error.
     """
 
     source: Source
-    segment: tuple[Step, ...]  # leading stateless steps, from one chunk to chunks
-    stages: tuple[Step, ...]  # steps between `segment` and `groups`
-    groups: tuple[Step, ...]  # trailing stateless steps from one group to one group or batch; empty if too cheap for a worker
-    host: tuple[Step, ...]  # part of `groups` that creates no MLX arrays
-    device: tuple[Step, ...]  # part of `groups` that creates MLX arrays
-    declared: tuple[Stage, ...]  # stages of the pipeline with declared schemas; a cursor holds their states
+    segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
+    stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
+    groups: tuple[Step, ...]  # trailing steps that make one item of each group; empty if the steps are too cheap for workers
+    host: tuple[Step, ...]  # trailing steps without MLX arrays; workers run these steps on groups
+    device: tuple[Step, ...]  # trailing steps that create MLX arrays; the reading thread runs these steps
+    declared: tuple[Stage, ...]  # stages of the pipeline with known output schemas; a cursor holds the states of these stages
     level: Level
     schema: Schema  # schema of the output chunks; batches have no schema, so `collate` keeps the schema of its input
     text: str  # repr of the source, for error messages
@@ -76,9 +78,9 @@ def are_costly(steps: Iterable[Step]) -> bool:
 class Changes:
     """Changes that hooks make to the plan and the items."""
 
-    as_written: int = 0  # number of leading stages without optimization
+    as_written: int = 0  # number of leading stages that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
-    marks: str = ""  # name of a hidden column that the hooks add, or ""; rows with this column get a separate cache
+    marks: str = ""  # name of a column that the hooks add to rows, or ""; rows with and without this column have separate caches
     collates: bool = True  # False if the run yields groups instead of batches
 
 
@@ -95,7 +97,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the functions of a source, unchanged by hooks."""
+    """Return the functions of a source that a run without hooks calls."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -113,7 +115,7 @@ class Hooks:
 
     @property
     def changes(self) -> Changes:
-        """Changes that these hooks make to the plan and to the items."""
+        """Changes that the hooks of a pipeline make to its plan and its items."""
         return Changes() if self.inner is None else self.inner.changes
 
     def source(self, source: Source) -> SourceCalls:
@@ -129,7 +131,7 @@ class Hooks:
         return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Return the function that finishes a step."""
+        """Return the function that takes the last state of a step and returns the remaining output chunks."""
         return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 
@@ -146,7 +148,7 @@ NO_HOOKS = Hooks()
 
 
 def blame(error: Exception, stages: str) -> None:
-    """Add a note with the failing stages to an error, once."""
+    """Add a note with the repr of the failing stages to an error, unless the error already has such a note."""
     if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
         error.add_note(f"while running {stages}")
 

@@ -174,9 +174,9 @@ def test_a_cursor_made_by_hand_as_we_make_them_is_read():
 @pytest.mark.parametrize(
     ("tagged", "words"),
     [
-        ({"tag": "bytes", "at": [0, 9]}, "declares 9 bytes of a value from byte 0 on"),
-        ({"tag": "bytes", "at": [-2, 2]}, "declares 2 bytes of a value from byte -2 on"),
-        ({"tag": "bytes", "at": [2, -1]}, "declares -1 bytes of a value from byte 2 on"),
+        ({"tag": "bytes", "at": [0, 9]}, "declares a value of 9 bytes at byte 0"),
+        ({"tag": "bytes", "at": [-2, 2]}, "declares a value of 2 bytes at byte -2"),
+        ({"tag": "bytes", "at": [2, -1]}, "declares a value of -1 bytes at byte 2"),
         ({"tag": "numbers", "dtype": "O", "shape": [1], "at": [0, 4]}, "numbers of the type object"),
         ({"tag": "numbers", "dtype": "V4", "shape": [1], "at": [0, 4]}, "numbers of the type"),
         ({"tag": "numbers", "dtype": "<i4", "shape": [2], "at": [0, 4]}, "cannot reshape"),

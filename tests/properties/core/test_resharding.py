@@ -27,8 +27,8 @@ def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
 def test_global_batches_of_another_size_are_refused():
     before = cursor_after(3, shared(fp.distributed.World(0, 2), 4))
     said = (
-        r"began with 2 ranks and batches of 4 rows on each rank, 8 rows together, but would continue with 4 ranks .* "
-        r"Make batches of 2 rows on each"
+        r"would change from 8 to 16 rows\. The run began with 2 ranks and batches of 4 rows on each rank\. "
+        r"It would continue with 4 ranks and batches of 4 rows\. Make batches of 2 rows on each"
     )
     with pytest.raises(ArgumentError, match=said):
         resharded(shared(fp.distributed.World(0, 4), 4), before)

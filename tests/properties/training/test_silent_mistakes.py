@@ -257,8 +257,8 @@ class EarlyStopping:
 def test_a_callback_object_is_told_from_an_observer():
     with pytest.raises(
         ArgumentTypeError,
-        match=r"argument 2 of pipe must be a function, got EarlyStopping, an object with the callbacks "
-        r"on_epoch_end\. Observers of a run are functions from events to events: see observers\.on_event",
+        match=r"argument 2 of pipe must be a function, got an object of the class EarlyStopping with the callback methods "
+        r"on_epoch_end\. pipe calls no callbacks: write an observer with fp\.observers\.on_event",
     ):
         fp.pipe(fp.fit(STEP, FIRST, [group()]), EarlyStopping())
 

@@ -252,7 +252,7 @@ _SENTENCES = {  # wording of a finding without the name of the loader: sentences
     r"^with (\d) workers, resumed after item (\d+), then resumed after item (\d+) of (\d+), ": (
         r"with \1 workers, a run stopped after item \2. The resumed run stopped after item \3 of \4. The next run "
     ),
-    r"^(with \d (?:workers|ranks)|in epoch \d of seed \d),? ": r"\1, the loader ",
+    r"^(with \d (?:workers|ranks)|in epoch \d of seed \d)(?: |, (?=changes))": r"\1, the loader ",
     r"^(?=raised |[a-z]+s )": "the loader ",
     r"the loader grows by": "the memory of the process grows by",
     r"has one order for ": "has the same order for ",

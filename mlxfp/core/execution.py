@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little 
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
-    """Yield every item with the cursor after the item. With a cursor, continue exactly at the cursor.
+    """Yield pairs of an item and the cursor after the item. With the argument `cursor`, continue after the last item of an earlier run.
 
     Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` selects order and
     randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline.
@@ -75,7 +75,7 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
 
 
 def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield items with cursors like `iterate`, for `async for`. A separate thread makes the items.
+    """Yield items with cursors like `iterate`, for loops with `async for`. A separate thread makes the items.
 
     For items without cursors, write `async for item in dataset`.
 
@@ -283,7 +283,7 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch with their hidden columns, or the batches after `collate`, and show the progress.
+    """Yield all chunks of an epoch, with the columns `__row__` and `__key__`, and show the progress. After `collate`, yield batches.
 
     `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
 

@@ -1,7 +1,7 @@
-"""Totals: values of metrics before the final division. Totals are merged and converted to numbers at the end.
+"""Values of metrics before the final division, such as sums. The values of batches are merged, and become final numbers at the end.
 
-The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of a metric can be merged in any order and
-grouping. The division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
+The value of a metric on a batch is a pair (sum, weight), or an instance of a subclass of `Measured`. Values can be merged in any order. The
+division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
 """
 
 from abc import ABC, abstractmethod

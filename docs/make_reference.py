@@ -70,11 +70,11 @@ def call_arguments(signature: inspect.Signature) -> Iterator[str]:
 
 
 def first_line(value: object) -> str:
-    """Return the first line of a docstring. For a table, a text or a type alias, return a description of the value."""
+    """Return the first line of a docstring, or a description of a mapping, a column name (a string) or a type alias."""
     if isinstance(value, Mapping):
-        return f"A table of names: {', '.join(map(str, value))}."
+        return f"Mapping with the keys {', '.join(map(str, value))}."
     if isinstance(value, str):
-        return f"The text {value!r}."
+        return f"Name of the column {value!r} in the batches of a table network."
     if isinstance(value, GenericAlias):
         return f"The type `{re.sub(r'(?:[a-z_]+[.])+', '', repr(value))}`."
     return (inspect.getdoc(value) or "").partition("\n")[0]

@@ -34,7 +34,7 @@ def __dir__() -> list[str]:
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
-SEGMENTS = "_segments"  # name of the layer attribute for the argument `segments`, which MLX does not store
+SEGMENTS = "_segments"  # name of the layer attribute that stores the argument `segments`; the layers of MLX do not store this argument
 _LIMIT = 1800.0  # default time limit in seconds, as in other libraries
 _MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
 _BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
@@ -62,8 +62,8 @@ class Ranks:
     backend: str | None = field(default=None, kw_only=True)
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
-    _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks sharing a model copy
-    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # ranks with the same shard of other copies
+    _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # group of ranks that share one model copy
+    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # group of ranks with equal parts of copies
     _sent: list[int] = field(factory=lambda: [0], repr=False, kw_only=True)
 
     @property
@@ -166,17 +166,18 @@ class Ranks:
         return mx.distributed.all_gather(part[None], group=self._group)
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the exact numbers of every rank, in rank order. Call this method on all ranks, with equally many numbers.
+        """Return the list `numbers` of every rank as float64, in rank order. All ranks must pass lists of the same length.
 
         >>> connect().gather([0.1, 3])
         [[0.1, 3.0]]
         """
         table = np.zeros((self.world.size, 1 + len(numbers)))
         table[self.world.rank] = 1.0, *numbers
-        if self.world.size > 1:  # MLX cannot send float64, so sum the bits as integers: all other ranks send zeros
+        # MLX cannot send float64, so ranks send the bits of their tables as integers. Each rank fills only its own row of the table.
+        if self.world.size > 1:
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
-            if not (table[:, 0] == 1.0).all():  # without an error, a sum over a ring may lack the values of a dead rank
+            if not (table[:, 0] == 1.0).all():  # the backend "ring" may leave out a dead rank without raising an error
                 raise self._rank_error("no data arrived from the rank")
         rows: list[list[float]] = table[:, 1:].tolist()
         return rows
@@ -197,7 +198,7 @@ class Ranks:
         rows = [row.tobytes() for row in received]
         contents = [row[:size] for row, size in zip(rows, sizes, strict=True)]
         if any(not row.startswith(expected + _digest(expected)) for row, expected in zip(rows, contents, strict=True)):
-            raise self._rank_error("no data arrived from the rank")  # after a rank has died, a ring may return old memory without an error
+            raise self._rank_error("no data arrived from the rank")  # the backend "ring" may return outdated bytes for a dead rank
         return contents
 
     def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:
@@ -291,16 +292,15 @@ class _Watch:
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes started by `mlx.launch`. Without `mlx.launch`, this process is the only rank.
 
-    `tensor` is the number of ranks that share one copy of the model. These ranks read the same rows, and `shard_linear` divides layers
-    between them. The default, 1, gives every rank a complete copy; the total number of ranks gives a single copy for all. The backend "mpi"
-    also supports values between, if they divide the number of ranks.
+    `tensor` is the number of ranks that share one copy of the model: `shard_linear` divides layers between these ranks. With `tensor=1`,
+    every rank has a complete copy. With the total number of ranks, all ranks share a single copy. Other divisors of the number of ranks
+    need the backend "mpi". Ranks that share a copy must read the same rows. Ranks with different copies must read different rows.
 
-    If a rank waits longer than `limit` seconds for a dead or hanging rank, its process ends with a message. MLX itself would wait
-    forever.
+    If a rank waits longer than `limit` seconds for a dead or hanging rank, the waiting process ends with a message.
 
-    Pass the result to `train_step(..., ranks=...)`, and read different rows for each copy of the model. Raises `ArgumentError` for an
-    impossible `tensor`, and if the backend cannot start. Also raises `ArgumentError` if the environment variables declare several
-    processes, but "any" finds no backend to reach the other processes. Raises `UnknownNameError` for an unknown backend.
+    Pass the result to `train_step(..., ranks=...)`. Raises `UnknownNameError` for an unknown backend. Raises `ArgumentError` for an
+    impossible `tensor`, for a backend that cannot start, and if the environment variables declare several processes, but "any" finds no
+    backend to reach the other processes.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -319,8 +319,8 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1)
     }
     if group.size() == 1 and others:
         raise ArgumentError(
-            "MLX found no other ranks, got "
-            f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which declares other ranks. "
+            "MLX found no other ranks, but the environment variables declare several ranks: got "
+            f"{', '.join(f'{name}={value}' for name, value in others.items())}. "
             f"Start all ranks with mlx.launch, which sets the missing variables. {_all_lack()}"
         )
     world = World(group.rank(), group.size(), tensor)
@@ -337,10 +337,10 @@ def shard_linear(
 ) -> "nn.Module":
     """Divide a linear layer between the ranks that share a model copy, and record the division for checkpoints.
 
-    Returns a layer of `mlx.nn.layers.distributed.shard_linear` that also stores `segments`, so that `load_latest` can combine the
-    parts for another number of ranks. If the layer joins several matrices, each matrix is a segment and is divided separately.
-    `segments` is their number (3 for queries, keys and values), or the starts of all segments except the first, as indices or
-    fractions.
+    Calls the function of the same name in MLX (`mlx.nn.layers.distributed`), and stores `segments` in the divided layer. With the stored
+    value, `load_latest` can combine the parts for another number of ranks. If the layer joins several matrices, each matrix is a segment,
+    and is divided separately. `segments` is the number of matrices (3 for queries, keys and values). For matrices of different sizes,
+    `segments` is a list with the start of the second and every later matrix, as indices or as fractions.
 
     >>> from mlx import nn
     >>> shard_linear(nn.Linear(4, 12), "all-to-sharded", ranks=connect(), segments=3)
@@ -367,8 +367,8 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
         groups = group.split(world.copy), group.split(world.rank % world.tensor)
     except RuntimeError as error:
         raise ArgumentError(
-            f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
-            f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
+            f"This backend cannot divide {world.size} ranks into groups of tensor={world.tensor} ranks: {error} Pass tensor={world.size}, "
+            "which divides one copy of the model between all ranks. Or pass tensor=1, or start with mlx.launch --backend mpi."
         ) from error
     for subgroup in groups:  # the groups are never freed: MLX 0.32 frees groups after MPI has ended, which aborts the process
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
@@ -376,7 +376,7 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
 
 
 def _answered(backend: str, size: int) -> str | None:
-    """Return the communication backend in use. For "any", MLX takes the first backend with a complete environment."""
+    """Return the communication backend in use. For "any", MLX takes the first backend with all required environment variables."""
     if size == 1 or backend != "any":
         return None if size == 1 else backend
     return next((name for name in _NEEDED if not _unset(name)), "mpi")

@@ -1,7 +1,6 @@
-"""Tools for authors of sources and stages: traits, combinators, and columns, rows and random keys of chunks.
+"""Tools for authors of sources and stages: base classes, properties for the planner (traits), and functions that change chunks of rows.
 
-Rows have two hidden columns: `__row__`, int64, the index of the row in the source, and `__key__`, uint64, the hash of epoch and
-row.
+Chunks have two hidden columns. `__row__`, int64, is the index of the row in the source. `__key__`, uint64, is the hash of epoch and row.
 """
 
 from mlxfp.core.chunks import Example, one_chunk, row_keys, set_column, set_field, source_rows

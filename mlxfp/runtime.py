@@ -90,7 +90,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
 
 
 def _by_load() -> tuple[int | None, str | None]:
-    """Return the number of OpenBLAS threads for the idle cores and a warning, or (None, None) if all cores are idle."""
+    """Return the number of idle cores as number of OpenBLAS threads, and a warning. Return (None, None) if all cores are idle."""
     free, cores = free_cores()
     if free == cores:
         return None, None
@@ -112,8 +112,10 @@ def report() -> Runtime:
     try:
         import mlx.core as mx
     except ImportError as error:
-        message = f'MLX cannot start: {error}. On Linux it needs a backend. Install it with: pip install "mlxfp[cpu]"'
-        raise MissingExtraError(f'{message} (or "mlxfp[cuda]" with an NVIDIA GPU).') from error
+        raise MissingExtraError(
+            f'MLX cannot start: {error}. On Linux, MLX needs a backend. Install the CPU backend with: pip install "mlxfp[cpu]", or the '
+            'backend for NVIDIA GPUs with: pip install "mlxfp[cuda]".'
+        ) from error
     backend: Literal["metal", "cuda", "cpu"] = "metal" if mx.metal.is_available() else "cuda" if mx.cuda.is_available() else "cpu"
     library = blas_library(mx.__file__) if sys.platform == "linux" else None
     return Runtime(

@@ -322,7 +322,9 @@ def test_variables_that_lack_or_lead_nowhere_are_named(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("MLX_RANK", "1"), ("MLX_WORLD_SIZE", "2")])
 def test_a_process_that_was_started_as_one_of_several_does_not_train_alone(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    said = rf"MLX found no other ranks, got {name}={value} in .*\. The backend ring lacks .*MLX_HOSTFILE\. The backend nccl lacks"
+    said = (
+        rf"the environment variables declare several ranks: got {name}={value}\. .*\. The backend ring lacks .*HOSTFILE\. The backend nccl"
+    )
     with pytest.raises(ArgumentError, match=said):
         connect()
     monkeypatch.setenv(name, {"MLX_RANK": "0", "MLX_WORLD_SIZE": "1"}[name])

@@ -33,8 +33,9 @@ class Recorded:
 
 @frozen
 class Cursor:
-    """Immutable position of a run: `done` items after a snapshot. `iterate(dataset, cursor)` continues at the next item.
+    """Immutable position of a run. `iterate(dataset, cursor)` continues with the next item.
 
+    `base` is a snapshot: the position of the source, and the states of the stages. `done` is the number of items since the snapshot.
     A printed cursor shows the epoch and the number of examples, groups or batches that the epoch has yielded. All epochs of `repeat` count
     as one epoch.
 

@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little 
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
-    """Yield every item with the cursor after the item. With a cursor, continue exactly at the cursor.
+    """Yield pairs of an item and the cursor after the item. With the argument `cursor`, continue after the last item of an earlier run.
 
     Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` selects order and
     randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline.
@@ -75,7 +75,7 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
 
 
 def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield items with cursors like `iterate`, for `async for`. A separate thread makes the items.
+    """Yield items with cursors like `iterate`, for loops with `async for`. A separate thread makes the items.
 
     For items without cursors, write `async for item in dataset`.
 

@@ -1,8 +1,8 @@
-"""Metrics. A metric measures a batch as a total, `merge` combines totals in any grouping, and `compute` converts totals to numbers.
+"""Metrics as sums over batches: functions of a batch return sums, `merge` adds up the sums, and `compute` returns the final numbers.
 
-The state of an evaluation is a dict from names to totals. `merge([])`, {}, is the initial state, `merge([state, more])` adds a batch,
-and `merge([a, b])` combines the states of two machines. `compute(state)` returns the result. All functions are pure, and `evaluate` calls
-them.
+A dict from metric names to sums is the state of an evaluation. `merge([])` returns the initial state, {}. `merge([state, sums])` adds the
+sums of a batch. `merge([a, b])` combines the states of two machines. `compute(state)` returns the result. All functions are pure.
+`evaluate` calls these functions for all batches.
 """
 
 from mlxfp.evaluation.metrics.classification import Ranking, accuracy, f1, log_loss, perplexity, roc_auc

@@ -54,9 +54,9 @@ def log_loss(
 
 @explain_call
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
-    """Return the total of the perplexity: e to the power of the mean `log_loss`.
+    """Sum the `log_loss` of a batch for the perplexity. `compute` returns the perplexity, e to the power of the mean `log_loss`.
 
-    The perplexity is the number of equally likely tokens with the same uncertainty. `compute` converts the total to a number.
+    The perplexity is the number of equally likely tokens with the same uncertainty.
 
     >>> import mlxfp as fp
     >>> round(fp.metrics.compute({"perplexity": fp.metrics.perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
@@ -69,12 +69,14 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
-    """Return the total of F1, the harmonic mean of precision and recall. The arguments are the same as for `accuracy`.
+    """Count correct, predicted and labelled rows of a batch for F1. `compute` returns F1, the harmonic mean of precision and recall.
 
-    The class with the largest logit is the prediction. `compute` converts the total to a number.
+    The prediction of a row is the class with the largest logit. `logits`, `labels`, `ignore_index` and `example_weights` are the same as
+    for `accuracy`. Three values of `average` are possible:
 
-    "macro" averages F1 over the classes that occur among labels or predictions. "micro" pools all rows and equals the accuracy. "binary" is
-    the F1 of class 1 of two classes.
+    - "macro": the mean of the F1 values of all classes that occur among labels or predictions.
+    - "micro": F1 from the counts of all classes together, which equals the accuracy.
+    - "binary": F1 of class 1, for two classes.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"f1": fp.metrics.f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
@@ -96,7 +98,7 @@ def f1(
 
 @explain_call
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
-    """Return the total of the area under the ROC curve. `compute` converts the total to a number.
+    """Collect scores and labels of a batch for the area under the ROC curve. `compute` returns the area.
 
     The area is the probability that a positive example scores higher than a negative example. Ties count half. `scores` are numbers [...],
     for example `logits[:, 1] - logits[:, 0]`. `labels` have the same shape and are 0 or 1.
@@ -114,7 +116,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
 
 @frozen
 class PowerOfMean(Measured):
-    """Total of `perplexity`."""
+    """Sum and weight of the log loss, collected for `perplexity`."""
 
     total: Any
     weight: Any
@@ -129,7 +131,7 @@ class PowerOfMean(Measured):
 
 @frozen
 class HitCounts(Measured):
-    """Total of `f1`: number of correct, predicted and labelled rows of each class, float[C] each."""
+    """Counts of correct, predicted and labelled rows of each class for `f1`, float[C] each."""
 
     correct: Any
     predicted: Any
@@ -141,13 +143,16 @@ class HitCounts(Measured):
         """Return the mean of F1 over the classes that occur."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
-            raise DataError(f"The metric {name!r} is undefined: no label and no prediction belongs to a counted class. Check the labels.")
+            raise DataError(
+                f"The metric {name!r} needs rows with a label or a prediction of the measured classes, got no rows. Rows with ignore_index "
+                'or weight 0 are left out. With average="binary", only class 1 is measured. Check the labels, or evaluate on more rows.'
+            )
         return float(np.mean(2 * self.correct[rows != 0] / rows[rows != 0]))
 
 
 @frozen
 class Ranking(Measured):
-    """Total of `roc_auc`: scores, labels and weights of all examples, float[N] each.
+    """Arrays collected for `roc_auc`: scores, labels and weights of all examples, float[N] each.
 
     >>> Ranking(np.array([0.1, 0.4, 0.8]), np.array([0, 1, 1]), np.ones(3)).value("roc_auc")
     1.0

@@ -15,9 +15,11 @@ from mlxfp.support.errors import DataError
 
 @explain_call
 def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Sum the absolute differences: (sum, values), two float32 scalars. Also usable as a loss.
+    """Sum the absolute differences of predictions and targets. Return a pair (sum, number of values) of float32 scalars.
 
-    Both arguments are numbers [...] of the same shape, otherwise `ArgumentError` is raised. `example_weights`, [B], weight the examples.
+    `predictions` and `targets` are arrays of the same shape, [...]. `example_weights`, [B], contains a weight for each example. With
+    weights, the second scalar is the sum of the weights of all values. `mae` is also usable as a loss. Raises `ArgumentError` for
+    arrays of different shapes.
 
     >>> total, values = mae(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), values.item()
@@ -29,9 +31,9 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 
 @explain_call
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
-    """Return the total of the root mean squared difference. The arguments are the same as for `mae`.
+    """Sum the squared differences of a batch for the root mean squared error (RMSE). `compute` returns the RMSE.
 
-    `compute` converts the total to a number. With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
+    The arguments are the same as for `mae`. With `mx.log1p(predictions)` and `mx.log1p(targets)` as arguments, the result is RMSLE.
 
     >>> import mlxfp as fp
     >>> fp.metrics.compute({"rmse": fp.metrics.rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
@@ -43,10 +45,10 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 
 @explain_call
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
-    """Return the total of the coefficient of determination. The arguments are the same as for `mae`.
+    """Collect predictions and targets of a batch for the coefficient of determination (R2). `compute` returns R2.
 
-    `compute` converts the total to a number, the explained share of the target variance: 1 is perfect, 0 is as good as predicting the
-    mean. Arrays of any shape are flattened. `compute` raises `DataError` if all targets are equal.
+    R2 is the explained share of the target variance: 1 is perfect, 0 is as good as predicting the mean. The arguments are the same as
+    for `mae`. Arrays of any shape are flattened. `compute` raises `DataError` if all targets are equal.
 
     All values are kept in memory, 24 bytes each, until `compute` knows the mean. Sums of squares would need less memory, but lose the
     variance of large targets by rounding.
@@ -61,7 +63,7 @@ def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | 
 
 @frozen
 class RootOfMean(Measured):
-    """Total of `rmse`."""
+    """Sum and weight of the squared differences, collected for `rmse`."""
 
     total: Any
     weight: Any

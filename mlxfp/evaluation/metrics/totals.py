@@ -1,7 +1,7 @@
-"""Totals: values of metrics before the final division. Totals are merged and converted to numbers at the end.
+"""Values of metrics before the final division, such as sums. The values of batches are merged, and become final numbers at the end.
 
-The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of a metric can be merged in any order and
-grouping. The division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
+The value of a metric on a batch is a pair (sum, weight), or an instance of a subclass of `Measured`. Values can be merged in any order. The
+division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from mlxfp.support.trees import tree_map
 
 
 class Measured(ABC):
-    """Total of a metric over some examples. The fields are numbers or arrays, and for a single batch possibly MLX arrays.
+    """Collected values of a metric over some examples, such as sums. The fields are numbers or arrays (MLX arrays for a single batch).
 
     >>> from attrs import frozen
     >>> @frozen
@@ -50,7 +50,7 @@ Totals = Mapping[str, tuple[float, float] | Measured]
 
 
 def merge(parts: Iterable[Totals]) -> dict[str, Any]:
-    """Merge totals by name. The result for an empty iterable is {}, the initial state of an evaluation.
+    """Combine the sums of several batches by metric name. The result for an empty iterable is {}, the initial state of an evaluation.
 
     Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. All values are moved to the host: numbers
     become Python floats, arrays become NumPy arrays. Raises `ArgumentTypeError` if the totals of a name are of different kinds.
@@ -68,7 +68,7 @@ def merge(parts: Iterable[Totals]) -> dict[str, Any]:
 
 
 def compute(totals: Totals) -> dict[str, float]:
-    """Compute each metric from its total. The result of a pair, such as (hits, rows), is the first number divided by the second.
+    """Compute each metric from its merged sums. The result of a pair, such as (hits, rows), is the first number divided by the second.
 
     Raises `DataError` for a mean with weight 0, and for a metric that is undefined for the examples, for example `roc_auc` of one class.
 

@@ -163,7 +163,7 @@ class Evaluated(Event):
 
 @frozen
 class CheckpointSaved(Event):
-    """A complete checkpoint file, written by `checkpoint`. The state is the saved state, possibly some steps old.
+    """A complete checkpoint file, written by `checkpoint`. The event has the saved state. Training may already be some steps further.
 
     >>> CheckpointSaved(TrainState({}, {}, {}, 7, 0), None, 0, path=Path("best.safetensors")).path.name
     'best.safetensors'

@@ -81,7 +81,7 @@ class EventFiles:
 
 
 def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> EventFiles:
-    """Create an event file in a folder, for a run that starts at `step`. TensorBoard hides values of later steps from older files.
+    """Create an event file for a run that starts at `step`. TensorBoard then hides later steps in older files of the same folder.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory

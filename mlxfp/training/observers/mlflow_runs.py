@@ -137,7 +137,9 @@ def _name(name: str) -> str:
 def begin_mlflow_run(  # noqa: PLR0913  # settings of MLflow
     experiment: str, *, uri: str | None = None, name: str | None = None, parent: str | None = None, run: str | None = None, step: int = 0
 ) -> MlflowRun:
-    """Start a run in MLflow, or continue a run: the run with the id `run`, or for `step` > 0 the last run with `name` and `parent`.
+    """Start a run in MLflow, or continue an earlier run.
+
+    With `run`, continue the run with this id. For `step` > 0, continue the last run with `name` and `parent`.
 
     A missing experiment is created. Files of an experiment in SQLite are stored next to the database instead of MLflow's default, the
     working folder. Raises `OSError` at once if the server does not answer; the MLflow client would retry silently for minutes.

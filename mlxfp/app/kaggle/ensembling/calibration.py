@@ -52,7 +52,7 @@ def isotonic() -> Learn:
 
 
 def threshold(metric: Metric) -> Learn:
-    """Return a learner for `second_stage` that tunes the probability threshold of class 1 for `metric`, a metric of labels.
+    """Return a function for `second_stage` that learns the best probability threshold of class 1 for `metric`, for example F1.
 
     Up to 200 quantiles of the probabilities are tried. The middle of all equally good thresholds is returned.
 
@@ -85,7 +85,7 @@ class Threshold:
 
 
 def class_weights(metric: Metric) -> Learn:
-    """Return a learner for `second_stage` that tunes a factor per class for `metric`, a metric of labels.
+    """Return a function for `second_stage` that learns the best factor of each class for `metric`, for example macro F1.
 
     The factors multiply the class probabilities. Without factors, the likeliest class maximises accuracy, but metrics such as macro
     F1 need rare classes more often. All factors start at 1. In two passes over the classes, each factor is multiplied by six values

@@ -209,13 +209,21 @@ def told(rank=0, size=2, tensor=1):
 @pytest.mark.parametrize(
     ("model", "ranks", "said"),
     [
-        (linear, None, r"divided between 2 ranks, at .*, but the step has no ranks\. Pass ranks=connect\(tensor=2\)\."),
-        (linear, told(), r"by shard_linear, but the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
-        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, but the step has no ranks\. Pass ranks=connect\(\)\."),
+        (
+            linear,
+            None,
+            r"divided by shard_linear between 2 ranks .* train_step was called without ranks=\. Pass ranks=connect\(tensor=2\)\.",
+        ),
+        (linear, told(), r"by shard_linear .* train_step was called with other ranks: World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (
+            lambda: stored(nn.Linear(2, 2)),
+            None,
+            r"\(layers: the model\), but train_step was called without ranks=\. Pass ranks=connect\(\)\.",
+        ),
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
-            r"by fully_shard, .* Call fully_shard without group=",
+            r"by fully_shard .* Call fully_shard without group=",
         ),
         (
             lambda: stored(nn.BatchNorm(2)),
@@ -252,7 +260,7 @@ def test_adapters_are_made_before_a_model_is_divided():
 
 @pytest.mark.parametrize("make", [fp.evaluate, fp.predict])
 def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
-    with pytest.raises(ArgumentError, match=rf"but {make.__name__} has no ranks\. Pass ranks="):
+    with pytest.raises(ArgumentError, match=rf"but {make.__name__} was called without ranks=\. Pass ranks="):
         make(stored(nn.Linear(2, 2)), loss)
 
 

@@ -133,9 +133,10 @@ def compute(path: Path, arrays: Any) -> None:
 
 
 def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sharding in the metadata of a checkpoint. `index` and `count` identify the part of the model.
+    """Return the division of the model between ranks, from the metadata of a checkpoint.
 
-    `axes` and `segments` map array names to the divided axis and to the segment sizes, if known.
+    The file has part number `index` of `count` parts. `axes` maps array names to the divided axis. `segments` maps array names to the
+    segment sizes, if known.
     """
     shards = metadata.get("shards") or {"index": 0, "count": 1, "axes": {}}
     # Files of older versions have no segment sizes.

@@ -35,8 +35,8 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
     # An example is a loss (mean * weight, weight) with an integer weight: the graph casts the weight twice, and one cast is a result.
-    # The factor 1 makes the sum an operation of its own. The product is free, because one kernel computes the product and the division.
-    # The two reshapes do the same for the weight and need no kernel. A product would need a kernel, because no division follows.
+    # The factor 1 adds an operation after the cast of the sum. The product is free, because a later division shares its kernel.
+    # The two reshapes add operations after the cast of the weight, without a kernel. A product would need a kernel for the weight.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 

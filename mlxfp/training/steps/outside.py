@@ -55,7 +55,7 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a path now leads to another value than at the time of compilation."""
+        """Return True if a recorded reference now leads to another value than at compilation."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
         except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell
@@ -67,7 +67,7 @@ class _Visit:
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
-        self._reached: dict[int, bool] = {}  # for each visited value: True if the value leads to an array
+        self._reached: dict[int, bool] = {}  # id of each visited value -> True if an array can be reached from the value
         self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
@@ -80,7 +80,7 @@ class _Visit:
             return True
         if id(value) in self._reached:
             return self._reached[id(value)]
-        self._reached[id(value)] = False  # set before the search continues, so that a cyclic reference does not search forever
+        self._reached[id(value)] = False  # mark the value as visited first, so that the search ends at a reference cycle
         self._alive.append(value)
         if isinstance(value, nn.Module):
             self.outside.modules.append(value)

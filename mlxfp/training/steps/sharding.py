@@ -103,7 +103,7 @@ def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
 
 
 def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the known segment sizes of the divided arrays in the trees of a state, by leaf name."""
+    """Return the segment sizes of the divided arrays in a state, by leaf name. Arrays with unknown sizes are omitted."""
     if shards is None:
         return {}
     return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}

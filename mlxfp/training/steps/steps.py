@@ -99,7 +99,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     - `ema=decay`: keep an average of the parameters, to be read with `ema_weights`.
     - `ranks`: train with other processes (`distributed.connect`). The result equals one process for all rows. State and metrics are the
       same on all ranks. All ranks skip a batch that is non-finite on one rank. `fully_shard` divides a model between all ranks, and
-      `shard_linear` between the ranks of `ranks.tensor_group`. Each rank then has a part of the state, and needs an element-wise optimizer.
+      `shard_linear` between the ranks of `ranks.tensor_group`. Each rank has a part of a divided state; the optimizer must be element-wise.
     - `compile=False`: run without `mx.compile`, for debugging: `print` in the loss prints numbers at every step, and debuggers work. Also
       useful for models that take too long to compile. Slower, with equal results up to rounding.
 
@@ -178,7 +178,7 @@ class TrainStep:
 
     @property
     def pretrained(self) -> tuple[str, ...]:
-        """Hub names of the models from which the model got its first weights, as `org/name@commit`."""
+        """Models of the Hugging Face hub that provided the initial weights, as `org/name@commit`."""
         return self._options.pretrained
 
     @property
@@ -345,7 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # weight decay has also changed copies of shared arrays that the model does not use
+        params = with_shared(params, self._shared)  # replace unused copies of shared arrays, which weight decay has changed
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

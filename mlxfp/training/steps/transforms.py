@@ -181,7 +181,7 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # each call returns this name, the key of the result structure in `_results`
+        return name, arrays  # MLX returns `name` in every call, and `_results[name]` is the structure of the results
 
 
 @define
@@ -267,7 +267,7 @@ def _checked(
         if "uncaptured inputs" not in str(error):
             raise
         result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # no result is computed for invalid ids, because results are lazy
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # for ids out of range, the lazy result is never computed
         return function(*args)
     return result
 
@@ -277,7 +277,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # a path begins with the position in (args, kwargs), removed here
+    ]  # the pattern removes the number of the argument from the start of each path
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 

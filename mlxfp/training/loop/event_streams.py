@@ -55,7 +55,7 @@ def _is_dropped_by_a_statement() -> bool:
     instructions = list(dis.get_instructions(frame.f_code))
     index = next((index for index, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), 0)
     called, dropped = instructions[index - 1].opname, instructions[index].opname
-    # Python discards the result of a call with CALL and POP_TOP. POP_TOP alone also occurs at the end of a `with` block.
+    # An unused result of a call is the bytecode CALL, POP_TOP. The end of a `with` block has POP_TOP without CALL.
     return dropped == "POP_TOP" and called.startswith("CALL")
 
 

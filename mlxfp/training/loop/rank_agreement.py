@@ -71,7 +71,7 @@ def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
     raise ArgumentError(
         f"The ranks begin with different parameters: rank {others[0]} differs from rank 0, first at {name}. Create the model with the same "
         "seed on all ranks, or load the same checkpoint. If shard_inplace divided the model between ranks, use fully_shard or "
-        "shard_linear instead."
+        "shard_linear instead: an array divided by shard_inplace cannot be distinguished from a whole array."
     )
 
 

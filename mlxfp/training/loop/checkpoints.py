@@ -90,12 +90,12 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
 ) -> None:
     """Write a training state to a file, together with the cursor and metrics that a run needs to continue.
 
-    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and
-    `pretrained` the models on the hub, in the format of the event `RunStarted`. For a model divided between ranks, the file has the part
-    of this rank, the number of parts and the names of the divided arrays.
+    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and `pretrained`
+    names the models that provided the initial weights, both in the format of the event `RunStarted`. For a model divided between ranks, the
+    file has the part of this rank, the number of parts and the names of the divided arrays.
 
-    The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported
-    by safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
+    The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported by
+    safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
     without a fingerprint.
 
     >>> import mlxfp as fp

@@ -90,7 +90,7 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
 
 
 def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of all leaves in the trees of a state, in the order of `flatten`. An undivided model has the same names."""
+    """Return the names of all arrays in a state, in the order of `flatten`. An undivided model has the same names."""
     return paths(flatten(trees)[0]) if shards is None else _names(shards.wrapped, trees)
 
 

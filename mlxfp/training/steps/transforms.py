@@ -1,8 +1,8 @@
 """`jit` compiles functions of trees. `functional` turns a module into parameters and a pure function.
 
-Plain `mx.compile` has two problems. It refuses attrs values as arguments, and leaks tracers through attrs values in results. Its cache
-ignores the boundaries of containers, so `f([x], y)` after `f([x, y])` silently runs the wrong trace. This module compiles one
-function for each tree structure and each set of Python constants, with flat lists of arrays as arguments.
+Plain `mx.compile` has two problems. First, `mx.compile` refuses attrs objects as arguments, and leaks placeholder arrays (tracers) through
+attrs objects in results. Second, its cache ignores the boundaries of containers, so `f([x], y)` after `f([x, y])` silently runs the wrong
+trace. This module compiles one function for each tree structure and each set of Python constants, with flat lists of arrays as arguments.
 """
 
 import re

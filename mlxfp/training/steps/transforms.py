@@ -120,11 +120,12 @@ class Functional:
 
 
 def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
-    """Compile a function. Arguments and results are trees of MLX arrays: dicts, lists, tuples and attrs objects, also nested, and None.
+    """Compile a function whose arguments and results are trees of MLX arrays.
 
-    Python numbers, strings and dtypes in a tree are constants of the compiled function. A new constant or shape causes a new trace. The
-    attribute `.variants` is the number of traces. MLX never frees traces, so more than `warn_above` traces cause a `RuntimeWarning`. The
-    function must be pure, because its Python code runs only once per trace.
+    A tree is an array, None, or a dict, list, tuple or attrs object of trees. Python numbers, strings and dtypes in a tree are constants of
+    the compiled function. A new constant or shape causes a new trace. The attribute `.variants` is the number of traces. MLX never frees
+    traces, so more than `warn_above` traces cause a `RuntimeWarning`. The function must be pure, because its Python code runs only once per
+    trace.
 
     Raises `ArgumentTypeError` if a tree has other values, such as NumPy arrays or modules. Raises `ArgumentError` for draws from MLX's
     global generator, which would return the same numbers in every call.

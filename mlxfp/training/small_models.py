@@ -42,17 +42,18 @@ def small_fit(  # noqa: PLR0913  # independent training settings
 ) -> "SmallFit":
     """Return a `fit` function that trains a model for `steps` updates on batches of `size` rows. All folds can train in one program.
 
-    `prepare(rows)` learns from the training rows (means, vocabulary). The result is a function from rows to NumPy arrays by name, with one
-    entry per row; these rows may lack the target. `loss(model, batch)` returns (sum, weight), as in `train_step`. `outputs(model, batch)`
-    returns predictions [n] or [n, C].
+    - `prepare(rows)` learns from the training rows, for example means or a vocabulary. The result is a second function, from rows to NumPy
+      arrays by name, with one entry per row. The second function is also called for rows without the target.
+    - `loss(model, batch)` returns (sum, weight), as in `train_step`.
+    - `outputs(model, batch)` returns the predictions, an array of the shape [n] or [n, C].
 
     Every epoch has a different order of rows. Batches may span two epochs, so every batch is full. Each fold starts from the weights of
     `model`, and `model` stays unchanged.
 
-    `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. Training is
-    then faster if a single model is too small to fill the device. The models equal separately trained models up to float precision.
-    `mx.vmap` does not support convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and
-    integers shared by all folds.
+    `cross_validate(..., together=True)` stacks the parameters of all folds and trains all folds at once with `mx.vmap`. Training is then
+    faster if a single model is too small to fill the device. The models equal separately trained models up to float precision. `mx.vmap`
+    does not support convolutions. In MLX 0.32.4, `mx.vmap` computes `&`, `|` and `^` wrongly between integers of a fold and integers shared
+    by all folds.
 
     >>> import mlxfp as fp
     >>> def prepare(rows):

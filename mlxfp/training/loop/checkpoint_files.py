@@ -133,12 +133,14 @@ def compute(path: Path, arrays: Any) -> None:
 
 
 def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sharding in the metadata of a checkpoint. `index` and `count` identify the part of the model.
+    """Return the division of the model between ranks, from the metadata of a checkpoint.
 
-    `axes` and `segments` map array names to the divided axis and to the segment sizes, if known.
+    The file has part number `index` of `count` parts. `axes` maps array names to the divided axis. `segments` maps array names to the
+    segment sizes, if known.
     """
     shards = metadata.get("shards") or {"index": 0, "count": 1, "axes": {}}
-    segments = {name: tuple(map(int, sizes)) for name, sizes in shards.get("segments", {}).items()}  # older checkpoints have no segments
+    # Files of older versions have no segment sizes.
+    segments = {name: tuple(map(int, sizes)) for name, sizes in shards.get("segments", {}).items()}
     return {"index": int(shards["index"]), "count": int(shards["count"]), "axes": dict(shards["axes"]), "segments": segments}
 
 
@@ -147,22 +149,29 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
-        unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))  # moments are divided like their parameters
+        # Optimizer moments need no check, because moments are divided between ranks like their parameters.
+        unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))
         if unknown:
             raise CheckpointError(
-                f"The parts of a layer are joined segment by segment, but {owner} has no segment sizes for {', '.join(unknown):.200}. "
-                "Layers of MLX's shard_linear and older files do not record segment sizes. Divide the layers with "
+                f"The parts of a divided layer cannot be joined: {owner} has no segment sizes for {', '.join(unknown):.200}. A segment is "
+                "a range of rows that was divided separately, such as the queries of a layer for queries, keys and values. Older files and "
+                "layers of MLX's shard_linear do not record segment sizes. Divide the layers with "
                 f"mlxfp.distributed.shard_linear{remedy}."
             )
 
 
 def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if the same number of ranks divides an array into other segments in the file than in the state."""
-    for name, sizes in sorted(stored["segments"].items()):
-        if target["segments"].get(name, sizes) != sizes:
+    """Raise `CheckpointError` if an array has other segment sizes in the file than in the target state.
+
+    A segment is a range of a fused array that is divided separately, such as the queries. The file and the state have the same number of
+    ranks.
+    """
+    for array, sizes in sorted(stored["segments"].items()):
+        if target["segments"].get(array, sizes) != sizes:
+            expected = target["segments"][array]
             raise CheckpointError(
-                f"{path} stores {name} in segments of {list(sizes)}, but the state to load into uses segments of "
-                f"{list(target['segments'][name])} for the same number of ranks. Pass the segments of the checkpoint to shard_linear."
+                f"The array {array} has segments of the sizes {list(sizes)} in the file {path}, but segments of the sizes {list(expected)} "
+                "in the model of this run. Call shard_linear with the argument segments= of the run that wrote the file."
             )
 
 
@@ -201,7 +210,7 @@ def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in metadata["history"]),
         "config": dict(metadata["config"]),
         "optimizer": dict(metadata.get("optimizer", {})),  # older checkpoints have no optimizer settings
-        "pretrained": tuple(map(str, metadata.get("pretrained", ()))),  # older checkpoints have no names
+        "pretrained": tuple(map(str, metadata.get("pretrained", ()))),  # older checkpoints have no names of pretrained models
         "shards": shards_in(metadata),
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in metadata["running"]["totals"].items()},

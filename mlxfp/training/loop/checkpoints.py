@@ -44,16 +44,20 @@ from mlxfp.training.steps.segments import joined, part_of
 from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
-_COMPARED = 16  # number of recent steps that ranks compare; a run keeps fewer checkpoints
+_COMPARED = 16  # number of saved steps that a rank reports to the other ranks; a folder usually has fewer checkpoints
 
 
 @frozen
 class Checkpoint:
     """The content of a checkpoint file: a state, and everything that `fit` needs to continue the run.
 
-    Continue with `fit(step, c.state, batches, cursor=c.cursor, history=c.history, running=c.running)`. `history` has the evaluations so
-    far, `running` the metrics of the unfinished epoch, and `config` the configuration passed to `save_state`. `optimizer` has the
-    settings of the optimizer, if known, and `pretrained` the models on the hub with the first weights, as `org/name@commit`.
+    Continue with `fit(step, c.state, batches, cursor=c.cursor, history=c.history, running=c.running)`.
+
+    - `history`: the evaluations so far.
+    - `running`: the metrics of the unfinished epoch.
+    - `config`: the configuration passed to `save_state`.
+    - `optimizer`: the settings of the optimizer, or an empty mapping if unknown.
+    - `pretrained`: the models of the Hugging Face hub that provided the initial weights, as `org/name@commit`.
 
     >>> Checkpoint(TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)).state.step
     3
@@ -86,12 +90,12 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
 ) -> None:
     """Write a training state to a file, together with the cursor and metrics that a run needs to continue.
 
-    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and
-    `pretrained` the models on the hub, in the format of the event `RunStarted`. For a model divided between ranks, the file has the part
-    of this rank, the number of parts and the names of the divided arrays.
+    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and `pretrained`
+    names the models that provided the initial weights, both in the format of the event `RunStarted`. For a model divided between ranks, the
+    file has the part of this rank, the number of parts and the names of the divided arrays.
 
-    The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported
-    by safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
+    The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported by
+    safetensors), `ArgumentTypeError` if JSON cannot represent the configuration, and `FingerprintError` for the cursor of a pipeline
     without a fingerprint.
 
     >>> import mlxfp as fp
@@ -161,7 +165,7 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     if stored != target:
         has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (stored, target))
         raise CheckpointError(
-            f"{path} has {has}, but the state to load into is {expected}. A model divided between ranks has one file per rank. "
+            f"{path} has {has}, but the state in the argument like is {expected}. A model divided between ranks has one file per rank. "
             "Read all files with load_latest(folder, like, ranks=connect()); pass the folder that contains rank-0."
         )
     check_same_segments(Path(path), fields["shards"], own_shards)
@@ -190,7 +194,7 @@ def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], ta
     if differences:
         listed = "\n  ".join(differences)
         hint = "Use the model and optimizer of the checkpoint, and step.start(state) for a step with options."
-        raise CheckpointError(f"{path} does not fit the state to load into. {hint} Differences:\n  {listed}")
+        raise CheckpointError(f"{path} does not fit the state in the argument like. {hint} Differences:\n  {listed}")
     trees = unflatten(structure, [arrays[name] for name in names])
     rest = {name: value for name, value in fields.items() if name not in ("step", "seed", "shards")}
     return Checkpoint(TrainState(**trees, step=fields["step"], seed=fields["seed"], shards=target.shards), **rest)
@@ -199,15 +203,15 @@ def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], ta
 def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Ranks | None = None) -> Checkpoint:
     """Read the latest checkpoint that `observers.checkpoint` wrote to a folder. Without a checkpoint, return `like` for a new run.
 
-    The same code therefore starts a new run and continues a killed run. A damaged newest checkpoint is skipped with a warning. With
-    `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
+    The same code therefore starts a new run and continues a killed run. If the newest file is damaged, the function warns and reads an
+    older file. With `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
 
-    The number of ranks may differ from the run that wrote the checkpoints. With another number, every rank reads the newest checkpoint,
-    whichever rank wrote the file, and `fit` continues if the global batches are the same. The parts of a divided model are joined, and
-    divided again like `like`.
+    The number of ranks may differ from the run that wrote the checkpoints. All ranks then read the newest checkpoint of any rank, and `fit`
+    continues if the global batches are the same. If the saved model was divided between ranks, the function joins the parts. Each rank then
+    keeps the arrays that `like` assigns to this rank.
 
-    Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of a common step, or if the division of
-    a layer is unknown: layers of MLX's own `shard_linear` do not record their segments.
+    Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of the same step, or if the segment
+    sizes of a divided layer are unknown. MLX's own `shard_linear` does not record segment sizes.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -241,7 +245,7 @@ class _OtherRun:
 
 
 def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
-    """Return the last checkpoint of any rank if the checkpoints come from another number of ranks, else None."""
+    """Return the newest checkpoint of a run with another number of ranks. Return None if the number of ranks is the same."""
     last = max(all_paths, default=-1)
     message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
@@ -263,11 +267,12 @@ def _files_of_all_parts(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], f
     complete = {step: parts for step, paths in all_paths.items() if (parts := _all_parts(paths))}
     step = _common_step(ranks, complete, folder)
     if step is None:
+        newest_file = name_of(max(all_paths))
         folders = ", ".join(path.parent.name for path in all_paths[max(all_paths)])
         raise CheckpointError(
-            f"{os.fspath(folder)} has no step with all parts of a state divided between ranks: {name_of(max(all_paths))} is only in "
-            f"{folders}. Use a folder shared by all machines, or copy the files of all ranks to this folder. To begin a new run, use "
-            "another folder."
+            f"The model is divided between ranks, but {os.fspath(folder)} has no step with the files of all ranks. The newest file, "
+            f"{newest_file}, is only in {folders}. Use a folder shared by all machines, or copy the files of all ranks to this folder. To "
+            "begin a new run, use another folder."
         )
     return complete[step]
 
@@ -281,7 +286,10 @@ def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _joined(paths: Sequence[Path], target: TrainState) -> Checkpoint:
-    """Join the parts of a state, then extract the part for the target state. Arrays are processed one at a time to limit memory."""
+    """Join arrays divided between ranks, then keep only the part of this rank.
+
+    The target state defines the parts of the new run. Arrays are processed one at a time to limit memory.
+    """
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]
     stored_shards, target_shards = fields["shards"], _shards_of(target)

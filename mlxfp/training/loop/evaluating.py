@@ -217,8 +217,9 @@ def _of_all_ranks(
             elif not other_calls:
                 other_calls.append(call)
         short = len(own_calls) * world.copies < count
-        # A rank also computes a batch of another rank if the other ranks need its part of the parameters for this batch.
-        # A rank without batches computes a batch of another rank as well, to learn the structure of the results.
+        # With `together`, every rank takes part in every forward pass, because each rank stores a part of the parameters.
+        # A rank with too few batches therefore computes a batch of another rank and discards the result.
+        # A rank without any batch also computes a batch of another rank, to learn the structure of the results.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
             results = list(_computed(own_calls + extra_calls))

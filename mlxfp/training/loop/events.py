@@ -100,8 +100,8 @@ class Evaluation:
 class RunStarted(Event):
     """The start of a run. `total` is the final number of steps, or None if unknown. `history` is the argument of `fit`.
 
-    `optimizer` has the settings of the step's optimizer, such as the betas. The mapping is empty for a step not built by `train_step`.
-    `pretrained` has the models on the hub with the first weights, as `org/name@commit`.
+    `optimizer` has the settings of the step's optimizer, such as the betas, or no settings if `train_step` did not build the step.
+    `pretrained` names the models of the Hugging Face hub that provided the initial weights, as `org/name@commit`.
 
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
@@ -117,8 +117,9 @@ class RunStarted(Event):
 class Stepped(Event):
     """A completed step. `fit` reads metrics from the device only every `log_every` steps.
 
-    At these steps, `metrics` has the means over the steps since the last reading, and `weight`. At other steps, `metrics` is empty.
-    `compiled` is True if the step was slower because of compilation for a new batch shape.
+    At these steps, `metrics` has the mean of each metric over the steps since the last reading. The metric `weight` is the mean weight of a
+    batch, such as the number of rows. At other steps, `metrics` is empty. `compiled` is True if the step was slower because of compilation
+    for a new batch shape.
 
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
@@ -130,7 +131,9 @@ class Stepped(Event):
 
 @frozen
 class EpochEnded(Event):
-    """The end of an epoch. `metrics` are the means over the steps of the epoch, with `weight`.
+    """The end of an epoch. `metrics` has the mean of each metric over the steps of the epoch.
+
+    The metric `weight` is the mean weight of a batch, such as the number of rows.
 
     >>> EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}

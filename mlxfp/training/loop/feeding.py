@@ -1,4 +1,4 @@
-"""Batches for training and evaluation loops: cursors of datasets, and error messages with source rows."""
+"""Functions that feed batches to training and evaluation loops: checks, iteration with cursors, and source rows for error messages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -54,7 +54,7 @@ def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) ->
     """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    # `fit` has already warned about redrawn rows; with an explicit cursor, `iterate` does not repeat the warning.
+    # `fit` has already warned about rows that differ between epochs. `iterate` would warn again if called with `epoch`.
     return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 

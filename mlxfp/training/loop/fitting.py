@@ -122,7 +122,7 @@ def last(events: Iterable[Event]) -> Event:
             first = first or final
     except KeyboardInterrupt as error:
         if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
-            raise  # there is no progress to lose, or the user pressed Ctrl-C twice
+            raise  # re-raise if no step was completed, or if the user pressed Ctrl-C twice
         stop_interrupted("last", events, final)
         return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
     if final is None:
@@ -229,7 +229,10 @@ class _Run:
 
 @frozen
 class _Progress:
-    """The changing part of a run: the fields of an event, and the cursors before the batches with unread metrics."""
+    """The values of a run that change in every step, such as the state and the cursor.
+
+    `unread` has the cursor before each batch whose metrics were not yet read from the device.
+    """
 
     state: TrainState
     cursor: Cursor | None
@@ -310,7 +313,8 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # Metrics read between two regular readings stay unread in the checkpoint, so a continued run reads metrics at the same steps.
+    # The last step of a run also reads metrics, but the totals change only at multiples of `log_every`.
+    # A continued run therefore rounds the totals in the same way as an uninterrupted run.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())
@@ -351,7 +355,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
 
 
 def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
-    """Yield warnings about a run from step `first` to step `last` without an update. `continued` is True for a run with a cursor."""
+    """Yield a warning if the steps from `first` to `last` made no update. `continued` is True for a run that began with a cursor."""
     if first == last == 0 and continued:
         yield (
             "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "

@@ -69,7 +69,10 @@ class Predictor:
 
 
 def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState, Iterable[Batch]]:
-    """Return the state and the batches of a call. Without a state, return a state with the arrays of the model."""
+    """Return the state and the batches from the arguments of an evaluator or a predictor.
+
+    If the call has no state, the first argument has the batches, and the returned state has the arrays of the model.
+    """
     if batches is None:
         params, buffers = split_arrays(model)
         return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), state
@@ -77,9 +80,10 @@ def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState,
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Return True if a function uses a result of `evaluate`, so that a trial call stops after one batch.
+    """Return True if a validation function uses a function built by `evaluate`. Only such functions can be tried before a run.
 
-    Other functions are not tried before a run, because their duration and side effects are unknown.
+    A trial call ends after the first batch, inside the function built by `evaluate`. Other functions are not tried, because their duration
+    and side effects are unknown.
     """
     if isinstance(validate, partial):
         return any(map(supports_trial, [validate.func, *validate.args, *validate.keywords.values()]))
@@ -108,7 +112,10 @@ def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: Trai
 
 
 def end_trial(results: Generator[Any, None, None]) -> None:
-    """Stop a trial evaluation after the first result. Without a result, the caller raises the error for missing batches."""
+    """In a trial evaluation, raise `_TrialEnded` after the first result. Outside a trial, do nothing.
+
+    If there are no results, this function returns normally, and the evaluation then raises the error for missing batches.
+    """
     if _IN_TRIAL.get():
         with closing(results):
             for result in results:

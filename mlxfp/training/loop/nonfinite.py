@@ -28,16 +28,18 @@ def check_finite(  # noqa: PLR0913  # facts for the error message
 ) -> None:
     """Raise `NonFiniteError` for the first step with a non-finite loss or gradient norm. Steps marked as skipped are ignored.
 
-    `values` has the metrics of the last steps up to `step`. `cursors` has the cursors before the batches of these steps. `shared=True`
-    means that other ranks contributed further rows to the metrics. Before the error, `look(batch)` runs and may raise a `BoundError`
-    with the cause: compiled code returns NaN for ids and labels out of range.
+    - `values`: the metrics of the last steps, up to step number `step`.
+    - `cursors`: the cursor before the batch of each of these steps.
+    - `shared`: True if the metrics also include rows of other ranks.
+    - `look`: a check of the ids and labels in a batch. Compiled code returns NaN for ids and labels out of range. `look(batch)` therefore
+      runs before the error is raised, and may raise a `BoundError` with the cause.
     """
     for index, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
-        wrong = [f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0))]
-        if wrong and not metrics.get("skipped"):
+        loss_is_nan = " and the ".join(f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0)))
+        if loss_is_nan and not metrics.get("skipped"):
             _check_again(look, batches, cursor)
             number, rows = step - len(values) + 1 + index, rows_after(batches, cursor)
-            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows, shared=shared)}", number, rows, cursor)
+            raise NonFiniteError(f"The {loss_is_nan} in step {number}{_rows_and_remedy(rows, shared=shared)}", number, rows, cursor)
 
 
 def _check_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
@@ -52,7 +54,7 @@ def _check_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | Non
         return
 
 
-def _explanation(rows: tuple[Origin, ...], *, shared: bool) -> str:
+def _rows_and_remedy(rows: tuple[Origin, ...], *, shared: bool) -> str:
     row_list = "; ".join(
         f"{', '.join(str(origin.row) for origin in origins[:_ROWS_SHOWN])}{', ...' if len(origins) > _ROWS_SHOWN else ''} of {source}"
         for source, origins in groupby(lambda origin: repr(origin.source), rows).items()

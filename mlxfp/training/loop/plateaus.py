@@ -41,7 +41,10 @@ class PlateauTracker:
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
     def after_event(self, event: Event) -> "PlateauTracker":
-        """Return the tracker updated with the evaluations of an event. A `RunStarted` event contains all evaluations of a continued run."""
+        """Return the tracker updated with all evaluations in an event.
+
+        An `Evaluated` event has one evaluation. The `RunStarted` event of a continued run has all earlier evaluations.
+        """
         return reduce(PlateauTracker.after, metrics_in(event), self)
 
 

@@ -26,7 +26,7 @@ from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-_DIGEST = 6  # digest size in bytes, because a float64 holds 6-byte integers exactly
+_DIGEST = 6  # digest size in bytes; ranks send digests as float64 numbers, which represent integers of 6 bytes exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
@@ -70,8 +70,8 @@ def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
     name = [*digests, "the end of the list"][offset // _DIGEST]
     raise ArgumentError(
         f"The ranks begin with different parameters: rank {others[0]} differs from rank 0, first at {name}. Create the model with the same "
-        "seed on all ranks, or load the same checkpoint. To divide a model between ranks, use fully_shard or shard_linear; a part cut by "
-        "shard_inplace looks like a whole array."
+        "seed on all ranks, or load the same checkpoint. If shard_inplace divided the model between ranks, use fully_shard or "
+        "shard_linear instead: an array divided by shard_inplace cannot be distinguished from a whole array."
     )
 
 
@@ -95,13 +95,15 @@ def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
 
 
 def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, size: int | None, read: Callable[[int], bool]) -> Iterator[T]:
-    """Yield batches until a rank has none left. Warns (`RuntimeWarning`) on ranks with remaining batches.
+    """Yield batches on all ranks until a rank has none left. Warn (`RuntimeWarning`) on ranks with remaining batches.
 
-    `first` is the number of completed steps. `size` is the number of batches on every rank, or None if unknown. `read(step)` returns
-    True if the metrics of the step are read.
+    - `first`: the number of completed steps.
+    - `size`: the number of batches on every rank, or None if unknown.
+    - `read`: a function from a step number to True if `fit` reads the metrics of the step.
 
-    If the feed of a rank fails, this rank raises the error, and the other ranks raise `RankError` at the next exchange. Until the exchange,
-    the failed rank repeats its last batch, because the other ranks wait for its gradients in each step.
+    Ranks exchange messages about their next batches, but not before every step. If a rank cannot prepare a batch, this rank raises the
+    error at the next exchange, and all other ranks raise `RankError`. In the steps before the exchange, the failed rank repeats its last
+    batch, because the other ranks wait for its gradients.
     """
     if ranks is None or ranks.world.size == 1:
         return feed

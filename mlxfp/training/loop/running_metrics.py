@@ -1,4 +1,4 @@
-"""Metrics of the current epoch as a value. Checkpoints store the value, so a resumed run reports the same means."""
+"""Metrics of the current epoch, stored in events and checkpoints. A resumed run therefore reports the same means."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ _ONCE = ("weight", "skipped")  # metrics averaged over steps without weighting b
 
 @frozen
 class RunningMetrics:
-    """Metrics of the current epoch: `totals` over the steps read from the device, and `unread` metrics of each later step.
+    """Metrics of the current epoch: `totals` of the steps already read from the device, and `unread` metrics of each later step.
 
-    The metrics of the last step may still be on the device. Totals and unread metrics are separate, because each addition to the totals
-    rounds the sums.
+    The metrics of the last step may still be on the device. `fit` adds unread metrics to the totals only at regular steps, because every
+    addition rounds the totals.
     """
 
     totals: Totals = field(factory=dict)
@@ -41,8 +41,11 @@ def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
 
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
-    """Add the metrics of several steps, weighted by `weight`. The metrics `weight` and `skipped` count once per step."""
-    # `merge` is not used here, because `merge` also handles arrays and is too slow for every reading.
+    """Add up the metrics of several steps. Each value counts in proportion to the metric `weight` of its step.
+
+    The metrics `weight` and `skipped` themselves are added without this factor.
+    """
+    # `merge` would also give these totals, but handles arrays too and is slow for a function called every few steps.
     columns: dict[str, tuple[list[float], list[float]]] = {}
     for metrics in values:
         weight, counts = metrics.get("weight", 1.0), not metrics.get("skipped", 0.0)

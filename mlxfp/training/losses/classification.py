@@ -115,14 +115,16 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
 def contrastive(
     queries: mx.array, keys: mx.array, *, temperature: float | mx.array = 0.05, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Sum the cross-entropy of matching each query to its key in the batch (InfoNCE): (sum, queries), two float32 scalars.
+    """Return the summed loss of matching each query to its key in the batch (InfoNCE), and the number of queries: two float32 scalars.
 
-    Row i of `queries` and row i of `keys`, both float[B, D], are a positive pair. All other rows are negatives. The logits are cosine
-    similarities divided by `temperature`. Padding examples, with weight 0, are not used as negatives. For a symmetric loss as in CLIP, add
-    the losses of (queries, keys) and (keys, queries). A learned temperature is a positive scalar array, for example
-    `mx.exp(model.log_temperature)`. Raises `ArgumentError` if the shapes do not fit.
+    Row i of `queries` and row i of `keys`, both float[B, D], are a positive pair. All other pairs of rows are negatives. The logits are
+    cosine similarities divided by `temperature`. With `example_weights`, the second result is the sum of these weights, and examples with
+    weight 0 (padding) are not used as negatives.
 
-    The negatives come from the batch, so the loss depends on the batch size, unlike all other losses. van den Oord, Li and Vinyals,
+    For a symmetric loss as in CLIP, add the losses of (queries, keys) and (keys, queries). A learned temperature is a positive scalar
+    array, for example `mx.exp(model.log_temperature)`. Raises `ArgumentError` if the shapes do not fit.
+
+    The negatives come from the batch, so the loss depends on the batch size, unlike all other losses. Source: van den Oord, Li and Vinyals,
     "Representation Learning with Contrastive Predictive Coding", 2018.
 
     >>> total, weight = contrastive(mx.eye(3), 2 * mx.eye(3), temperature=1.0)
@@ -211,7 +213,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
             of_matrix.append((shares.T @ rows).astype(matrix.dtype))
         return of_hidden.astype(hidden.dtype), mx.concatenate(of_matrix), mx.concatenate(of_bias)
 
-    function: Any = whole  # MLX has no types for custom functions
+    function: Any = whole  # `mx.custom_function` has no type annotations
     result: mx.array = function(hidden, matrix, bias)
     return result
 

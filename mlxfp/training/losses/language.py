@@ -123,7 +123,11 @@ def dpo(
 
 
 def _logits(model: nn.Module, ids: mx.array, mask: mx.array, **more: Any) -> mx.array:
-    """Call a model. Models of mlx-lm take a cache as their second argument; they are causal, so padding on the right needs no mask."""
+    """Compute the logits of token ids. The mask is passed only to models that accept a mask.
+
+    Models of mlx-lm accept a cache instead of a mask. These models need no mask for padding on the right, because their attention is
+    causal.
+    """
     parameters = list(signature(type(model).__call__).parameters)
     if "cache" not in parameters[2:3]:
         logits: mx.array = model(ids, mask, **more)

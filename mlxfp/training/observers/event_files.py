@@ -20,14 +20,14 @@ _PREFIX = "events.out.tfevents."
 
 
 def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Observer:
-    """Write event files for TensorBoard: metrics by step, with the names of `log_mlflow`, and `params` as HPARAMS.
+    """Write event files for TensorBoard: metrics by step, named as by `log_mlflow`, and the settings `params` for the HPARAMS tab.
 
-    Each run needs its own folder; pass the parent folder to `tensorboard --logdir`. A run from step 0 hides the earlier values of the
-    folder. A run continued from a checkpoint hides the values after the checkpoint. Event files store float32. With `ranks`, only rank 0
-    writes.
+    Each run needs its own folder. To compare runs, pass the parent folder to `tensorboard --logdir`. In TensorBoard, a run from step 0
+    replaces all earlier curves of its folder. A run continued from a checkpoint replaces only the values after the checkpoint. The values
+    are stored as float32. With `ranks`, only rank 0 writes.
 
-    A thread writes the files. An error does not stop the training: each message appears once as a `Warned` event and as a warning of the
-    logger `mlxfp`. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
+    A separate thread writes the files. A write error does not stop the training: each message appears once as a `Warned` event and as a
+    warning of the logger `mlxfp`. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
 
     >>> log_tensorboard(7)
     Traceback (most recent call last):
@@ -64,16 +64,16 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return an empty dict, because TensorBoard replaces old steps by the steps of newer event files."""
+        """Return an empty dict, so that a continued run logs all its steps. TensorBoard then hides the same steps of older files."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # after the flush, a killed run keeps its numbers, and write errors have been raised
+        self.writer.flush()  # a flush writes the metrics to the file at once, in case the run is killed, and raises write errors
 
     def end(self, status: str) -> None:
-        """Close the file. TensorBoard has no run status."""
+        """Close the file. The status is not written, because TensorBoard has no run status."""
         self.writer.close()
 
     def _write(self, **content: Any) -> None:

@@ -171,12 +171,12 @@ def _parse_json(line: str) -> tuple[str, int, float]:
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
     if not (isinstance(event, str) and counts and _is_number(seconds) and record.get(_NEEDS.get(event, "event")) is not None):
-        raise ValueError("a field is missing or has another type")
+        raise ValueError("event must be text, step and epoch integers, seconds a number, and no field of the event may be missing")
     words = [record.get(name) for name in ("message", "reason")]
     if not all(isinstance(word, str | None) for word in words) or not isinstance(metrics, dict):
-        raise ValueError("message, reason or metrics has another type")
+        raise ValueError("message and reason must be text, and metrics must be an object")
     if not all(value is None or _is_number(value) for value in metrics.values()):
-        raise ValueError("a metric is no number")
+        raise ValueError("each metric must be a number or null")
     return event, step, float(seconds)
 
 

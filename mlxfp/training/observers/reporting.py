@@ -13,7 +13,7 @@ from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_KEPT = 0.99  # decay of older steps in the average, which then covers about 100 steps
+_KEPT = 0.99  # factor for the weight of all earlier steps at each new step; the average speed covers about 100 steps
 
 
 @explain_call
@@ -90,7 +90,7 @@ class _View:
             if event.metrics:
                 self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
-            self.seconds += seconds  # the end of an epoch also waits for the last step on the device
+            self.seconds += seconds  # the end of an epoch waits for the last step on the device, so this time belongs to the steps
         elif isinstance(event, RunStarted):
             self.total = event.total
 

@@ -34,7 +34,8 @@ from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has the checkpoint fields missing from the event
+# A function that writes a checkpoint from an event and further fields, such as the history, and returns the path of the file.
+Write = Callable[[Event, Mapping[str, Any]], Path]
 
 
 @explain_call
@@ -135,10 +136,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # the file excludes evaluations of the current step, because more may follow
+                yield from saver.save(event, earlier)  # omit evaluations of the current step, because further evaluations may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # the file includes evaluations of the current step, because no more follow
+                yield from saver.save(event, saver.history)  # include evaluations of the current step, because the run has ended
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -161,7 +162,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # the error is raised on all ranks, before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # all ranks raise this error before the first step
             raise ArgumentError(
                 f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
                 "checkpoint(folder, ranks=ranks), which writes one file per rank."

@@ -36,10 +36,10 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
 
 
 def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
-    """End the run after `seconds`, as soon as `fit` reads the metrics, with a `Stopped` event.
+    """End the run with a `Stopped` event after `seconds` of wall-clock time, as soon as `fit` reads the metrics.
 
-    Evaluations and compilation count. The time of the run before a checkpoint does not count. With `ranks`, the clock of rank 0 decides for
-    all ranks. Clocks differ, and a rank that stopped alone would leave the other ranks waiting.
+    The time includes evaluations and compilation. In a run continued from a checkpoint, the time before the checkpoint does not count. With
+    `ranks`, the clock of rank 0 decides for all ranks, because a rank that stopped alone would leave the other ranks waiting.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.Stepped(fp.TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
@@ -106,7 +106,7 @@ def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: R
 
     def note(*_: object) -> None:
         received.append(True)
-        signal.signal(number, before)  # the second signal reaches the previous handler
+        signal.signal(number, before)  # restore the previous handler, so that a second signal has its usual effect
 
     signal.signal(number, note)
     try:

@@ -60,9 +60,10 @@ def track_project(  # noqa: PLR0913  # the arguments of a public observer
     group: str | None,
     params: Mapping[str, Any] | None,
 ) -> Observer:
-    """Return the observer of a tracker with projects. `begin` starts a run in a project, and `params` is its configuration.
+    """Return an observer that logs a run to an experiment tracker with projects, such as Trackio.
 
-    `package` is the name of the Python package and of the extra. The observer is called `log_` + package.
+    `begin` starts the run in a project of the tracker. `params` is the configuration of the run. `package` is the name of the Python
+    package and of the optional dependency (extra) of mlxfp. In messages, the observer has the name `log_` + package.
     """
     check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
     optional(package, extra=package, needed_by=f"observers.log_{package}")

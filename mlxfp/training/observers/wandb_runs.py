@@ -16,7 +16,7 @@ from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.tracking import Number, track_project
 
 _RECORD = "mlxfp.json"  # file in the folder of a run: the name, the id, and the last logged step of each metric
-_RESERVED = "metric/"  # prefix of metrics whose names W&B reserves
+_RESERVED = "metric/"  # prefix added to metric names that W&B reserves for itself
 
 
 def log_wandb(
@@ -47,13 +47,13 @@ class WandbRun:
     run: Any
     record: Path
     name: str | None
-    steps: dict[str, int]  # last logged step of each metric, also in the file `record`
+    steps: dict[str, int]  # last logged step by metric name; the same numbers are saved in the file `record`
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Do nothing: the configuration is passed at the start of a run."""
 
     def name_of(self, metric: str) -> str:
-        """Return the metric name, with a prefix if the name begins with an underscore, as names of W&B do."""
+        """Return the metric name. A name that begins with an underscore gets a prefix, because W&B reserves such names."""
         return f"{_RESERVED}{metric}" if metric.startswith("_") else metric
 
     def last_steps(self) -> dict[str, int]:

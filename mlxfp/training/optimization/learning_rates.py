@@ -23,12 +23,12 @@ def _rate_indices(structure: TreeDef) -> tuple[int, ...]:
 
 def is_rate(path: str) -> bool:
     """Return True for the path of a learning rate in an optimizer state."""
-    return path.rpartition(".")[2] == "learning_rate"  # a parameter called learning_rate has a longer path
+    return path.rpartition(".")[2] == "learning_rate"  # a parameter named learning_rate has paths such as learning_rate.m in the state
 
 
 @frozen
 class ConfiguredRate:
-    """A learning rate configured in an optimizer. `scheduled` is True for the value of a schedule."""
+    """A learning rate configured in an optimizer. `scheduled` is True if `rate` is a value computed by a schedule."""
 
     rate: float
     scheduled: bool

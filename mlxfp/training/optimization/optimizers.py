@@ -1,7 +1,7 @@
-"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, groups of parameters, and a table of optimizers by name.
+"""Optimizers for training: the functions `start` and `update` use any optimizer of `mlx.optimizers` without changing the object.
 
-Here an optimizer object is only configuration and never changes; its state is in `TrainState.opt`. To offer another optimizer in
-configurations, add an entry to `OPTIMIZERS`.
+An optimizer object is only a configuration here. The optimizer state is in `TrainState.opt`. Other functions build optimizers for groups of
+parameters. To offer another optimizer by name in configurations, add an entry to the table `OPTIMIZERS`.
 """
 
 import copy
@@ -92,10 +92,10 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
 
 
 def frozen() -> optimizers.Optimizer:
-    """Return an optimizer for a group of `grouped` whose parameters stay unchanged.
+    """Return an optimizer that leaves parameters unchanged, for a group of parameters in `grouped`.
 
-    The optimizer keeps no moments. Gradients of the group are computed only with `clip_norm`, because the norm covers all gradients. To
-    avoid these gradients as well, freeze the module with `model.body.freeze()`: frozen arrays are no parameters.
+    The optimizer keeps no moments. The gradients of the group are computed only if `clip_norm` is set, because the norm covers all
+    gradients. To avoid these gradients as well, freeze the module with `model.body.freeze()`: arrays of a frozen module are not parameters.
 
     >>> params = {"w": mx.ones(2)}
     >>> state = start(frozen(), params)
@@ -240,7 +240,10 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
 
 
 def _check_attributes(before: optimizers.Optimizer, after: optimizers.Optimizer) -> None:
-    """Raise `ArgumentError` if an update changed a Python attribute of the optimizer. The next update would use the old value again."""
+    """Raise `ArgumentError` if an update changed a Python attribute of the optimizer.
+
+    The change would have no effect, because every update works on a new copy of the original optimizer.
+    """
     values = {name: value for name, value in vars(before).items() if not name.startswith("_") and isinstance(value, int | float | str)}
     changed = next((name for name, value in values.items() if getattr(after, name) != value), None)
     if changed is not None:
@@ -331,7 +334,10 @@ class _Both:
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:
-    """Return True if both objects share one MLX array, as unmodified copies do. Only a graph export of MLX shows this identity."""
+    """Return True if two array objects refer to the same array in the graph of MLX, as an array and its unmodified copy do.
+
+    MLX offers no function for this comparison, but an export of the graph shows a shared array.
+    """
     return _drawn(old, new) == _drawn(old)
 
 

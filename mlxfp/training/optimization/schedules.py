@@ -112,8 +112,8 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
     """Rise from 0 to `rate` and fall to 0 as a cosine, in `cycles` cycles. Each cycle is twice as long as the previous cycle.
 
-    With 4 cycles, the schedule is coslog4 of the source: the rate is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps.
-    Here t is the middle of a step, so the first update has a rate above 0. After `steps` the rate stays at 0.
+    After n updates, the completed share of the run is t = (n + 0.5) / `steps`, so the first update has a rate above 0. With 4 cycles, the
+    schedule is "coslog4" of the source: rate * (1 - cos(2 pi log2(1 + 15 t))) / 2. After `steps` updates, the rate stays at 0.
 
     Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024.
 
@@ -273,7 +273,7 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 
 
 def _half_cosine(share: mx.array) -> mx.array:
-    """Return a half cosine from 0 to 1."""
+    """Return a number that rises from 0 to 1 along a half cosine while `share` rises from 0 to 1."""
     return 0.5 * (1 - mx.cos(pi * share))
 
 

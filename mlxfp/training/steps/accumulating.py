@@ -10,7 +10,7 @@ from mlxfp.evaluation.rows import sum_of
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # An array, or True if the step is not compiled and the condition is known to be true.
+Condition = mx.array | Literal[True]  # a bool array, or the constant True if the value is already known to be true
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -34,9 +34,9 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # For example, mx.compile fails for a loss that multiplies its mean by an integer weight.
-    # Multiplying the sum by one is free, because the kernel of the later division includes the product.
-    # The weight is reshaped instead, because the weight is not divided later, and reshaping needs no kernel.
+    # An example is a loss (mean * weight, weight) with an integer weight: the graph casts the weight twice, and one cast is a result.
+    # The factor 1 adds an operation after the cast of the sum. The product is free, because a later division shares its kernel.
+    # The two reshapes add operations after the cast of the weight, without a kernel. A product would need a kernel for the weight.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 
@@ -47,7 +47,11 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Convert gradients of the mean (sum / divisor) to gradients of the sum, in float32. Return zeros if `counts` is False."""
+    """Convert gradients of the mean (sum / divisor) to gradients of the sum, in float32.
+
+    The argument `counts` is a bool scalar, or None for a batch that always counts. If `counts` is False, the batch is ignored: all results
+    are zero.
+    """
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
@@ -78,7 +82,10 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return the condition, or True if the step is not compiled and the condition is true. True needs no `mx.where`."""
+    """Return the constant True if a condition is known to be true, else the condition as an array.
+
+    Only a step that is not compiled knows the value of a condition. With the constant True, `where_tree` needs no `mx.where`.
+    """
     try:
         return True if not compiled and condition.item() else condition
     except ValueError:  # the condition has no value if the step is part of an outer trace
@@ -86,9 +93,10 @@ def decided(condition: mx.array, *, compiled: bool) -> Condition:
 
 
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
-    """Return the new tree if the condition is true, else the old tree. Leaves with indices outside `only` always come from the new tree.
+    """Return the new tree if the condition is true, else the old tree.
 
-    `tied` has the indices of leaves that are computed together, as returned by `ties`.
+    The argument `only` has the indices of the leaves to select, or None for all leaves; other leaves always come from the new tree. The
+    argument `tied`, a result of `ties`, groups leaves that one kernel should select.
     """
     if condition is True:
         return new
@@ -108,13 +116,14 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return the leaf index of each parameter in a state, with the leaf indices of the moments and the average of the parameter.
+    """Return the leaf index of each parameter in a state, with the leaf indices of its moments and its average.
 
-    `mx.compile` builds one kernel for all operations that lead to one result; intermediate results become further outputs of the kernel.
-    An update is therefore one kernel per parameter. Separate `mx.where` selections of the parameter and the moments would need up to five
-    kernels.
+    `mx.compile` builds one kernel for all operations that lead to one result. Intermediate results become further outputs of the same
+    kernel. An update therefore needs one kernel per parameter. With separate `mx.where` selections of the parameter and the moments, an
+    update would need up to five kernels.
 
-    `where_tree` needs only one kernel: the selected parameter depends on the selected moments, through a branch that is never chosen.
+    `where_tree` avoids further kernels: the selected parameter depends on the selected moments. The dependency is an `mx.where` whose
+    condition is always false, so the values stay the same.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -127,7 +136,10 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the leaf index of each parameter, and the indices of all leaves of `tree` below the path of the parameter."""
+    """Yield each index in `params`, with a list of the indices that `tree` has at the same path or below.
+
+    Both trees have leaf indices instead of arrays.
+    """
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
@@ -141,9 +153,10 @@ def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
 def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None, *, summed: Collection[int]
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Sum over all copies of the model. Return gradient sums, mean loss, weight, and a bool scalar: True if every batch counts.
+    """Add up gradients, loss and weight over all copies of the model.
 
-    `summed` has the indices of gradients already summed over all ranks.
+    Return the sums of gradients and weights, the mean loss, the weight, and a bool scalar. The scalar is True if all copies have finite
+    results, and None if `counts` is None. The argument `summed` has the indices of gradients that are already sums over all ranks.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

@@ -32,7 +32,7 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat_batch(batch: Mapping[str, Any]) -> tuple[TreeDef, list[mx.array]]:
-    """Return `flatten(arrays_of(batch))`. For a dict of arrays only, a shortcut takes a tenth of the time."""
+    """Return `flatten(arrays_of(batch))`. If all values of the batch are arrays, a shortcut needs only a tenth of the time."""
     if type(batch) is dict and set(map(type, batch.values())) == _ARRAYS_ONLY:
         return _structure(tuple(batch)), list(batch.values())
     return flatten(arrays_of(batch))

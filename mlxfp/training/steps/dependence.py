@@ -17,10 +17,10 @@ from mlxfp.training.steps.transforms import Functional
 
 
 def check_use(model: Functional, loss: Any, modules: Sequence[nn.Module], state: TrainState, batch: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` if the loss calls another module of the model's class and does not depend on the model.
+    """Raise `ArgumentError` if the loss ignores its argument `model` and calls another module of the same class.
 
-    `modules` are the modules that the loss reads from closures and globals. The test calls the loss with parameters of NaN: a finite result
-    shows that the loss does not use the parameters.
+    The argument `modules` has the modules that the loss reads from closures and globals. The test calls the loss on a model whose
+    parameters are all NaN. A finite result shows that the loss does not use the parameters of this model.
     """
     if not any(type(module) is model.kind for module in modules):
         return

@@ -33,7 +33,7 @@ class Drawing:
 
     @property
     def drawn(self) -> bool:
-        """True if numbers were drawn outside a nested `drawing_from`."""
+        """True if the `drawing_from` block drew random numbers. Draws in nested `drawing_from` blocks do not count."""
         return generator() is not self.untouched
 
 
@@ -64,7 +64,10 @@ def drawing_from(key: mx.array) -> Iterator[Drawing]:
 
 @contextmanager
 def refusing_draws(complaint: str) -> Iterator[None]:
-    """Raise `ArgumentError` with the message `complaint` if numbers are drawn outside a nested `drawing_from`."""
+    """Raise `ArgumentError` with the message `complaint` if the `with` block draws from MLX's global generator.
+
+    Draws in a nested `drawing_from` block are allowed.
+    """
     with drawing_from(generator()) as drawing:
         yield
         if drawing.drawn:
@@ -81,7 +84,7 @@ def step_key(seed: int, step: int, rank: int | None) -> mx.array:
     return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
 
 
-_KEYS = 64  # number of keys computed at once, which takes a third of the time per key
+_KEYS = 64  # number of keys computed together; a key then takes a third of the time of a separate computation
 
 
 @lru_cache(maxsize=16)
@@ -100,10 +103,11 @@ def generator() -> mx.array:
 
 
 def set_generator(key: mx.array) -> mx.array:
-    """Copy a key into the global generator of this thread. Return the array now used by the generator.
+    """Copy a key into the global generator of this thread. Return the key array now used by the generator.
 
-    MLX 0.32 has no function to set the key, and its state list refuses assignments. `mx.random.seed` installs a new array, and this
-    function overwrites the new array. The previous array stays unchanged, because other code may hold a reference.
+    MLX 0.32 has no function to set the key, and the list `mx.random.state` accepts no assignments. Therefore `mx.random.seed` first
+    installs a new key array, and the copy then overwrites the values of this array. The old key array stays unchanged, because other code
+    may hold a reference to the old array.
     """
     mx.random.seed(0)
     state = generator()

@@ -39,10 +39,11 @@ def copy_module(model: nn.Module) -> nn.Module:
 
 
 def resting_parts(model: nn.Module) -> list[nn.Module]:
-    """Return the frozen submodules of a training module that must stay in evaluation mode, such as a backbone with fixed statistics.
+    """Return the frozen submodules that stay in evaluation mode during training, such as a backbone with fixed statistics.
 
-    If the whole module is in evaluation mode, for example after text generation, the result is empty, because the user probably wants to
-    train the module. Trainable submodules are excluded for the same reason.
+    Only submodules that are frozen and already in evaluation mode are returned. Trainable submodules are excluded, because the user
+    probably wants to train these submodules. If the whole module is in evaluation mode, for example after text generation, the result is
+    empty, because the user probably wants to train the module.
 
     >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
     >>> _ = model.layers[0].freeze().eval()
@@ -62,7 +63,7 @@ def put_arrays(target: Any, tree: Any) -> None:
 
 
 def get_arrays(source: Any, tree: Any) -> Any:
-    """Return the arrays of a module at the paths of a tree."""
+    """Return the arrays that the module `source` has at the paths of `tree`, in a tree of the same structure."""
     if isinstance(tree, dict):
         return {key: get_arrays(source[key], value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -71,10 +72,11 @@ def get_arrays(source: Any, tree: Any) -> Any:
 
 
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
-    """Return possibly changed buffers by leaf index: all reassigned arrays and all small arrays.
+    """Return the buffers that a call of a module may have changed, as a dict from leaf index to new array.
 
-    `+=` keeps the array object, so an in-place change cannot be detected. A large array that is still the same object counts as a frozen
-    weight, because selecting, sending or recomputing frozen weights would be expensive.
+    The result has all reassigned arrays. The result also has all arrays of at most 4,096 elements, because a change in place, as with `+=`,
+    keeps the array object and cannot be detected. A larger array that is still the same object counts as a frozen weight, because further
+    work on frozen weights would be expensive: selection, recomputation and messages between ranks.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}
@@ -96,7 +98,10 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _missing_arrays(tree: Any, part: Any) -> Any:
-    """Return the arrays of a tree that `part` lacks, or None if `part` has all arrays. In lists, {} stands for an array in `part`."""
+    """Return the arrays of `tree` that are missing in `part`, or None if no array is missing.
+
+    Lists keep their length: the placeholder {} replaces an item without missing arrays.
+    """
     if isinstance(tree, dict):
         return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):

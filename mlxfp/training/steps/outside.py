@@ -16,15 +16,17 @@ from attrs import define, field
 from mlx import nn
 
 _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys.stdlib_module_names}
-_MOST = 10_000  # maximum number of visited values
+_MOST = 10_000  # maximum number of Python objects visited in a search for arrays
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
-Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # step of a path from a holder to a value: reading function, holder, key, value
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # A reference (read, holder, key, value): `read(holder, key)` returned the value.
 
 
 @define
 class Outside:
-    """Outside arrays of a function, with the path to each array at the time of compilation.
+    """Arrays that a function reads from closures, globals and attributes, and the references that lead to each array.
+
+    The references are recorded at compilation. `has_changed` follows the references again.
 
     >>> teacher = nn.Linear(2, 2)
     >>> def loss(teacher, model, batch):
@@ -53,10 +55,10 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a path now leads to another value than at the time of compilation."""
+        """Return True if a recorded reference now leads to another value than at compilation."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
-        except (LookupError, AttributeError, ValueError):  # a container or a closure cell is empty now
+        except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell
             return True
 
 
@@ -65,11 +67,11 @@ class _Visit:
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
-        self._reached: dict[int, bool] = {}  # for each visited value: True if the value leads to an array
+        self._reached: dict[int, bool] = {}  # id of each visited value -> True if an array can be reached from the value
         self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
-        """Return True if a value leads to an array. Record the paths to the arrays."""
+        """Return True if an array can be reached from a value. Record the references on the way to the array in `edges`."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
         if isinstance(value, (mx.array, np.ndarray)):
@@ -78,7 +80,7 @@ class _Visit:
             return True
         if id(value) in self._reached:
             return self._reached[id(value)]
-        self._reached[id(value)] = False  # the entry is set before the search of the children, to end cycles
+        self._reached[id(value)] = False  # mark the value as visited first, so that the search ends at a reference cycle
         self._alive.append(value)
         if isinstance(value, nn.Module):
             self.outside.modules.append(value)
@@ -148,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield an `Edge` for each value of an immutable holder, such as a tuple."""
+    """Yield an `Edge` (reference) for each value. These references cannot change later, because the holder is a tuple."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -34,8 +34,9 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
 def recompute_blocks(model: nn.Module) -> None:
     """Make the repeated blocks of a module recompute activations in the backward pass.
 
-    This function modifies the module, so pass a private copy. A block must reassign large statistics, as `nn.BatchNorm` does. In-place
-    changes are not detected, see `modules.changed_arrays`.
+    This function modifies the module, so pass a private copy. If a block updates a buffer of more than 4,096 elements, the block must
+    assign a new array to the attribute, as `nn.BatchNorm` does. A change in place, as with `+=`, is not detected (see
+    `modules.changed_arrays`).
     """
     for block in blocks_of(model):
         kind: Any = type(block)
@@ -56,7 +57,7 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     before.__class__ = kind
     params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
-    differentiated = [is_floating(leaf) for leaf in leaves]  # MLX cannot differentiate integers, so other leaves are closure variables
+    differentiated = [is_floating(leaf) for leaf in leaves]  # MLX cannot differentiate integers, so only floats are arguments of `run`
     results: list[tuple[TreeDef, list[Any]]] = []
     start_key = generator()  # the forward and the backward pass draw from the same key
 
@@ -77,6 +78,6 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     result_structure, result_leaves = results[0]
     result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
     if end_key is not None:
-        set_generator(mx.stop_gradient(end_key))  # later draws continue from this key, which has no gradient
+        set_generator(mx.stop_gradient(end_key))  # later random draws continue from the last key of the block; keys have no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

@@ -43,11 +43,12 @@ ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of modules in a model; 
 
 @frozen
 class Shards:
-    """Sharding of a model: the divided arrays. This rank holds part number `index` of `count`.
+    """Division of a model between ranks. This rank has part number `index` of `count` parts.
 
-    `axes` has the divided axis by the checkpoint name of the array, for example `params.layers[0].weight`. `segments` has the segment sizes
-    of the whole axis, if known; MLX's own `shard_linear` does not record segments. `wrapped` has the paths of `fully_shard` modules. If
-    `wrapped` is not empty, gradients of parts are sums over all ranks.
+    - `axes`: the divided axis of each divided array, by checkpoint name, for example `params.layers[0].weight`.
+    - `segments`: the segment sizes along the whole axis, by checkpoint name. MLX's own `shard_linear` does not record segments.
+    - `wrapped`: the paths of modules divided by `fully_shard`. If there are such modules, the gradients of divided arrays are already sums
+      over all ranks.
     """
 
     index: int
@@ -89,29 +90,32 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
 
 
 def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of all leaves in the trees of a state, in the order of `flatten`. An undivided model has the same names."""
+    """Return the names of all arrays in a state, in the order of `flatten`. An undivided model has the same names."""
     return paths(flatten(trees)[0]) if shards is None else _names(shards.wrapped, trees)
 
 
 def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
-    """Return the divided axes in the trees of a state by leaf name, including moments, averages and sums."""
+    """Return the divided axis of each divided array in a state, by leaf name.
+
+    Optimizer moments, averages and gradient sums are divided like their parameters.
+    """
     return {} if shards is None else {name: shards.axes[path] for name, path in _parameters_of(shards, trees).items()}
 
 
 def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the known segment sizes of the divided arrays in the trees of a state, by leaf name."""
+    """Return the segment sizes of the divided arrays in a state, by leaf name. Arrays with unknown sizes are omitted."""
     if shards is None:
         return {}
     return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}
 
 
 def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
-    """Return the parameter name for each divided array in the trees of a state."""
+    """Map the name of each divided array in a state, such as a moment, to the name of the parameter."""
     arrays = dict(zip(names_of(shards, trees), flatten(trees)[1], strict=True))
     parameters = {}
     for name, array in arrays.items():
         path = _ALONGSIDE.sub("params", name)
-        for candidate in (path, path.rpartition(".")[0]):  # moments are one level below the path of the parameter
+        for candidate in (path, path.rpartition(".")[0]):  # the path of a moment is the path of the parameter and one more key
             if candidate in shards.axes and arrays[candidate].shape == array.shape:
                 parameters[name] = candidate
     return parameters
@@ -126,31 +130,32 @@ class Parts:
 
 
 def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
-    """Return the leaf indices of divided arrays in the trees of parameters and buffers."""
+    """Return the leaf indices of all arrays divided between ranks, separately for parameters and buffers."""
     trees = {"params": params}, {"buffers": buffers}
     axes = {} if shards is None else shards.axes
     return Parts(*(frozenset(index for index, name in enumerate(names_of(shards, tree)) if name in axes) for tree in trees))
 
 
-def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, user: str) -> None:
+def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, function: str) -> None:
     """Raise `ArgumentError` if a model is not divided between the ranks in `ranks`."""
     if shards is None:
         return
-    names = ", ".join(name or "itself" for name, layer in model.named_modules() if _part_of_layer(layer) is not None)
-    division = f"The model, a {type(model).__name__}, is divided between {shards.count} ranks, at {names:.200}"
-    tensor = 1 if shards.wrapped else shards.count
+    layers = ", ".join(name or "the model" for name, layer in model.named_modules() if _part_of_layer(layer) is not None)
+    method, tensor = ("fully_shard", 1) if shards.wrapped else ("shard_linear", shards.count)
+    model_is_divided = f"The model, a {type(model).__name__}, is divided by {method} between {shards.count} ranks (layers: {layers:.200})"
     if ranks is None:
-        raise ArgumentError(f"{division}, but {user} has no ranks. Pass ranks=connect({'' if tensor == 1 else f'tensor={tensor}'}).")
+        call = "connect()" if tensor == 1 else f"connect(tensor={tensor})"
+        raise ArgumentError(f"{model_is_divided}, but {function} was called without ranks=. Pass ranks={call}.")
     if ranks.world.tensor != tensor or (shards.wrapped and ranks.world.size != shards.count):
-        function, remedy = "shard_linear", f"Pass ranks=connect(tensor={tensor})."
-        if shards.wrapped:
-            function, remedy = "fully_shard", "Call fully_shard without group=, to divide the model between all ranks."
-        raise ArgumentError(f"{division}, by {function}, but the ranks of {user} are {ranks.world}. {remedy}")
+        remedy = "Call fully_shard without group=, to divide the model between all ranks."
+        if not shards.wrapped:
+            remedy = f"Pass ranks=connect(tensor={tensor})."
+        raise ArgumentError(f"{model_is_divided}, but {function} was called with other ranks: {ranks.world}. {remedy}")
 
 
 def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:
     """Raise `ArgumentError` if the step cannot train a divided model."""
-    check_ranks(model, shards, ranks, "the step")
+    check_ranks(model, shards, ranks, "train_step")
     if shards is None:
         return
     normalised = [
@@ -159,9 +164,10 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
         if isinstance(layer, FullyShardedModule) and any(map(_has_running_statistics, layer.modules()))
     ]
     if normalised:
+        layers = ", ".join(name or "the model" for name in normalised)
         raise ArgumentError(
-            f"Batch normalisation in a module of fully_shard never updates its running statistics, because MLX divides them; got "
-            f"{', '.join(name or 'the model' for name in normalised):.200}. Call fully_shard on the surrounding layers instead."
+            "Batch normalisation in a module of fully_shard never updates its running statistics, because fully_shard divides the "
+            f"statistics between ranks; got {layers:.200}. Call fully_shard on the surrounding layers instead."
         )
     adapted = sorted(name for name, layer in model.named_modules() if "lora_a" in layer and isinstance(layer.get("linear"), tuple(_AXES)))
     if adapted:
@@ -224,14 +230,20 @@ def _unwrapped(tree: Any, wrapped: ModulePaths, path: tuple[str | int, ...]) -> 
 
 @frozen
 class _Division:
-    """Divided axis of an array, and the segment sizes of the whole axis, or None if unknown."""
+    """Division of an array between ranks: the divided axis, and the segment sizes along the whole axis.
+
+    The field `sizes` is None if the segment sizes are unknown.
+    """
 
     axis: int
     sizes: tuple[int, ...] | None
 
 
 def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[_Division | None]:
-    """Yield the division of each array in a tree of the module, in the order of `flatten`. Yield None for a whole array."""
+    """Yield a `_Division` for each array divided between ranks, and None for each other array.
+
+    The argument `tree` has the arrays of the module `source`. The results have the order of `flatten`.
+    """
     within = within or isinstance(source, FullyShardedModule)
     for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(part, mx.array):

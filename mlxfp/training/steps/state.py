@@ -1,4 +1,4 @@
-"""The state of a training run, as a value."""
+"""The state of a training run: parameters, buffers, optimizer state, step number and seed. A state never changes."""
 
 from typing import Any
 
@@ -26,7 +26,8 @@ def _same_bits(a: mx.array, b: mx.array) -> bool:
     return a is b or a.size == 0 or bool(mx.array_equal(a.reshape(-1).view(mx.uint8), b.reshape(-1).view(mx.uint8)))
 
 
-# Comparison of array trees for attrs. Arrays are not hashable, so a state is not hashable.
+# The library attrs uses this object to compare the array trees of two states.
+# Arrays are not hashable, so a state is not hashable.
 _ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
 
 

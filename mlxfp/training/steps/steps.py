@@ -47,7 +47,7 @@ from mlxfp.training.steps.transforms import Compiler, Functional, functional
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
 Trees = dict[str, Any]  # array trees of a state, by name
-Scalar = mx.array | float  # a scalar array, or a Python number, which becomes a constant of the step
+Scalar = mx.array | float  # a scalar array or a Python number; compilation makes a Python number a constant of the step
 Loss = Callable[[Any, dict[str, Any]], tuple[Scalar, Scalar]] | Callable[[Any, dict[str, Any], mx.array], tuple[Scalar, Scalar]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
@@ -85,9 +85,8 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     computing on the device. Raises `ArgumentError` for the state of another model or optimizer, and `DataError` for ids and labels in the
     batch that are out of range. `.variants` is the number of compiled variants, one per batch shape.
 
-    A batch of weight 0, for example a batch without labels, changes only the step count: parameters, moments, averages, statistics and
-    schedules stay unchanged. The metric `weight` is 0. With `accumulate`, an update is left out in the same way if all of its batches have
-    weight 0.
+    A batch of weight 0, for example a batch without labels, changes only the step count, and the metric `weight` is 0. With `accumulate`,
+    an update is left out if all of its batches have weight 0.
 
     Unused options cost nothing:
 
@@ -98,10 +97,9 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     - `checkpoint_blocks=True`: recompute the activations of repeated blocks (`recomputing.blocks_of`) in the backward pass.
     - `skip_nonfinite=True`: skip a batch with a non-finite loss or gradient. Only the step count changes, and the metric `skipped` is 1.
     - `ema=decay`: keep an average of the parameters, to be read with `ema_weights`.
-    - `ranks`: train together with other processes (`distributed.connect`). The result equals one process for all rows. State and metrics
-      are the same on all ranks. A batch that is non-finite on one rank is skipped on all ranks. `fully_shard` divides a model between all
-      ranks, and `shard_linear` between the ranks of `ranks.tensor_group`; each rank then has a part of the state. A divided model needs an
-      element-wise optimizer.
+    - `ranks`: train with other processes (`distributed.connect`). The result equals one process for all rows. State and metrics are the
+      same on all ranks. All ranks skip a batch that is non-finite on one rank. `fully_shard` divides a model between all ranks, and
+      `shard_linear` between the ranks of `ranks.tensor_group`. Each rank has a part of a divided state; the optimizer must be element-wise.
     - `compile=False`: run without `mx.compile`, for debugging: `print` in the loss prints numbers at every step, and debuggers work. Also
       useful for models that take too long to compile. Slower, with equal results up to rounding.
 
@@ -180,7 +178,7 @@ class TrainStep:
 
     @property
     def pretrained(self) -> tuple[str, ...]:
-        """Hub names of the models from which the model got its first weights, as `org/name@commit`."""
+        """Models of the Hugging Face hub that provided the initial weights, as `org/name@commit`."""
         return self._options.pretrained
 
     @property
@@ -199,8 +197,8 @@ class TrainStep:
     def start(self, state: TrainState) -> TrainState:
         """Return the state with the initial values for the options of this step, such as averages.
 
-        A step calls `start` automatically for a state of `train_state`. Before `load_state`, call `start` for the argument `like`,
-        which must have the same arrays as the file.
+        A step calls `start` automatically for a state of `train_state`. `load_state` needs the call `like=step.start(state)`, because the
+        state `like` must have the same arrays as the file.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -209,8 +207,7 @@ class TrainStep:
     def consumer(self, state: TrainState) -> "Consumer":
         """Return a function that trains on one batch per call and waits for the result.
 
-        `profile(batches, consume=step.consumer(state))` measures how long training waits for data, and the bytes that a rank sends per
-        step.
+        `profile(batches, consume=step.consumer(state))` measures how long training waits for data, and the bytes sent per step.
 
         >>> import mlxfp as fp
         >>> step = fp.train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
@@ -248,8 +245,7 @@ class TrainStep:
     def look(self, state: TrainState, batch: Batch) -> None:
         """Check the ids and labels of a batch against their tables, without compiling or computing the rest of the loss.
 
-        Raises `BoundError` for values out of range. A compiled step checks only ids and labels stored in the batch. This method also
-        checks ids and labels computed from the batch.
+        Raises `BoundError` for values out of range. Unlike a compiled step, the method also checks ids and labels computed from the batch.
         """
         key = random_key(state.seed, "look")
         self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
@@ -260,7 +256,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # The mean is computed a second time, because the first mean should stay in one kernel with the operations after it.
+        # `_gradients` also computes this mean. A shared result would be slower, because MLX fuses each mean with its later operations.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
@@ -302,7 +298,11 @@ class TrainStep:
         return add_up_squares(ranks, holders, squares)
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return ((loss sum, divisor, weight, buffers, indices of possibly changed buffers), gradients of sum / divisor)."""
+        """Return two values: a tuple of results, and the gradients of the quotient loss sum / divisor.
+
+        The results are the loss sum, the divisor, the weight, the buffers, and the indices of buffers that the loss may have changed. The
+        divisor equals the weight of the batch, or with `fully_shard` the sum of this weight over all ranks.
+        """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 
@@ -347,7 +347,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # needed because weight decay has also changed the unused copies of shared arrays
+        params = with_shared(params, self._shared)  # replace unused copies of shared arrays, which weight decay has changed
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
@@ -356,7 +356,7 @@ class TrainStep:
         return kept
 
     def _checked(self, state: TrainState) -> TrainState:
-        """Return the state with the values for the options. Raise `ArgumentError` if the state has another division of the model."""
+        """Add missing option values to a state. Raise `ArgumentError` if the state and the model are divided differently between ranks."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
         if state.shards != self._options.shards:

@@ -1,8 +1,8 @@
 """`jit` compiles functions of trees. `functional` turns a module into parameters and a pure function.
 
-Plain `mx.compile` has two problems. It refuses attrs values as arguments, and leaks tracers through attrs values in results. Its cache
-ignores the boundaries of containers, so `f([x], y)` after `f([x, y])` silently runs the wrong trace. This module compiles one
-function for each tree structure and each set of Python constants, with flat lists of arrays as arguments.
+Plain `mx.compile` has two problems. First, `mx.compile` refuses attrs objects as arguments, and leaks placeholder arrays (tracers) through
+attrs objects in results. Second, its cache ignores the boundaries of containers, so `f([x], y)` after `f([x, y])` silently runs the wrong
+trace. This module compiles one function for each tree structure and each set of Python constants, with flat lists of arrays as arguments.
 """
 
 import re
@@ -41,7 +41,7 @@ _STATIC = (str, bytes, int, float, complex, mx.Dtype)
 
 
 def functional(model: nn.Module) -> "Functional":
-    """Turn a module into a value: its parameters, its buffers, and a pure function to apply the module.
+    """Split a module into its parameters, its buffers, and a pure function to apply the module.
 
     `params` are the trainable floating-point arrays. `buffers` are all other arrays: frozen arrays, running statistics and integers. The
     module is copied, so later changes of the original have no effect. `nn.Dropout` and `nn.Embedding` are replaced by the layers of
@@ -61,13 +61,16 @@ def functional(model: nn.Module) -> "Functional":
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights in memory
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the copied module must not keep the weights in memory
     return Functional(params, buffers, skeleton)
 
 
 @frozen(eq=False)
 class Functional:
-    """A module as a value, built by `functional`. `params` and `buffers` are trees of dicts and lists, as accepted by `Module.update`."""
+    """A module split into its arrays and a pure function, built by `functional`.
+
+    `params` and `buffers` are trees of dicts and lists, as accepted by `Module.update`.
+    """
 
     params: Any = field(repr=False)
     buffers: Any = field(repr=False)
@@ -83,8 +86,8 @@ class Functional:
 
         Frozen parts set to evaluation mode stay in evaluation mode, for example after `body.freeze()` and `body.eval()`.
 
-        Every call builds a new module, so no tracer of a trace survives in a module, not even after an exception. Raises `ArgumentError` if
-        the trees belong to another module.
+        Every call builds a new module, so no module keeps the placeholder arrays of a trace, not even after an exception. Raises
+        `ArgumentError` if `params` or `buffers` belong to another module.
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
@@ -117,13 +120,14 @@ class Functional:
 
 
 def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
-    """Compile a function of trees: attrs values, dicts, lists, tuples and None that contain MLX arrays.
+    """Compile a function whose arguments and results are trees of MLX arrays.
 
-    Python numbers, strings and dtypes are constants. A new constant or shape causes a new trace. `.variants` is the number of traces.
-    MLX never frees traces, so more than `warn_above` traces cause a `RuntimeWarning`. The function must be pure, because its Python code
-    runs only once per variant.
+    A tree is an array, None, or a dict, list, tuple or attrs object of trees. Python numbers, strings and dtypes in a tree are constants of
+    the compiled function. A new constant or shape causes a new trace. The attribute `.variants` is the number of traces. MLX never frees
+    traces, so more than `warn_above` traces cause a `RuntimeWarning`. The function must be pure, because its Python code runs only once per
+    trace.
 
-    Raises `ArgumentTypeError` for other leaves (NumPy arrays, modules) in arguments or results. Raises `ArgumentError` for draws from MLX's
+    Raises `ArgumentTypeError` if a tree has other values, such as NumPy arrays or modules. Raises `ArgumentError` for draws from MLX's
     global generator, which would return the same numbers in every call.
 
     >>> double = jit(lambda tree: {"twice": tree["x"] * 2, "rest": tree["rest"]})
@@ -150,7 +154,7 @@ class Jitted(Generic[P, R]):
 
     @property
     def variants(self) -> int:
-        """Number of traces: one per structure, set of constants and set of shapes."""
+        """Number of traces. Each new combination of structure, constants and shapes adds a trace."""
         return self._compiler.variants
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -178,14 +182,15 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # MLX returns the name with the results of each call, and the name identifies the structure of the results
+        return name, arrays  # MLX returns `name` in every call, and `_results[name]` is the structure of the results
 
 
 @define
 class Compiler:
-    """A cache of compiled functions by key, with a count of variants. Results depend only on the key.
+    """A cache of compiled functions by key. `variants` is the number of traces.
 
-    Ids and labels among the arguments are checked against the range of their tables before the results are used.
+    Two functions with the same key must be equal, because only the first function is compiled. Ids and labels in the arguments are checked
+    against the sizes of their tables, such as embedding tables, before the results are used.
     """
 
     _name: str
@@ -219,7 +224,7 @@ class Compiler:
         return self._outside
 
     def check_outside(self) -> None:
-        """Raise `ArgumentError` if the arrays in `outside` have changed."""
+        """Raise `ArgumentError` if an array that the function reads from outside its arguments has changed since compilation."""
         if self.outside.edges and self.outside.has_changed():
             names = ", ".join(dict.fromkeys(type(module).__name__ for module in self.outside.modules)) or "arrays"
             raise ArgumentError(
@@ -263,17 +268,17 @@ def _checked(
         if "uncaptured inputs" not in str(error):
             raise
         result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # the lazy result of the invalid call is never computed
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # for ids out of range, the lazy result is never computed
         return function(*args)
     return result
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Return a name for each array in the arguments, without the position of the argument, for example `input_ids`."""
+    """Return the name of each array in the arguments: the path without the number of the argument, for example `input_ids`."""
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # each name without its leading index, which is the position in (args, kwargs)
+    ]  # the pattern removes the number of the argument from the start of each path
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
@@ -295,7 +300,7 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # tuple with one entry per leaf, None for an array; the tuple is empty if all leaves are arrays
+_Constants = tuple[_Constant | None, ...]  # constant leaves in order, with None for each array; empty if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:

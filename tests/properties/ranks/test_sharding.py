@@ -209,13 +209,21 @@ def told(rank=0, size=2, tensor=1):
 @pytest.mark.parametrize(
     ("model", "ranks", "said"),
     [
-        (linear, None, r"divided between 2 ranks, at .*, but the step has no ranks\. Pass ranks=connect\(tensor=2\)\."),
-        (linear, told(), r"by shard_linear, but the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
-        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, but the step has no ranks\. Pass ranks=connect\(\)\."),
+        (
+            linear,
+            None,
+            r"divided by shard_linear between 2 ranks .* train_step was called without ranks=\. Pass ranks=connect\(tensor=2\)\.",
+        ),
+        (linear, told(), r"by shard_linear .* train_step was called with other ranks: World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (
+            lambda: stored(nn.Linear(2, 2)),
+            None,
+            r"\(layers: the model\), but train_step was called without ranks=\. Pass ranks=connect\(\)\.",
+        ),
         (
             lambda: stored(nn.Linear(2, 2)),
             told(size=4),
-            r"by fully_shard, .* Call fully_shard without group=",
+            r"by fully_shard .* Call fully_shard without group=",
         ),
         (
             lambda: stored(nn.BatchNorm(2)),
@@ -240,7 +248,7 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
     assert "Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got blocks.0.inner." in of_linear
     assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
-    assert "a part cut by shard_inplace looks like a whole array" in of_inplace
+    assert "If shard_inplace divided the model between ranks, use fully_shard or shard_linear instead:" in of_inplace
     assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed
 
 
@@ -252,7 +260,7 @@ def test_adapters_are_made_before_a_model_is_divided():
 
 @pytest.mark.parametrize("make", [fp.evaluate, fp.predict])
 def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
-    with pytest.raises(ArgumentError, match=rf"but {make.__name__} has no ranks\. Pass ranks="):
+    with pytest.raises(ArgumentError, match=rf"but {make.__name__} was called without ranks=\. Pass ranks="):
         make(stored(nn.Linear(2, 2)), loss)
 
 
@@ -308,10 +316,12 @@ def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
     fp.save_state(tmp_path / "part.safetensors", state)
     assert fp.load_state(tmp_path / "part.safetensors", state).state == state
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
-    said = r"has part 1 of 2, but the state to load into is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
+    said = (
+        r"has part 1 of 2, but the state in the argument like is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
+    )
     with pytest.raises(CheckpointError, match=said):
         fp.load_state(tmp_path / "part.safetensors", whole)
-    with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state to load into is part 2 of 2"):
+    with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state in the argument like is part 2 of 2"):
         fp.load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
 
 
@@ -319,7 +329,7 @@ def test_parts_of_which_one_is_missing_are_named(tmp_path):
     (tmp_path / "rank-0").mkdir()
     fp.save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), fp.optimizers.adamw(0.1)))
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
-    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors is only in rank-0\. Use"):
+    with pytest.raises(CheckpointError, match=r"no step with the files .* step-00000000\.safetensors, is only in rank-0\. Use"):
         fp.load_latest(tmp_path, whole, ranks=connect())
 
 

@@ -103,7 +103,7 @@ def test_parts_of_layers_that_do_not_keep_their_segments_are_not_guessed(divide,
     where, then = (
         ("the model of this run", r"\.$") if reads else (".*step-00000001.safetensors", ", and write one more checkpoint with 2 ranks:")
     )
-    said = rf"but {where} has no segment sizes for params\.layers\[0\]\.bias, .* with mlxfp\.distributed\.shard_linear{then}"
+    said = rf"joined: {where} has no segment sizes for params\.layers\[0\]\.bias, .* with mlxfp\.distributed\.shard_linear{then}"
     with pytest.raises(CheckpointError, match=said):
         fp.load_latest(tmp_path, state_of(0, 4, **reads), ranks=fp.distributed.connect())
     for index in range(2):  # as many ranks go on, and what they write says how it is divided
@@ -115,7 +115,7 @@ def test_parts_of_layers_that_do_not_keep_their_segments_are_not_guessed(divide,
 def test_segments_that_have_changed_are_named(tmp_path):
     write(tmp_path, 2)
     with pytest.raises(
-        CheckpointError, match=r"in segments of \[8, 8, 8\], but the state .* segments of \[12, 12\] for the same number of ranks\. Pass"
+        CheckpointError, match=r"segments of the sizes \[8, 8, 8\] in the file .* sizes \[12, 12\] in the model of this run\. Call"
     ):
         fp.load_state(tmp_path / "rank-0" / "step-00000001.safetensors", state_of(0, 2, segments=(2, (4, 12), (0.5,))))
 

@@ -221,8 +221,7 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        if not self._options.compile:
-            mx.async_eval(trees)  # computes the update of the previous step now, because nobody holds the state before that update any more
+        mx.async_eval(() if self._options.compile else trees)  # the update of the previous step, which reuses the memory of the older state
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -239,8 +238,7 @@ class TrainStep:
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:
         key, run = (structure, updates), partial(self.pure, structure, updates=updates)
-        self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
-        return self._runs[key]
+        return self._runs.setdefault(key, self._compiler.get(key, run) if self._options.compile else run)
 
     def look(self, state: TrainState, batch: Batch) -> None:
         """Check the ids and labels of a batch against their tables, without compiling or computing the rest of the loss.

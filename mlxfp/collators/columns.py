@@ -81,8 +81,8 @@ class Cutting(Choosing):
     def arrays(self, schema: pa.Schema) -> Arrays | None:
         """Return a source column and a function for each array of a batch. Return None if an array needs more than a single column.
 
-        The function converts the values of rows of equal size, from `Rows.reader`, to the array. If the function raises an error of mlxfp,
-        the stage `collate` collates each group alone. The second error names the row.
+        The function converts the values of rows of equal size, from `Rows.reader`, to the array. If the function raises `MlxfpError`, the
+        stage `collate` repeats the work for each group alone, so that the final error names the row.
         """
         return None
 

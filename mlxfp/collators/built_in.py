@@ -38,7 +38,7 @@ class Setting:
         return self.given_tokenizer
 
     def label_arguments(self) -> dict[str, Any]:
-        """Return the arguments for a collator that creates labels."""
+        """Return the label column, the kind of label and the classes, as arguments for a collator."""
         return {"label": self.roles["label"], "label_kind": "value" if self.kind == "regression" else "class", "classes": self.classes}
 
     def token_arguments(self) -> dict[str, Any]:

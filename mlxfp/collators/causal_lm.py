@@ -120,7 +120,7 @@ class _Causal(Padded):
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
 
         def inputs(ids: Numbers) -> Numbers:
-            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # a copy in NumPy would save no time, because MLX copies this view as fast
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # `shifted` is a view, not a copy, because MLX reads both equally fast.
             return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
         def labels(ids: Numbers) -> Numbers:
@@ -136,7 +136,8 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            raise DataError("The rows are too long.")  # `collate` repeats each group separately to name the row.
+            # After this error, `collate` collates each group alone, so that the second error names the row.
+            raise DataError("The rows are too long.")
         return length
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:

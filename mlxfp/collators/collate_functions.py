@@ -83,8 +83,8 @@ class _Foreign(Part):
             return tuple(part.tolist())
         if part.dtype.kind not in "biufc":
             raise DataError(
-                f"{name!r} in the result of {brief(self.function)} must be numbers or texts, got an array of {part.dtype}. "
-                "Pad rows of different lengths."
+                f"The array {name!r} in the result of {brief(self.function)} must contain numbers or texts, got the dtype {part.dtype}. "
+                "If the rows of this array differ in length, pad the rows to the same length in the function."
             )
         return mx.array(narrow(part, lambda at: f"Element {at} of {name!r} in the result of {brief(self.function)}"))
 

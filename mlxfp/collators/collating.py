@@ -42,7 +42,7 @@ def collate(
 
 
 _BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
-_BYTES_OF_A_STACK = 1 << 17  # Size of the gathered rows if all rows have equal size. The time hardly changes between 64 KB and 256 KB.
+_BYTES_OF_A_STACK = 1 << 17  # Bytes gathered at once from rows of equal size. Sizes from 64 KB to 256 KB are about equally fast.
 _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
 
 
@@ -88,7 +88,10 @@ class _Collate(Stage):
         return to_batch(row)
 
     def halves(self, schema: Schema) -> Halves | None:
-        """Return the host and device parts for groups of this schema, or None if the host part is too cheap for a worker."""
+        """Split `collate` into two halves: stages that workers can run, and a stage that creates the MLX arrays.
+
+        Return None if the stages for workers would save too little time.
+        """
         prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
         return None if prepared is None else Halves(prepared.stages, _Collate(prepared.collator))
 
@@ -129,7 +132,7 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # The group is collated separately, which succeeds or raises an error that names the row.
+                else:  # None marks a group to collate alone. The result is a batch, or an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -143,9 +146,9 @@ class _CollateCuts(Stage):
 
 @frozen(repr=False)
 class _CollateReferences(_CollateCuts):
-    """Variant of `_CollateCuts` for references to rows of an in-memory table.
+    """Stage that groups and collates references (row indices) to an in-memory table.
 
-    The state contains the rows themselves, so cursors are the same as without fusion.
+    The state contains the values of the rows instead of references. Cursors are therefore the same as with two separate stages.
     """
 
     holder: Any

@@ -73,13 +73,16 @@ class Cutting(Choosing):
 
     @abstractmethod
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Yield the batch between each pair of adjacent `ends`, or None for a group that must be collated separately."""
+        """Yield a batch for each group of rows, or None for a group that `collate` must collate alone.
+
+        The argument `ends` holds the bounds of the groups: the index of the first row of each group, and the number of rows.
+        """
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Return the source column and a function for each array of a batch. Return None if the schema does not allow this.
+        """Return a source column and a function for each array of a batch. Return None if an array needs more than a single column.
 
-        The function converts the values of `Rows.reader` (rows of equal size) to the array. If the function raises an error of mlxfp,
-        the group is collated separately, so that the error names the row.
+        The function converts the values of rows of equal size, from `Rows.reader`, to the array. If the function raises `MlxfpError`, the
+        stage `collate` repeats the work for each group alone, so that the final error names the row.
         """
         return None
 
@@ -89,7 +92,10 @@ class Cutting(Choosing):
 
 
 def check_group(examples: Sequence[Example]) -> None:
-    """Raise an error for a dataset, as in a pipeline without `collate`, and for an empty group."""
+    """Raise an error unless `examples` is a non-empty group of rows.
+
+    A pipeline without `collate` passes the whole dataset instead of a group.
+    """
     if isinstance(examples, Dataset):
         raise ArgumentTypeError(
             f"A collator takes a group of rows, got a dataset: {examples!r:.200}. Wrap the collator in the pipeline: fp.collate(collator)."
@@ -99,9 +105,10 @@ def check_group(examples: Sequence[Example]) -> None:
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
-    """Return a view of a non-empty group. A list of mappings is converted to Arrow.
+    """Return a non-empty group as a view (`Examples`). A list of mappings is converted to Arrow.
 
-    Rows of a view keep their types, source rows and keys. For other mappings, types are inferred from all mappings.
+    Rows that come from a view keep their column types, source rows and keys. If some mappings do not come from a view, column types are
+    inferred from all mappings of the list.
     """
     check_group(examples)
     if isinstance(examples, Examples):
@@ -259,7 +266,10 @@ def integer_lists(kind: pa.DataType) -> bool:
 
 
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
-    """Check and return token ids of equally long rows, int32[N, length]. Unlike in `ids_of`, the `DataError` does not name the position."""
+    """Return token ids of equally long rows as int32[N, length]. Raises `DataError` for an id outside `vocab_size`.
+
+    The message names neither the row nor the position of the id. Use `ids_of` for a message with both.
+    """
     small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
     if vocab_size is not None and not _in_vocabulary(small, vocab_size):
         raise DataError(f"An id is outside the vocabulary of {vocab_size} tokens.")
@@ -285,9 +295,9 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
-    """Return a function that converts rows of equal size to the array of `numbers_of`, or None if rows of this type can differ in size.
+    """Return a function that converts rows of equal size to an array. Return None for column types whose rows can differ in size.
 
-    Unlike errors of `numbers_of`, errors of the returned function do not name the row.
+    The array equals the result of `numbers_of`. Errors of the function do not name the row, while errors of `numbers_of` do.
     """
     if is_tensor(kind):
         in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())
@@ -314,7 +324,7 @@ def is_number_or_bool(kind: pa.DataType) -> bool:
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
-    """Return the common schema of rows from views with unchanged columns, or None for other rows."""
+    """Return the schema that all rows have in common. Return None if schemas differ, or if a row has no schema or has changed columns."""
     first = rows[0]
     if first is None:
         return None

@@ -24,7 +24,7 @@ Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded leng
 
 MASK = "attention_mask"
 OF_PACK = "segment_ids", "positions"  # columns of `pack`
-_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of a NumPy array.
+_view: Any = memoryview  # MLX copies a memoryview in two thirds of the time that a NumPy array takes.
 _CELLS = 1 << 19  # Number of values per column padded at once. Smaller numbers are slower (measured on rows of 45 tokens).
 
 
@@ -34,7 +34,7 @@ class Columns:
 
     collator: "Padded"
     examples: Examples
-    ends: Ends  # Row bounds int64[N + 1]. If `spare` is 1, batches leave out the last value of each row.
+    ends: Ends  # Row bounds, int64[N + 1]. With `collator.spare` = 1 (next-token labels), batches omit the last value of each row.
     ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # columns with one value per row: arrays [N, ...], or Arrow columns of text
 
@@ -56,7 +56,10 @@ class Columns:
         return self._batch(start, stop, length)
 
     def batches(self, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Yield the batch between each pair of adjacent `ends`, or None for a batch with a row that is too long."""
+        """Yield a batch for each group of rows, or None for a group with a row that is too long.
+
+        The argument `ends` holds the bounds of the groups: the index of the first row of each group, and the number of rows.
+        """
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
         together: list[Cut] = []  # small batches, which are padded together
@@ -75,7 +78,10 @@ class Columns:
         yield from self._small_batches(together)
 
     def _small_batches(self, cuts: list[Cut]) -> Iterator[dict[str, Any]]:
-        """Yield small adjacent batches, padded in one step. Each batch equals the result of `_batch`."""
+        """Yield the batches of adjacent row ranges. The rows of all batches are padded in one step, which is faster for small batches.
+
+        The argument `cuts` holds the row ranges. Each batch equals the result of `_batch`.
+        """
         if len(cuts) < 2:
             yield from (self._batch(*cut) for cut in cuts)
             return
@@ -106,9 +112,9 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that selects the values of the rows from `start` to `stop`.
+        """Return a function that maps the values of all rows to the values of the rows from `start` to `stop` (exclusive).
 
-        If `spare` is 1, the function leaves out the last value of each row.
+        If `collator.spare` is 1 (next-token labels), the function omits the last value of each row.
         """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
@@ -164,11 +170,15 @@ class Padded(Cutting):
         """Read and check all columns. An invalid row raises the same error as a batch that contains the row."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Read all columns and cut batches."""
+        """Read all columns at once, then yield the batches of the groups with the row bounds `ends`."""
         return self.read(examples).batches(ends)
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` for a missing column, a wrong type or rows of `pack` that would lose columns, before any row is read."""
+        """Check the columns before any row is read.
+
+        Raises `SchemaError` for a missing column and for a wrong type. Also raises `SchemaError` for packed rows (rows of `pack`) if the
+        batch would lose the columns `segment_ids` and `positions`.
+        """
         self.read(Examples(no_rows(schema)))
         if self.column == "input_ids" and not self.packed:
             short = self.name.removeprefix("collators.")
@@ -182,7 +192,7 @@ class Padded(Cutting):
 
     @property
     def longest(self) -> int | None:
-        """Maximum row length, or None without a limit. `batch_shapes` reads `longest` and calls `padded`."""
+        """Maximum number of tokens in a row, or None for any number. `batch_shapes` computes the possible shapes from this maximum."""
         return self.lengths[-1] + self.spare if self.lengths else None
 
     def padded(self, longest: int) -> int | None:
@@ -206,12 +216,12 @@ def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, 
 
 
 def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: bool) -> dict[str, PaddedColumn]:
-    """Return the columns of `pack` if the rows are packed."""
+    """Return the columns `segment_ids` and `positions`, or no columns if `packed` is False."""
     return {name: (aligned_values(examples, name, ends, wanted_by), 0) for name in OF_PACK if packed}
 
 
 def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:
-    """Raise `SchemaError` for rows of `pack`, unless the batch keeps a column of `pack` by `carry`."""
+    """Raise `SchemaError` if the rows have the columns `segment_ids` and `positions` of `pack`, but `carry` contains neither."""
     if set(columns).issuperset(OF_PACK) and not set(carry).intersection(OF_PACK):
         raise SchemaError(
             f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. "
@@ -220,7 +230,7 @@ def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry:
 
 
 def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bool) -> dict[str, PaddedColumn]:
-    """Return the attention masks from an earlier `pad`, if any, and with `type_ids` the token types."""
+    """Return the column `attention_mask` if the rows have such a column. If `type_ids` is True, also return `token_type_ids`."""
     names = ([MASK] if examples.chunk.schema.get_field_index(MASK) >= 0 else []) + (["token_type_ids"] if type_ids else [])
     return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in names}
 

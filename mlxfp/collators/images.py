@@ -223,7 +223,7 @@ _NAME = "collators.vision"
 
 
 def _along(values: Any, width: int) -> mx.array:
-    """Repeat the values of the channels for each pixel of a row."""
+    """Repeat `values`, one value per channel, for each of the `width` pixels in an image row."""
     return mx.array(np.tile(values, width).astype(np.float32))
 
 

@@ -1,4 +1,4 @@
-"""Labels of examples: classes by name or number, and values."""
+"""Conversion of labels to arrays. A label is a class name, a class index, or a numeric value for regression."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

@@ -106,8 +106,9 @@ def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     kind = configuration.kind
     if kind is None:
         raise ArgumentError(
-            f"The vocabulary does not mark word starts: got a {configuration.model.get('type')} model with the parts "
-            f"{sorted(configuration.part_types) or 'none'}. Pass the ids of continuing tokens yourself, or mask single tokens."
+            f"The vocabulary of the tokenizer does not mark the tokens that start a word. Got the model {configuration.model.get('type')} "
+            f"with the components {sorted(configuration.part_types) or 'none'}. Pass masked(continuations=ids) with the ids of all tokens "
+            "that continue a word, or omit continuations to mask single tokens."
         )
     added = tokenizer_engine.get_added_tokens_decoder()
     return frozenset(
@@ -181,12 +182,12 @@ class _Masked(Padded):
 
     @cached_property
     def _ordinary(self) -> NDArray[np.bool_]:
-        """True for ids that may be chosen: bool[vocab_size]."""
+        """True for ids that may be masked: bool[vocab_size]."""
         return ~_table({*self.special_ids, self.mask_id, self.pad_id}, self.vocab_size)
 
     @cached_property
     def _known(self) -> Ids:
-        """Sorted ids of the tokens that may be chosen."""
+        """Sorted ids of all tokens that may be masked. A random replacement is one of these ids."""
         return np.flatnonzero(self._ordinary).astype(np.int32)
 
     @cached_property

@@ -118,13 +118,14 @@ def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32
 
 
 def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> NDArray[Any]:
-    """Pad each row to its length in `lengths`, int64[N]. Return the concatenated rows, with fewer than 2 GB in total.
+    """Pad each row to its length in `lengths`, int64[N], and return the concatenated rows.
 
-    The result equals `pad_rows` for each group of equally long rows, in a third of the time for many small groups.
+    All padded rows together must have fewer than 2 GB. For many small batches, a single call takes a third of the time of `pad_rows` calls
+    for each batch, with the same values.
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # In this case, no row needs padding, and the rows are in order and without gaps.
+    if not missing.any() and counts.sum() == len(values):  # No row needs padding, and the rows are in order and without gaps.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -137,16 +138,16 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     """Return the mask of the rows padded by `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # number of values or padding positions at the start of each row
+    first = counts if side == "right" else lengths - counts  # entries before the change from 1 to 0 (right padding) or from 0 to 1 (left)
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
-    pieces = Pieces(len(counts))  # Each row of the mask is a slice of `halves`.
+    pieces = Pieces(len(counts))  # `halves` is a run of ones beside a run of zeros. Each mask row is a slice of `halves`.
     pieces.put(slice(None), pa.py_buffer(halves), (most - first) * width, lengths * width)
     return np.frombuffer(pieces.joined()[1], np.int32)
 
 
 def _power(numbers: NDArray[np.int64]) -> int:
-    """Return a power of two that is at least the largest number."""
+    """Return the smallest power of two that is at least the maximum of `numbers`."""
     return 1 << max(0, int(numbers.max()) - 1).bit_length()
 
 

@@ -74,7 +74,8 @@ class _Default(Stacking):
     def _arrays(self, field: pa.Field) -> Iterator[tuple[str, str, Any]]:
         """Yield (array name, column name, function) for each array of a column.
 
-        The function converts the result of `fixed_values` to the array, and is None if such a conversion is impossible.
+        The function converts the values of rows of equal size to the array. The function is None for a column type without such a
+        conversion, for example text.
         """
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)

@@ -33,15 +33,17 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Return the collator for `losses.dpo`, for token ids of a `prompt` and of its `chosen` and `rejected` answers.
+    """Return the collator for `losses.dpo`. Each row has token ids of a `prompt` and of two answers, `chosen` and `rejected`.
 
-    The batch contains `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same arrays for `rejected`, all int32[B, L]. As
-    in `causal`, the prompt is followed by the answer, and `labels` are the next tokens, with `ignore_index` on the prompt and on padding.
-    Padding is on the right. A single call of a model with 2B rows can score both answers. Columns in `carry` are added as in `text`, for
-    example precomputed log-probabilities of a reference model.
+    The batch contains `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same arrays for `rejected`, all int32[B, L].
+    The answer follows the prompt. As in `causal`, labels are the next tokens, and `ignore_index` on the prompt and on padding. Padding is
+    on the right. A single call of a model with 2B rows can score both answers.
 
-    L is `length` if given, else the smallest of `lengths` that is sufficient for all answers of the group, else the largest number of
-    predictions, rounded up to `pad_multiple`. Raises `DataError` with the row for a longer row, and for an id outside `vocab_size`.
+    Columns in `carry` are added to the batch under their names, for example precomputed log-probabilities of a reference model.
+
+    L is `length` if given. Otherwise, L is the smallest of `lengths` that is sufficient for all answers of the group. Without `lengths`, L
+    is the largest number of predictions, rounded up to `pad_multiple`. Raises `DataError` for a longer row and for an id outside
+    `vocab_size`. The message names the row.
 
     >>> collator = preference(pad_id=0)
     >>> batch = collator([{"prompt": [5, 6], "chosen": [7, 8, 2], "rejected": [9, 2]}])
@@ -94,8 +96,8 @@ class _Preference(Choosing):
         if length is None:
             column = next(column for column, lengths in counts.items() if lengths.max() == longest + 1)
             raise DataError(
-                f"{at_row(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens including the prompt, which need a "
-                f"padded length of {longest}, but the largest of lengths is {self.lengths[-1]}. Cut or remove such rows, or "
+                f"{at_row(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens including the prompt, so {longest} "
+                f"predictions, more than the padded length of {self.lengths[-1]}. Shorten or remove such rows, or "
                 "pad to a larger length."
             )
         return length

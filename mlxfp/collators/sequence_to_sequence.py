@@ -77,7 +77,11 @@ class _Seq2seq(Choosing):
         return "input_ids", self.target, *self.carry
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` for a missing column and for rows of `pack`, before any row is read."""
+        """Check the columns before any row is read.
+
+        Raises `SchemaError` for a missing column. Also raises `SchemaError` for packed rows (rows of `pack`), because a batch would lose
+        the columns `segment_ids` and `positions`.
+        """
         super().check(schema)
         check_not_packed(schema.names, _NAME, "Remove pack", self.carry)
 

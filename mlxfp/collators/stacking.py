@@ -1,7 +1,7 @@
-"""Collators for columns with rows of equal size, and storage of batches in Arrow tables.
+"""Collators for columns whose rows have equal size, and conversion of batches to Arrow tables.
 
-Values of many rows are contiguous in memory and become arrays at once. A stored batch is a row of a table. Each array of the batch is a
-column of tensors of any shape.
+The values of such a column are contiguous in memory, so a single step converts many rows to an array. In a table, each batch is one row.
+Each array of the batch is a column of tensors of any shape.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.support.errors import ArgumentError, MlxfpError
 
 Values = Callable[[Any], Numbers]  # function that returns the values of a column, for a slice of rows or for row indices
-_view: Any = memoryview  # MLX copies a buffer in two thirds of the time of a NumPy array.
+_view: Any = memoryview  # MLX copies a memoryview in two thirds of the time that a NumPy array takes.
 
 
 class Stacking(Cutting):
@@ -82,7 +82,7 @@ def _sliced(examples: Examples, name: str) -> Values | None:
     return None if values is None else values.__getitem__
 
 
-# Metadata from the Arrow specification.
+# Field metadata of a tensor column. Arrow specifies the name `arrow.variable_shape_tensor` for tensors of different shapes.
 _TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}
 _DTYPE = b"mlx"  # Metadata key of the MLX dtype. Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte.
 _STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}

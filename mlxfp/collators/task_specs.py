@@ -104,7 +104,7 @@ class TaskSpec:
         return dict(self.columns).get(role, self._usual_column(role))
 
     def _usual_column(self, role: str) -> str | None:
-        """Return the usual column of a role. Raises `UnknownNameError` if the task lacks the role."""
+        """Return the default column name for a role such as "label". Raises `UnknownNameError` if the task has no such role."""
         known = TASK_COLLATORS[self.modality, self.kind].roles
         if role not in known:
             raise unknown_name(f"role of a column in a {self.kind} task of {self.modality}", role, known)
@@ -133,16 +133,19 @@ def for_task(
     """Return the collator for a task.
 
     Causal, masked and seq2seq tasks get the collator of the same name. Other tasks get the collator named like their modality. Columns,
-    classes and length come from the task. Token ids and the vocabulary size come from `tokenizer`, required for tasks with text. `seed` is
-    the seed of masks.
+    classes and length come from the task.
 
-    `schema` is the schema of the rows to collate. The schema shows whether rows have token types or are packed.
+    - `tokenizer` gives token ids and the vocabulary size. Tasks with text need a tokenizer.
+    - `seed` is the seed of masks.
+    - `schema` is the schema of the rows to collate. The schema shows whether rows have token types or are packed.
+    - `collators` maps names to functions that create collators. To use your own function `mine` instead of the built-in `vision`, pass
+      `collators=COLLATORS | {"vision": mine}`. `mine` gets the same arguments as `vision`.
 
     All other arguments of the collator keep their defaults. Change arguments with `attrs.evolve`, as in
-    `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`. To use your own collator, pass
-    `collators=COLLATORS | {"vision": mine}`: `mine` is called with the arguments of the built-in collator.
+    `evolve(for_task(task), normalization=NORMALIZATIONS["cifar10"])`.
 
-    Raises `ArgumentError` if a required tokenizer is missing. With `schema`, raises `SchemaError` for a missing column and for text labels.
+    Raises `ArgumentError` if a required tokenizer is missing. With `schema`, raises `SchemaError` for a missing column and for text labels
+    without class names.
 
     >>> for_task(TaskSpec("vision", "classification", columns={"label": "digit"}, classes=10))
     vision(label='digit', classes=10)

@@ -71,7 +71,9 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     check_text(column=column)
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
-        raise ArgumentError(f"token_type_ids belong to {_IDS!r}, got type_ids=True and column={column!r}. Remove type_ids or column.")
+        raise ArgumentError(
+            f"Only the column {_IDS!r} has token types, got type_ids=True and column={column!r}. Remove type_ids=True, or remove column."
+        )
     named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))

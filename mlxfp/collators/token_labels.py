@@ -92,8 +92,8 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
         raise ArgumentError(f"labels={labels!r} has a label per token and needs no scheme, got scheme={scheme!r}. Remove scheme.")
     if packed and labels is None:
         raise ArgumentError(
-            "packed=True needs labels=, got a column per word or span, which pack does not keep. Write pack(..., aligned=['labels']) and "
-            "tokens(labels='labels', packed=True)."
+            f"packed=True needs the argument labels, got words={words!r} and spans={spans!r}. The stage pack keeps no labels of words or "
+            "spans, only labels of tokens. Write pack(..., aligned=['labels']) and tokens(labels='labels', packed=True)."
         )
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
@@ -219,7 +219,7 @@ class _Tokens(Padded):
         labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
         if not len(spans.labels):
             return labels
-        # Each row gets a separate range of a common number line, so that a single search finds the spans of all tokens.
+        # Each row gets a separate offset for its character positions, so that a single search finds the spans of all tokens.
         stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -283,7 +283,7 @@ class _Tokens(Padded):
 
 @frozen(eq=False)
 class _Spans:
-    """Concatenated spans of several rows: int64[N] each."""
+    """Spans of several rows as three arrays, int64[number of spans] each."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]

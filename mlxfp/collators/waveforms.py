@@ -136,7 +136,10 @@ class _Audio(Choosing):
         return self.waveform if self.features is None else self.features
 
     def _cut(self) -> str | None:
-        """Return the call of `crop_waveforms` for the maximum length, as text for messages. n samples have 1 + n // hop frames."""
+        """Return a call such as `crop_waveforms(16000)`, which error messages recommend for long waveforms.
+
+        A waveform of n samples has 1 + n // hop frames. Return None without a maximum length.
+        """
         if not self.lengths:
             return None
         if self.features is not None:
@@ -151,10 +154,10 @@ class _Audio(Choosing):
         wanted = rates[0] if self.spectrogram is None else self.spectrogram.rate
         wrong = np.flatnonzero(rates != wanted)
         if len(wrong):
-            other = "the first row of the group has" if self.spectrogram is None else "the spectrogram needs"
+            reference = "the first row of the group" if self.spectrogram is None else "the spectrogram"
             location, rate = at_row(view, self.rate, int(wrong[0]), _NAME), rates[wrong[0]]
             raise DataError(
-                f"{location} is {rate} samples per second, but {other} {wanted}. "
+                f"{location} holds {rate} samples per second, but the rate of {reference} is {wanted}. "
                 f"Read all files at one rate: read_audio(folder, rate={wanted})."
             )
 

@@ -1,4 +1,4 @@
-"""Search for local files by patterns, and errors for paths that are no files."""
+"""Search for local files by name patterns. Errors for missing files."""
 
 import errno
 import os

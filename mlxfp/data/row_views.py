@@ -21,14 +21,14 @@ from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task,
 from mlxfp.core.stages import Stage, check_level
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
-# Number of rows in the first chunk, from which the row size is measured.
-# The number of rows in the first chunk is also the minimum for all chunks, because data shared by several rows count several times.
+# Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.
+# Without this minimum, chunks would be too small for rows that share data: the measured size counts shared data once per row.
 _FIRST_ROWS = 4
 # Number of row references (16 bytes each) in a chunk.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
 _REFERENCES_AT_ONCE = 1 << 15
-_GROWTH = 4  # Maximum growth from one chunk to the next, so that an increasing row size is noticed in time.
-_MEASURED_ONCE_IN = 16  # Only every 16th chunk is measured, because workers cannot start the next chunk during a measurement.
+_GROWTH = 4  # A chunk has at most 4 times as many rows as the previous chunk, so that growing row sizes are noticed in time.
+_MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only, because workers cannot start the next chunk meanwhile.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -42,7 +42,7 @@ def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
 def _rows_like(chunk: RecordBatch, most: int) -> int:
     """Return the number of rows for the next chunk, given that rows are as large as the rows of `chunk`.
 
-    The number is a power of two, so that few batches need rows of two chunks.
+    The number is a power of two, like most batch sizes. Few batches then need rows from two chunks.
     """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
@@ -64,12 +64,15 @@ class View(Wrapper):
         """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return a stage that selects the rows of this view from a stream. Return None if the method `in_order` needs no such stage."""
+        """Return a stage that selects the rows of this view while the wrapped dataset is read in order.
+
+        Return None if the view needs no such stage.
+        """
         return None
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset that is read if the wrapped dataset has no random access: the wrapped dataset with the stage of `streamed`."""
+        """Dataset that is read in order if the wrapped dataset has no random access. The stage from `streamed` is applied last."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
@@ -78,7 +81,7 @@ class View(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset read as a stream, with its cursor."""
+        """Return the dataset `stream`, together with its cursor in `position`."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position | None:
@@ -92,15 +95,21 @@ class View(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the view. The cost and the in-memory table depend on the wrapped dataset."""
+        """Traits (declared properties) of the view. Reading cost and in-memory table are those of the wrapped dataset."""
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
-        """Return True if reading by index is slow enough for worker processes. A dataset that is read in order starts workers itself."""
+        """Return True if rows are read by index and reading is slow, so that worker processes are worthwhile.
+
+        Return False for a dataset that is read in order, because such a dataset starts worker processes itself.
+        """
         return self.indexable and bool(self.dataset.plan.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Read by row index if the dataset has random access. A resume position is then (index of the next row, rows per chunk)."""
+        """Read the rows by index if the dataset has random access, otherwise in order.
+
+        When reading by index, a position is a pair (index of the next row, rows per chunk).
+        """
         return read_tasks(self.by_index(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
@@ -109,7 +118,10 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows or groups in the first read. The number is small, unless an in-memory table shows the size of the rows."""
+        """Number of rows or groups in the first chunk. The number is small if the size of the rows is unknown.
+
+        The size of the rows is known for a table in memory.
+        """
         if self.traits.level == "groups":
             return 1
         table = self.in_table()
@@ -165,10 +177,10 @@ class View(Wrapper):
         return sizes
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table that holds the rows.
+        """Return the in-memory table that contains the rows of this view.
 
-        Returns None if the view changes rows, or if the dataset is not a table in memory. The returned `InTable` also has a source that
-        yields references to table rows, in the order of this view.
+        Returns None if the view changes rows, or if the dataset is not a table in memory. The result also contains a source of row
+        references, which yields indices of table rows in the order of this view.
         """
         dataset = self.dataset
         unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
@@ -189,7 +201,7 @@ class _RowReferences(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self.view.in_table()
-        assert table is not None  # `in_table` creates this source only for a view with a table
+        assert table is not None  # A view without a table never creates this source.
         rows = table.holder.rows
         # Chunks stay small, because a resumed run computes the batches of the last chunk again.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS

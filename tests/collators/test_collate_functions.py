@@ -86,7 +86,7 @@ def test_nested_parts_and_arrays_of_text_are_taken():
             lambda rows: {"x": np.array([None, 1])},
             (),
             DataError,
-            r"'x' in the result of .* must be numbers or texts, got an array of object\.",
+            r"The array 'x' in the result of .* must contain numbers or texts, got the dtype object\.",
         ),
     ],
 )

@@ -160,9 +160,9 @@ def test_a_jpeg_is_what_pillow_decodes():
 
 def test_the_file_of_a_row_is_named():
     rows = [{"image": b"nothing", "path": "cats/1.png"}]
-    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(cats/1\.png\) cannot be decoded"):
+    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(cats/1\.png\): the file cannot be decoded"):
         fp.collators.vision()(rows)
-    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(dogs/2\.png\) cannot be decoded"):
+    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(dogs/2\.png\): the file cannot be decoded"):
         fp.collators.vision()([{"image": {"bytes": b"nothing", "path": "dogs/2.png"}}])
     dataset = fp.pipe(fp.from_examples(rows), batch(1), fp.collate(fp.collators.vision()))
     with pytest.raises(DataError, match=r"source row 0 \(cats/1\.png\)"):
@@ -196,7 +196,9 @@ def test_images_of_different_sizes_need_a_size():
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Skip damaged rows"):
+        with pytest.raises(
+            DataError, match=r"column 'image' of row 1 of the group: the file cannot be decoded as an image: .*Skip damaged rows"
+        ):
             fp.collators.vision()([{"image": whole}, {"image": damaged}])
 
 

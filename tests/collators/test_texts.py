@@ -336,7 +336,7 @@ def test_a_mask_of_pad_belongs_to_input_ids_alone():
 
 
 def test_another_column_has_no_token_types_and_is_named_in_messages():
-    with pytest.raises(ArgumentError, match=r"token_type_ids belong to 'input_ids', got type_ids=True and column='answer'"):
+    with pytest.raises(ArgumentError, match=r"Only the column 'input_ids' has token types, got type_ids=True and column='answer'"):
         fp.collators.text(pad_id=0, column="answer", type_ids=True)
     with pytest.raises(DataError, match=r"column 'answer' of .* has 3 values, more than the padded length of 2"):
         fp.collators.text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])

@@ -70,11 +70,12 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
     with pytest.raises(DataError) as error:
         fp.collators.audio(spectrogram=MEL)(rows)
     assert str(error.value) == (
-        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000 samples per second, but the spectrogram needs 100. "
-        "Read all files at one rate: read_audio(folder, rate=100)."
+        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) holds 8000 samples per second, but the rate of the "
+        "spectrogram is 100. Read all files at one rate: read_audio(folder, rate=100)."
     )
     with pytest.raises(
-        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000 samples per second, but the first row of the group has 100"
+        DataError,
+        match=r"row 1 of the group \(deep/b\.wav\) holds 8000 samples per second, but the rate of the first row of the group is 100",
     ):
         fp.collators.audio()(rows)
     assert fp.collators.audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)
@@ -90,7 +91,7 @@ def test_rates_are_compared_in_a_pipeline_that_asks_for_nothing_else(tmp_path: P
             file.setparams((1, 2, rate, 0, "NONE", ""))
             file.writeframes(bytes(40))
     with pytest.raises(
-        DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000 samples per second, but the spectrogram needs 100"
+        DataError, match=r"column 'rate' of source row 1 \(b\.wav\) holds 8000 samples per second, but the rate of the spectrogram is 100"
     ):
         list(fp.pipe(fp.read_audio(tmp_path), batch(2), fp.collate(fp.collators.audio(spectrogram=MEL))))
     (made,) = fp.pipe(fp.read_audio(tmp_path, rate=100), batch(2), fp.collate(fp.collators.audio(spectrogram=MEL)))

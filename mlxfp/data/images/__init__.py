@@ -1,4 +1,7 @@
-"""Stages that decode, resize, crop, flip and recolour images. The results are uint8 tensors, or pixels of variable size."""
+"""Stages that decode, resize, crop, flip and recolour images.
+
+Images of one size are uint8 tensors. Images of different sizes are structs of pixel bytes, height and width.
+"""
 
 from mlxfp.data.images.colors import color_jitter
 from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop

@@ -1,7 +1,7 @@
-"""Image columns, which hold encoded files, tensors of one size, or pixels of variable size. Images are read and written one at a time.
+"""Columns of images: encoded files, tensors of one size, or structs with the pixels of images of different sizes.
 
-Pixels of variable size have the type `struct<rgb: large_binary, height: int32, width: int32>`. Grey images have the field `grey` in
-place of `rgb`. The bytes are in row-major order, 3 (`rgb`) or 1 (`grey`) per pixel.
+Images are read and written one at a time. A struct has the type `struct<rgb: large_binary, height: int32, width: int32>`. Grey images have
+the field `grey` in place of `rgb`. The bytes are in row-major order, 3 (`rgb`) or 1 (`grey`) per pixel.
 """
 
 from collections.abc import Callable, Iterable
@@ -84,7 +84,7 @@ def encoded_in(kind: pa.DataType) -> bool:
 
 
 def mode_of(kind: pa.DataType) -> Mode | None:
-    """Return the mode of a column of pixels with variable size, or None for other types."""
+    """Return the colour mode of a column of images with different sizes, or None for other column types."""
     return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
 
 
@@ -94,8 +94,10 @@ def loads_of(  # noqa: PLR0913  # two are keyword-only
     """Return one function per row. Each function reads the image of a row, uint8[H, W, C].
 
     A function raises `UnusableImageError` for a damaged image. Encoded files are decoded in `mode`. Other images keep their mode. Raises
-    `DataError` for a row without an image. `of` is the name of the table in messages, for example "chunk". With `memory`, the pixels are
-    valid until the next image is read.
+    `DataError` for a row without an image.
+
+    The argument `of` is the word for the table in error messages, for example "chunk". The argument `memory` is a buffer that all decoded
+    files share. With such a buffer, the pixels of a file are valid until the next file is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
     if not len(column):

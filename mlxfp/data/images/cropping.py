@@ -181,8 +181,8 @@ def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
     height, width = pixels.shape[0] - size[0], pixels.shape[1] - size[1]
     if height < 0 or width < 0:
         raise UnusableImageError(
-            f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize "
-            "or resize_short_side before the crop, or remove small images with filter."
+            f"the image has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. "
+            "Put resize or resize_short_side before the crop, or remove small images with filter."
         )
     return height, width
 

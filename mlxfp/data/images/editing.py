@@ -62,9 +62,9 @@ class ImageStage(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """Traits of an image stage: columns read, random numbers drawn, and merging with neighbouring stages.
+        """Traits of an image stage: the columns that the stage reads, random draws, and the method that merges neighbouring image stages.
 
-        The column `path` is read for error messages.
+        The stage reads the column `path`, because error messages name the file of an image.
         """
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
@@ -108,7 +108,9 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     if kinds[0].size is not None and chunk.num_rows:
         count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
-    else:  # Decode one image at a time to save memory. `kinds[1]` has the mode given to `decode`.
+    else:
+        # Images are decoded one at a time to save memory.
+        # `kinds[1]` describes the images after the first stage. If this stage is `decode`, files are decoded in its colour mode.
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 
@@ -144,7 +146,7 @@ class _Editing:
             except UnusableImageError as error:
                 column = stage.image
                 at = f"column {column!r} of {row_at(self.chunk, row)}{file_of(self.chunk, column, row)}"
-                raise DataError(f"{name_of(stage)}: {at} {error}") from error
+                raise DataError(f"{name_of(stage)}: {at}: {error}") from error
             yield pixels[None]
 
 

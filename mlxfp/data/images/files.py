@@ -16,7 +16,7 @@ _JPEG = b"\xff\xd8\xff"
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
 Encoded = bytes | memoryview
 
-_MOST_REUSED = 1 << 24  # largest image that uses the shared buffer, in bytes
+_MOST_REUSED = 1 << 24  # bytes of the largest image that is decoded into the shared buffer of `Memory`
 
 
 @define(eq=False)
@@ -50,7 +50,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
         problem = str(error).partition(" <_io.")[0].rstrip(".")  # remove the address of the file object from the message of Pillow
-        raise UnusableImageError(f'cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
+        raise UnusableImageError(f'the file cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
     return in_mode(turned(pixels, orientation), mode)
 
 
@@ -79,7 +79,8 @@ def _has_metadata(data: Encoded) -> bool:
     """
     offset = 2
     while data[offset : offset + 2] not in (b"\xff\xda", b""):  # \xff\xda begins the SOS segment, which holds the pixels
-        if data[offset] != 0xFF or data[offset + 1] == 0xE1:  # True also for an unusual segment layout, which Pillow examines
+        # A segment that does not start with 0xFF is unusual, so Pillow must examine the file.
+        if data[offset] != 0xFF or data[offset + 1] == 0xE1:
             return True
         offset += 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")
     return False
@@ -101,7 +102,7 @@ def _check_planes(image: Any) -> None:
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PLANES) == _SEPARATE and max(tags.get(_BITS, (8,))) > 8:
         raise UnusableImageError(
-            "is a TIFF with 16-bit channels in separate planes, which Pillow misreads. Save the file with interleaved channels."
+            "the file is a TIFF with 16-bit channels in separate planes, which Pillow misreads. Save the file with interleaved channels."
         )
 
 
@@ -115,12 +116,16 @@ def _orientation(image: Any) -> int:
 def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
     if mode is None:
         if image.mode not in PILLOW_MODES.values():
-            raise UnusableImageError(f'has the mode {image.mode}. Give mode="rgb" or mode="grey".')
+            raise UnusableImageError(
+                f'the image has the colour mode {image.mode}, which needs a conversion. Write mode="rgb" or mode="grey".'
+            )
         return image
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow would clip values at 255
         image = pil.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise UnusableImageError(f"has 32-bit pixels (mode {image.mode}) of unknown range. Scale the pixels to uint8 with map.")
+        raise UnusableImageError(
+            f"the image has 32-bit pixels (mode {image.mode}) of unknown range. Scale the pixels to uint8 with the stage map."
+        )
     if image.has_transparency_data:
         background = pil.new("RGBA", image.size, "white")
         background.alpha_composite(image.convert("RGBA"))

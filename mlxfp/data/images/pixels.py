@@ -18,13 +18,16 @@ PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
 
 _BYTES_TOGETHER = 1 << 20  # Number of bytes of small images that are resized in one call. These bytes fit the CPU cache.
-# Largest size of a small image in bytes, before and after resizing.
+# Maximum number of bytes of a small image. The image must be within this limit both before and after resizing.
 # Resizing several images in one call halves the time for 64 x 64 pixels and saves no time for 224 x 224.
 _SMALL = 1 << 15
 
 
 class UnusableImageError(Exception):
-    """Error for an image that cannot be used. The message is a predicate such as "has the mode CMYK". The caller prepends the image."""
+    """Error for an image that cannot be used. The message is a clause such as "the image has the mode CMYK".
+
+    The caller adds the column and the row before the clause.
+    """
 
 
 def pillow(needed_by: str) -> Any:
@@ -35,13 +38,14 @@ def pillow(needed_by: str) -> Any:
 def check_size(size: Size, pil: Any, change: str = "") -> None:
     """Raise `UnusableImageError` for a size above Pillow's pixel limit, before memory for the pixels is allocated.
 
-    For a size that results from resizing, `change` replaces the word "has" in the message.
+    For a size that results from resizing, the argument `change` is the start of the message, before the number of pixels.
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
         raise UnusableImageError(
-            f"{change or 'has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {most:,}. The limit protects memory "
-            "against malicious files. Set PIL.Image.MAX_IMAGE_PIXELS to a larger number for trusted files, or remove the row with filter."
+            f"{change or 'the image has'} {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {most:,}. The limit "
+            "protects memory against malicious files. Set PIL.Image.MAX_IMAGE_PIXELS to a larger number for trusted files, or remove the "
+            "row with filter."
         )
 
 
@@ -122,7 +126,7 @@ def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """
     (count, old_height, width, channels), (height, new_width) = images.shape, size
     wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
-    # The rows of the wide image become the rows of the tall image, in row-major order.
+    # The method `reshape` moves row r of image n from the wide image to row r * count + n of the tall image.
     tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)
     return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 

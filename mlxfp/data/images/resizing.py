@@ -114,5 +114,5 @@ class _ResizeShortSide(ImageStage):
         Raise `UnusableImageError` for too many pixels, because a narrow image can grow very large.
         """
         (height, width), reached = size, self._reached(size)
-        check_size(reached, pillow(name_of(self)), f"has {width:,} x {height:,} pixels and would have")
+        check_size(reached, pillow(name_of(self)), f"the image has {width:,} x {height:,} pixels and would have")
         return reached

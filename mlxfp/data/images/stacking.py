@@ -45,7 +45,7 @@ class Stacked(RowWise):
         try:
             pixels = in_mode(load(), self.mode)
         except UnusableImageError as error:
-            raise DataError(f"{self._at(chunk, row)} {error}") from error
+            raise DataError(f"{self._at(chunk, row)}: {error}") from error
         return pixels if self.size is None else resized(pixels, self.size, self.wanted_by)
 
     def _at(self, chunk: RecordBatch, row: int) -> str:

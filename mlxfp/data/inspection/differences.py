@@ -68,7 +68,10 @@ def _pair(one: Any, other: Any) -> Iterator[str]:
 
 
 def _differing(one: Any, other: Any) -> Iterator[str]:
-    """Yield the names of the fields in which two parts of the same type differ. A single child dataset is compared by the caller."""
+    """Yield the names of the fields that differ between two parts of the same type.
+
+    A field that contains a pipeline is skipped. The parts of such a pipeline are compared separately.
+    """
     for field in attrs.fields(type(one)):
         values = getattr(one, field.name), getattr(other, field.name)
         if field.eq and not isinstance(values[0], Pipeline) and fingerprint(values[0]) != fingerprint(values[1]):

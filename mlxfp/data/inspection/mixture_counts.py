@@ -30,7 +30,7 @@ class Proportion:
     0.74
     """
 
-    wanted: float  # with weights that change, the mean share up to the cursor
+    wanted: float  # share according to the weights; if weights change during the run, the mean share up to the cursor
     realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
@@ -60,8 +60,8 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
         if not child:
             raise PipelineError(
-                "mixture_proportions needs a mixture: the pipeline has none, or a later source reads the whole dataset at once or joins "
-                f"several datasets. Put mix after load, cache, shuffle and concat, in {dataset!r}."
+                f"mixture_proportions needs a mixture, but finds none in {dataset!r}. The pipeline has no mix, or a part such as load, "
+                "cache, shuffle or concat follows mix. Put mix after load, cache, shuffle and concat."
             )
         ((owner, child_cursor),) = child
     mixture = owner.source
@@ -81,18 +81,22 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    if chunk is None or mixture.traits.level != "examples":  # no chunk: before the first item, or for an item made at the end of the data
+    # `chunk` is None before the first item, and for an item that stages create at the end of the data.
+    if chunk is None or mixture.traits.level != "examples":
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))
     return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that result from `chunk`, the first rows of a source chunk. The result is at most `cursor.done`."""
+    """Return the number of items that the pipeline creates from `chunk`, at most `cursor.done`.
+
+    The argument `chunk` contains the first rows of a chunk that the source has yielded.
+    """
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # Items that stages make at the end of the data do not count.
+            if hooks.ended:  # Items that stages create at the end of the data do not come from `chunk`.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

@@ -21,7 +21,7 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-# Share of the time that a busy thread works. If all threads are busy, but together use about one core, the threads wait for the GIL.
+# Threads wait for the GIL if they are busy for more than 75 % of the time, but together use about one core (0.7 to 1.3).
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)
 _WAITING = (
     'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'
@@ -53,7 +53,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
         _clock(timed_dataset).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
-    with closing(run):  # Close the run even if `consume` fails.
+    with closing(run):  # `closing` stops the pipeline even if `consume` raises an error.
         for item, _ in islice(run, items):
             before = perf_counter()
             first = first or before - begin
@@ -84,7 +84,7 @@ class PartProfile:
     workers: int | None = None
     busy: float | None = None
     cores: float | None = None
-    advice: str = field(default="", eq=False, repr=False)  # suggestion that would make the part faster
+    advice: str = field(default="", eq=False, repr=False)  # suggestion for making this part of the pipeline faster
 
 
 @frozen(repr=False)
@@ -215,7 +215,8 @@ class _Timed(Hooks):
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """Return a function that counts and yields the results of a step.
 
-        If the step has several parts, only the results of the last part are counted.
+        Several steps can run for one stage, for example the two halves of `collate`. Only the results of the last of these steps are
+        counted.
         """
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)

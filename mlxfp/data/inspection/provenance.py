@@ -174,7 +174,8 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    if chunks and repr(source) != repr(datasets[index].parts[-1]):  # a packed source runs as a stage
+    # The source of packed rows runs as a stage of the child dataset, so the result of this source is already in the trace.
+    if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks
 
@@ -206,7 +207,7 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # `batch(drop_last=True)` drops a group of a single row, so the trace continues with the row itself.
+        return chunks  # `batch(drop_last=True)` drops the group of this single row. The trace continues with the row before grouping.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 

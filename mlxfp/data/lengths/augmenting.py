@@ -194,7 +194,7 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    # A range stays a range, because a tuple of the whole vocabulary would be printed in full.
+    # A range is not converted to a tuple, because the repr of the stage would then contain all ids of the vocabulary.
     unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
     check_integer(**{f"{name}[{index}]": number for index, number in enumerate([] if isinstance(unique, range) else unique)})
     ends = (unique[0], unique[-1]) if isinstance(unique, range) and len(unique) else unique

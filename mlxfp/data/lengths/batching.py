@@ -76,7 +76,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Values that depend on the number of ranks, and the equivalent stage for one rank. None if groups do not depend on ranks."""
+        """Batch size of the stage and the same stage for a single rank, or None if groups do not depend on the number of ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -179,7 +179,10 @@ class _Unbatch(Stage):
     emits = "examples"
 
     def __call__(self, dataset: Any) -> Any:
-        """Read the rows by index if the groups are planned, else append the stage."""
+        """Append `unbatch` to a dataset.
+
+        If the groups were planned from row lengths, return a dataset that reads the rows by index instead.
+        """
         return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
 
     traits = Traits(longest_row=identity)

@@ -54,15 +54,15 @@ def bucket_by_length(
     """Group examples of similar length. A collator that pads to `lengths` then adds little padding and creates few shapes.
 
     Each example waits in the bucket of the smallest sufficient length. A full bucket becomes a group. `size` is the number of examples in a
-    group. With `tokens` instead of `size`, a group holds as many examples as fit `tokens` tokens with padding. There are as many
-    batch shapes as lengths.
+    group. With `tokens` instead of `size`, a group contains at most `tokens` tokens, including padding. There are as many batch shapes as
+    lengths.
 
-    At the end, the remaining examples are grouped from longest to shortest across buckets, so only the very last group may be short.
+    At the end, the remaining examples of all buckets are grouped from longest to shortest, so only the very last group may be short.
     `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
 
-    If the lengths of all examples are known (tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`), the groups follow
-    from the lengths alone. Groups then have a length and random access: put `shuffle`, and `unbatch` and `shard`, after
-    `bucket_by_length`. The groups are the same as on a stream.
+    If the number of tokens of each example is known in advance, all groups are planned before any example is read. This is the case for
+    tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`. The dataset of groups then has a length and random access: put
+    `shuffle`, `unbatch` and `shard` after `bucket_by_length`. The groups are the same as on a stream.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
@@ -137,7 +137,10 @@ class _BucketByLength(Grouping):
     column: str = "input_ids"
 
     def __call__(self, dataset: Any) -> Any:
-        """Group by index if the lengths of all rows are known, else append the stage."""
+        """Append this stage to a dataset.
+
+        If all row lengths are known, return a dataset that plans the groups and reads rows by index instead.
+        """
         if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
             return Dataset(Planned(dataset, self))
         return super().__call__(dataset)
@@ -167,7 +170,7 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        # With a token budget, the sizes of the last groups depend on row lengths, so the row count does not help.
+        # With a token budget (argument `tokens`), the number of rows does not determine the sizes of the last groups.
         known = None if self.size is None else count
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
@@ -197,11 +200,11 @@ class _BucketByLength(Grouping):
         ends = ends_of(np.repeat(self.sizes, counts))
         waits = np.ones(len(lengths), bool)
         waits[rows] = False
-        # The order by the last row of each group does not depend on chunk boundaries.
+        # Groups are sorted by their last row, because this order does not depend on chunk boundaries.
         return IndexPlan(rows, ends).take(np.argsort(rows[ends[1:] - 1])), np.flatnonzero(waits)
 
     def _leftover_groups(self, lengths: Indices) -> IndexPlan:
-        """Return the groups of rows that fill no group of their bucket, from longest to shortest."""
+        """Return the groups of the rows that remain in the buckets at the end. Rows are grouped from longest to shortest."""
         buckets = np.searchsorted(self.lengths, lengths)
         order, ends = np.argsort(-lengths, kind="stable"), [0]
         while ends[-1] < len(order):
@@ -219,7 +222,7 @@ def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) 
 
 
 def _gathered(rows: RecordBatch, groups: IndexPlan) -> tuple[Cuts, ...]:
-    """Return groups of rows that are not adjacent. All groups are copied at once, because a copy per group is slower."""
+    """Copy the rows of each group next to each other. All groups are copied in one call, because one call per group is slower."""
     if len(groups.ends) == 1:
         return ()
     return ((rows_in(rows.schema, [rows]).take(np.asarray(groups.documents, np.int64)), groups.ends.tolist()),)

@@ -1,4 +1,7 @@
-"""Index plans: packed rows and buckets follow from the lengths of the documents alone, so any of them can be read without earlier rows."""
+"""Index plans: the documents of each packed row or group, computed from the document lengths alone.
+
+With an index plan, any packed row or group can be read without the rows before it.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -21,13 +24,13 @@ from mlxfp.data.row_views import View
 
 @frozen(eq=False)
 class IndexPlan:
-    """Documents in the order of the packed rows, or of the groups."""
+    """Index plan: documents of the first packed row or group, then documents of the second packed row or group, and so on."""
 
     documents: NDArray[np.integer[Any]]  # index of each document
     ends: Indices  # 0, then the number of documents up to the end of each row or group
 
     def take(self, rows: Indices) -> Self:
-        """Return the plan of some rows or groups: int64[N]."""
+        """Return the plan for the packed rows or groups with the indices `rows`, int64[N]."""
         counts = self.ends[rows + 1] - self.ends[rows]
         ends = ends_of(counts)
         pieces = np.repeat(self.ends[rows] - ends[:-1], counts) + np.arange(ends[-1])
@@ -50,7 +53,8 @@ class Planned(View):
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # columns of the documents that the stage reads; None: all
-    whole: "Planned | None" = field(default=None, kw_only=True, eq=False)  # source with the same plan and all columns
+    # source with all columns, before columns were selected; both sources have the same plan
+    whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property
     def traits(self) -> SourceTraits:
@@ -59,12 +63,12 @@ class Planned(View):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Documents packed or grouped in order."""
+        """Dataset that packs or groups the documents in order, without a plan."""
         return evolve(self.dataset, stages=(*self.dataset.stages, self.stage))
 
     @cached_property
     def plan(self) -> IndexPlan:
-        """Documents of all rows or groups."""
+        """Documents of all packed rows or groups, computed from the document lengths."""
         if self.whole is not None:
             return self.whole.plan
         ids = evolve(self.dataset, columns=(self.stage.column,))
@@ -74,7 +78,7 @@ class Planned(View):
 
     @cached_property
     def documents(self) -> Dataset[Any]:
-        """Documents with the columns that the stage reads."""
+        """Dataset of the documents, with only the columns in `columns`."""
         return self.dataset if self.columns is None else evolve(self.dataset, columns=self.columns)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
@@ -95,7 +99,7 @@ class Planned(View):
 
     def schema(self) -> Schema:
         schema: Schema = super().schema()
-        if self.whole is not None and self.columns is None:  # The restricted rows of groups may lack the column of tokens.
+        if self.whole is not None and self.columns is None:  # The columns selected from groups may lack the column of tokens.
             return schema
         packed: Schema = self.stage.schema(schema)
         return packed
@@ -119,7 +123,7 @@ class Planned(View):
 
 @frozen(eq=False)
 class _Packed(Task):
-    documents: Task  # one row for each piece
+    documents: Task  # task that reads one document for each piece (document or part of a document)
     packing: Any
     plan: IndexPlan
 
@@ -137,7 +141,7 @@ class _Packed(Task):
 
 @frozen(repr=False)
 class Ungrouped(View):
-    """Source of the rows of planned groups, in the order of the groups. Groups may be shuffled."""
+    """Source of the rows of groups that were planned from row lengths. The rows follow the order of the groups, which may be shuffled."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -145,7 +149,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source of the groups before a shuffle."""
+        """Source that creates the groups, before a shuffle changes the order of the groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source
@@ -158,7 +162,7 @@ class Ungrouped(View):
 
     @cached_property
     def order(self) -> Callable[[int], NDArray[np.integer[Any]]]:
-        """Function from an epoch to the index of the document of each row."""
+        """Function that takes an epoch and returns, for each row, the index of the document: int[N]."""
         return lru_cache(maxsize=1)(self._order)
 
     def _order(self, epoch: int) -> NDArray[np.integer[Any]]:
@@ -185,7 +189,7 @@ class Ungrouped(View):
 
 
 def is_planned(dataset: Dataset[Any]) -> bool:
-    """Return True for planned groups, possibly shuffled, without later stages."""
+    """Return True for a dataset of groups that were planned from row lengths. Stages after the groups are not allowed, except `shuffle`."""
     source = dataset.source
     if dataset.level != "groups" or dataset.stages:
         return False

@@ -61,9 +61,9 @@ def pack(
     `"best_fit"` and `"first_fit"` are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
     than First", Algorithmica 31 (2001).
 
-    If the lengths of all documents are known (tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`), the rows follow from
-    the lengths alone. Packed rows then have a length and random access: put `shuffle` and `shard` after `pack`. The rows are the same as on
-    a stream.
+    If the number of tokens of each document is known in advance, all rows are planned before any document is read. This is the case for
+    tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`. The packed rows then have a length and random access: put
+    `shuffle` and `shard` after `pack`. The rows are the same as on a stream.
 
     Raises `SchemaError` unless the columns contain lists. Raises `DataError` for a row with a missing list or lists of different lengths.
 
@@ -84,7 +84,10 @@ def pack(
     if open_rows is not None:
         check_positive(open_rows=open_rows)
         if method == "split":
-            raise ArgumentError(f'method="split" has one open row, got open_rows={open_rows}. Remove open_rows, or choose another method.')
+            raise ArgumentError(
+                f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
+                "choose another method."
+            )
     return _Pack(length, method, open_rows or OPEN_ROWS, column, names)
 
 
@@ -92,7 +95,7 @@ def pack(
 class PackingPlan(IndexPlan):
     """Pieces of documents in the order of the packed rows. A document without cuts is one piece."""
 
-    firsts: NDArray[np.int32]  # first token of each piece in its document
+    firsts: NDArray[np.int32]  # position in its document at which each piece starts, in tokens
     sizes: NDArray[np.int32]  # number of tokens of each piece
 
 
@@ -111,7 +114,10 @@ class _Pack(Stage):
     aligned: tuple[str, ...] = ()
 
     def __call__(self, dataset: Any) -> Any:
-        """If the lengths of all documents are known, pack the rows by index. Otherwise, append the stage to the dataset."""
+        """Append this stage to a dataset.
+
+        If all document lengths are known, return a dataset that plans the rows and reads documents by index.
+        """
         if isinstance(dataset, Dataset) and dataset.level == "examples" and has_lengths(dataset):
             return Dataset(Planned(dataset, self, columns=(self.column, *self.aligned)))
         return super().__call__(dataset)
@@ -135,7 +141,10 @@ class _Pack(Stage):
         return PackingPlan(documents.astype(small), np.append(starts, len(rows)), firsts.astype(np.int32), sizes.astype(np.int32))
 
     def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
-        """Return the rows of a plan. `documents` has one row for each piece."""
+        """Return the packed rows of a plan. The argument `documents` contains one document for each piece in `plan`.
+
+        A piece is a document, or a part of a document in a single packed row.
+        """
         tokens, ends = read_tokens(documents, self.column, "pack")
         values = [tokens, *(read_aligned(documents, name, (self.column, ends), "pack") for name in self.aligned)]
         bounds = ends_of(plan.sizes.astype(np.int64))
@@ -225,7 +234,10 @@ class _Pack(Stage):
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort pieces by row: closed rows in the order of closing, then open rows. Return the pieces and their new row indices."""
+    """Sort pieces (documents or parts of documents) by their row. Return the pieces and their new row indices.
+
+    Closed rows (complete rows) come first, in the order of closing. Open rows follow.
+    """
     order, rows = _order(rows, closed)
     return pieces.take(order), rows
 
@@ -245,7 +257,7 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
     """
     # Integers that combine free space and index of each open row, sorted so that the row with the least free space comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
-    placed, closed, new = [], [], length << _NUMBER_BITS | len(free)  # `new` stands for the next row to open
+    placed, closed, new = [], [], length << _NUMBER_BITS | len(free)  # `new` combines free space and index of the next empty row.
     for size in sizes:
         needed = size << _NUMBER_BITS
         index = bisect_left(rooms, needed)

@@ -97,7 +97,10 @@ class Padding(Protocol):
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
-    """Raise `ArgumentError` unless `lengths` has at least one padded length and contains integers in ascending order."""
+    """Check the lengths to which rows may be padded.
+
+    Raises `ArgumentError` unless `lengths` contains at least one length, in strictly ascending order.
+    """
     check_types((Sequence, np.ndarray), lengths=lengths)
     if not len(lengths) or isinstance(lengths, str):
         raise ArgumentError(f"lengths must contain at least one length to pad to, got {lengths!r}.")
@@ -116,7 +119,11 @@ def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, 
 
 
 def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
-    """Return the shapes declared by stages: the possible `Groups` of a dataset before `collate`, or the possible shapes after `collate`."""
+    """Return the possible shapes that the stages of a dataset declare.
+
+    Before `collate`, the result contains `Groups` (possible group sizes and row lengths). After `collate`, the result contains array
+    shapes.
+    """
     datasets = inner_parts(dataset.source)
     facts = tuple(fact for child in datasets for fact in _facts(child)) if datasets else (Groups(),)
     for index, stage in enumerate(dataset.stages):
@@ -166,7 +173,10 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Return a list with the maximum row length, measured in an epoch. Return an empty list if all stages declare row lengths."""
+    """Read an epoch and return the maximum row length as a list with a single number.
+
+    Return an empty list without reading if all stages declare row lengths, or if the rows have no column `input_ids`.
+    """
     if all(stage.emits is not None or stage.traits.longest_row is not None for stage in _stages(dataset)):
         return []
     if "input_ids" not in schema(dataset).names:
@@ -210,7 +220,7 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    # The index is never 0: as long as there are more distinct lengths, each additional padded length saves padding.
+    # A choice is never 0: until all distinct lengths are used, each additional padded length reduces padding.
     for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]

@@ -37,7 +37,7 @@ def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: s
 
 
 def prompt_masks(schema: Schema) -> list[str]:
-    """Return `["prompt"]` if the column `prompt` has lists of true and false, as the prompt mask added by `chat`.
+    """Return `["prompt"]` if the column `prompt` contains lists of booleans. The stage `chat` adds such a column as prompt mask.
 
     Otherwise return an empty list.
     """

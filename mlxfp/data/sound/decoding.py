@@ -18,12 +18,12 @@ MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate 
 
 _MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
 _HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
-_MOST_CHANNELS = 2  # libsndfile reads further header fields for more channels
+_MOST_CHANNELS = 2  # maximum for `_plain_wav`; libsndfile reads further header fields for more than 2 channels
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
 _UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
-# Smallest placeholder for the size of samples in WAV and AIFF files. A program that writes to a pipe declares such a size.
+# A program that writes to a pipe does not know the size of the samples, and declares a placeholder in a WAV or AIFF header.
 # ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000, and sox 0x7FFFF000. The samples then fill the rest of the file.
-# Real sizes are smaller, because files with more than `_MOST_SAMPLES` samples are refused.
+# A declared size of at least `_UNKNOWN_SIZE` is a placeholder. `_MOST_SAMPLES` limits real sizes to smaller numbers.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 _SIZE_OF_SAMPLES = re.compile(
@@ -93,7 +93,11 @@ def _layout(data: bytes) -> tuple[Literal["little", "big"], bytes, int]:
 
 
 def _are_chunks(data: bytes, offset: int, order: Literal["little", "big"]) -> bool:
-    """Return True if the rest of a file consists of chunks, so that a file without samples is complete."""
+    """Return True if the bytes from `offset` to the end of a WAV or AIFF file are complete chunks (name, size and content).
+
+    The header of the file declares no samples. If other chunks follow, the file has no samples. All other bytes are the samples of an
+    interrupted recording.
+    """
     while offset < len(data):
         if not data[offset : offset + 4].rstrip().isalnum():  # names of chunks are ASCII letters and digits, filled with spaces
             return False
@@ -116,7 +120,7 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller reads all other files with libsndfile.
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller decodes such a file with libsndfile.
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
@@ -205,7 +209,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
-        body = offset + _PAGE_HEADER + head[-1]  # The last byte is the number of segment sizes.
+        body = offset + _PAGE_HEADER + head[-1]  # The last byte of the header is the number of segment sizes after the header.
         end = body + sum(data[offset + _PAGE_HEADER : body])
         if len(head) < _PAGE_HEADER or end > len(data):
             return "the last page of the stream is missing"
@@ -223,7 +227,11 @@ _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def _ogg_checksum(page: bytes) -> int:
-    """Return Ogg's checksum: zlib's CRC-32 with the bits of each byte reversed and without the inversions."""
+    """Return the checksum of an Ogg page (RFC 3533), computed with the CRC-32 of zlib.
+
+    Both use the same polynomial. Ogg processes the highest bit of each byte first, so all bits are reversed. zlib inverts the initial value
+    and the result, and Ogg does not, so both inversions are undone.
+    """
     return int(f"{crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1], 2)
 
 

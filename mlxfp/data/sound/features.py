@@ -97,8 +97,8 @@ class _LogMel(RowWise):
             row = int(rows[0])
             location, rate = _row(chunk, row), chunk.column(self.rate)[row]
             raise DataError(
-                f"{_NAME}: column {self.rate!r} of {location} is {rate} samples per second, but the spectrogram needs {wanted}. "
-                f"Read all files at one rate: read_audio(folder, rate={wanted})."
+                f"{_NAME}: column {self.rate!r} of {location} holds {rate} samples per second, but the rate of the spectrogram is "
+                f"{wanted}. Read all files at one rate: read_audio(folder, rate={wanted})."
             )
 
 

@@ -1,9 +1,11 @@
 """Log-mel spectrograms of many waveforms at once, computed with NumPy and scipy's FFT.
 
-The result of a frame does not depend on other frames, so padding and batching do not change a single bit. This rules out a matrix product
-with the mel filters, because BLAS rounds differently for different numbers of rows. Each band covers few frequencies, so sums are fast
-enough. For the same reason, frames are computed in multiples of 16: for frames that do not fill the vector registers of the processor, the
-FFT uses different code.
+Each frame is computed independently of other frames, so padding and batching do not change a single bit of the result.
+
+- Mel bands are sums over frequencies, not a matrix product with the mel filters. BLAS rounds a matrix product differently for different
+  numbers of rows. Each band covers few frequencies, so sums are fast enough.
+- Frames are computed in multiples of 16. If frames do not fill the vector registers of the processor, the FFT uses different code, which
+  rounds differently.
 """
 
 from functools import cached_property
@@ -112,8 +114,9 @@ class LogMel:
     def _sums(self, power: Floats) -> Floats:
         """Return the power in each band, float32[mels, frames].
 
-        The argument `power`, float32[size // 2 + 1, frames], holds the power at each frequency. Step k adds the k-th frequency of each band
-        that has more than k frequencies.
+        The argument `power`, float32[size // 2 + 1, frames], holds the power at each frequency. The sums are computed in steps. The first
+        step adds the first frequency of each band. The second step adds the second frequency of each band with at least two frequencies,
+        and so on.
         """
         positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
@@ -139,10 +142,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Precomputed indices and weights for `_sums`, with bands sorted by width, widest band first.
+        """Precomputed indices and weights for the steps in `_sums`. The bands are sorted by the number of frequencies, widest band first.
 
-        The first value is the sorted position of each band. The second value holds the frequencies and the weights, [bands, 1], of each
-        step.
+        The property is a pair. The first array contains the position of each band in this order. The second item is a list with the
+        frequencies and the weights, float32[bands, 1], of each step.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

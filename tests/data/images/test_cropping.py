@@ -91,5 +91,7 @@ def test_a_very_narrow_image_has_a_part_of_at_least_one_pixel():
     "stage", [fp.images.center_crop((7, 2)), fp.images.random_crop((7, 2), seed=0), fp.images.random_crop((9, 2), seed=0, padding=1)]
 )
 def test_an_image_that_is_too_small_is_named(stage):
-    with pytest.raises(DataError, match=r"crop: column 'image' of source row 0 has \d x \d pixels \(height x width\), too few for a crop"):
+    with pytest.raises(
+        DataError, match=r"crop: column 'image' of source row 0: the image has \d x \d pixels \(height x width\), too few for a crop"
+    ):
         list(fp.pipe(fp.from_table({"image": PIXELS}), stage))

@@ -102,13 +102,15 @@ def test_images_of_one_size_become_what_they_become_one_by_one(names: list[str],
 
 def test_an_error_names_the_row_though_images_are_changed_together():
     tensors = fp.from_table({"image": np.repeat(PIXELS, 3, axis=0)})
-    with pytest.raises(DataError, match=r"images\.center_crop: column 'image' of source row 0 has 3 x 3 pixels"):
+    with pytest.raises(DataError, match=r"images\.center_crop: column 'image' of source row 0: the image has 3 x 3 pixels"):
         list(fp.pipe(tensors, fp.images.resize((3, 3)), fp.images.center_crop((3, 4))))
 
 
 def test_an_error_names_the_stage_that_failed_though_several_run_as_one():
     dataset = fp.pipe(FILES, fp.images.decode(), fp.images.resize_short_side(3), fp.images.center_crop((3, 4)))
-    message = r"images\.center_crop: column 'image' of source row 0 \(0\.png\) has 3 x 3 pixels \(height x width\), too few .* 3 x 4\."
+    message = (
+        r"images\.center_crop: column 'image' of source row 0 \(0\.png\): the image has 3 x 3 pixels \(height x width\), too few .* 3 x 4\."
+    )
     with pytest.raises(DataError, match=message):
         list(dataset)
 

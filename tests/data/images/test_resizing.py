@@ -95,7 +95,9 @@ def test_a_narrow_image_that_would_become_too_large_is_named(rows, monkeypatch):
     monkeypatch.setattr(pillow(), "MAX_IMAGE_PIXELS", 1000)
     narrow = np.zeros((1, 50, 3), np.uint8)
     assert pixels_of(fp.pipe(rows([narrow]), fp.images.resize_short_side(4)))[0].shape == (4, 200, 3)
-    message = r"resize_short_side: column 'image' of source row 0.* has 50 x 1 pixels and would have 250 x 5 pixels, more than PIL"
+    message = (
+        r"resize_short_side: column 'image' of source row 0.*: the image has 50 x 1 pixels and would have 250 x 5 pixels, more than PIL"
+    )
     with pytest.raises(DataError, match=message):
         list(fp.pipe(rows([narrow]), fp.images.resize_short_side(5)))
 

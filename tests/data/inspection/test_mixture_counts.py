@@ -149,7 +149,7 @@ def test_a_pipeline_without_a_mixture_to_count_says_so(make):
     dataset = make()
     _, cursor = next(fp.iterate(dataset))
     with pytest.raises(
-        PipelineError, match=r"mixture_proportions needs a mixture: .* Put mix after load, cache, shuffle and concat, in pipe"
+        PipelineError, match=r"mixture_proportions needs a mixture, but finds none in pipe.* Put mix after load, cache, shuffle and concat"
     ):
         fp.inspect.mixture_proportions(dataset, cursor)
 

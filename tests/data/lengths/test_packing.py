@@ -260,7 +260,8 @@ def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="open_rows must be at least 1"):
         fp.pack(4, open_rows=0)
     with pytest.raises(
-        ArgumentError, match=r'method="split" has one open row, got open_rows=4\. Remove open_rows, or choose another method'
+        ArgumentError,
+        match=r'method="split" fills one row after the other and takes no open_rows, got open_rows=4\. Remove open_rows',
     ):
         fp.pack(4, method="split", open_rows=4)
     with pytest.raises(ArgumentTypeError, match=r"aligned must be a list of strings, got the string 'mask'\. Write \['mask'\]"):

@@ -89,8 +89,8 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file(tmp_path: Pa
     with pytest.raises(DataError) as caught:
         list(fp.pipe(fp.read_audio(tmp_path), fp.audio.log_mel(MEL)))
     assert str(caught.value) == (
-        "log_mel: column 'rate' of source row 1 (b.wav) is 8000 samples per second, but the spectrogram needs 100. Read all files at one "
-        "rate: read_audio(folder, rate=100)."
+        "log_mel: column 'rate' of source row 1 (b.wav) holds 8000 samples per second, but the rate of the spectrogram is 100. "
+        "Read all files at one rate: read_audio(folder, rate=100)."
     )
     (row,) = fp.pipe(fp.read_audio(tmp_path), fp.audio.log_mel(MEL), fp.on_error("skip"))
     assert row["path"] == "a.wav"

@@ -173,7 +173,7 @@ def test_a_folder_of_all_kinds_of_sound_becomes_one_batch(tmp_path: Path):
     assert [(row["rate"], len(row["waveform"])) for row in rows] == [(16000, 16000)] * len(kinds)
     assert all(np.abs(np.array(row["waveform"]) - expected)[1000:-1000].max() < 0.05 for row in rows)
     mixed = fp.pipe(fp.read_audio(tmp_path), fp.batch(8), fp.collate(fp.collators.audio(spectrogram=fp.audio.LogMel(16000))))
-    with pytest.raises(DataError, match=r"source row 0 \(0\.wav\) is 8000 samples per second, but the spectrogram needs 16000"):
+    with pytest.raises(DataError, match=r"source row 0 \(0\.wav\) holds 8000 samples per second, but the rate of the spectrogram is 16000"):
         list(mixed)
 
 

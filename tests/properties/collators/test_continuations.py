@@ -56,10 +56,10 @@ def test_a_vocabulary_that_does_not_say_where_words_begin_is_refused():
     with pytest.raises(ArgumentError) as error:
         fp.collators.continuations(plain(bpe, {"type": "Whitespace"}))
     assert str(error.value) == (
-        "The vocabulary does not mark word starts: got a BPE model with the parts ['Whitespace']. "
-        "Pass the ids of continuing tokens yourself, or mask single tokens."
+        "The vocabulary of the tokenizer does not mark the tokens that start a word. Got the model BPE with the components ['Whitespace']. "
+        "Pass masked(continuations=ids) with the ids of all tokens that continue a word, or omit continuations to mask single tokens."
     )
-    with pytest.raises(ArgumentError, match="with the parts none"):
+    with pytest.raises(ArgumentError, match="with the components none"):
         fp.collators.continuations(plain(bpe))
     with pytest.raises(ArgumentTypeError, match="tokenizer must be Tokenizer, got str"):
         fp.collators.continuations("bert")

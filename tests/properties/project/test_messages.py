@@ -234,7 +234,7 @@ CASES: list[Case] = [
     (
         lambda: fp.pack(8, method="split", open_rows=3),
         ArgumentError,
-        'method="split" has one open row, got open_rows=3. Remove open_rows, or choose another method.',
+        'method="split" fills one row after the other and takes no open_rows, got open_rows=3. Remove open_rows, or choose another method.',
     ),
     (
         lambda: fp.shuffle(files=2, seed=0),

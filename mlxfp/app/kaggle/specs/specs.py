@@ -99,7 +99,8 @@ class ColumnSpec:
         unfit = self.kind.unfit(pa.array(self.absent, pa.string())).to_pylist()
         if unfit:
             raise ArgumentError(
-                f"Column {self.name!r} holds {self.kind.holds}, but absent contains {unfit[0]!r}. Remove {unfit[0]!r} from absent."
+                f"Column {self.name!r} holds {self.kind.holds}, but the list absent=[...] of this column contains {unfit[0]!r}. "
+                f"Remove {unfit[0]!r} from the list."
             )
         check_unique(
             {

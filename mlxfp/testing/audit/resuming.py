@@ -1,4 +1,4 @@
-"""Laws of resuming: on equally many workers and ranks, and on other numbers."""
+"""Checks of an audit: a resumed loader gives the remaining items, with the same or another number of workers and ranks."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -14,7 +14,8 @@ Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # start a run from a state
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
     """Yield a description of the first violation of the law `resume`, without workers and with workers."""
     for count in sorted({0, workers}):
-        epoch = 0 if count else 1  # starting workers takes seconds; some loaders start workers in every skipped epoch
+        # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
+        epoch = 0 if count else 1
         full_run = [(numbers_of(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
         items = tuple(numbers for numbers, _, _ in full_run)
         error_after = partial(_resuming_error, items, partial(loader.run, 0, epoch, count))
@@ -51,7 +52,7 @@ def check_ranks(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def check_other_ranks(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield descriptions of the rows that are lost or repeated by resuming two ranks on two, one and four ranks."""
+    """Resume a run on two ranks with two ranks, with one rank, and with four ranks. Yield descriptions of the lost or repeated rows."""
     if not loader.ranks:
         return
     full_run, stop = loader.ranks(2, None), 3

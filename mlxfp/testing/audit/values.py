@@ -13,7 +13,7 @@ Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 
 
 # Type of a function (seed, epoch, workers, state) that runs one epoch of a loader.
-# The function yields pairs of an item (a row or a batch) and the state after the item.
+# A `Run` function yields pairs of an item (a row or a batch) and the state after the item.
 # `state` is a state yielded earlier, or None for the start of the epoch. Each call starts a new run, as in a new process.
 Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 # Type of a function (function, epochs, workers) that runs several epochs of a loader and yields the items.

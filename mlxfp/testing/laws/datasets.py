@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Make columns of a chunk non-nullable if they contain no nulls and the schema `kinds` declares them as non-nullable."""
+    """Give each column without nulls the nullability that the schema `kinds` states. Types and metadata stay unchanged."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)

@@ -32,10 +32,9 @@ Layout = Literal["codes", "scaled", "sparse"]
 _COMPONENTS = 16  # truncated SVD: number of components for words, and the same for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
 _TYPICAL = 16  # number of sampled training rows; their values replace missing values in columns without missing values in training
-# If these three conditions hold, a column of whole numbers is read as numbers, and also as categories (see `are_codes`).
-_FEW_CODES = 20  # first condition: the column has more distinct values than this number
-_ROWS_PER_CODE = 2  # second condition: on average, at least this number of rows have the same value
-_SHARED = 0.8  # third condition: at least this fraction of the rows share their value with another row
+_FEW_CODES = 20  # columns of whole numbers with at most 20 distinct values are not read as categories
+_ROWS_PER_CODE = 2  # columns of whole numbers with fewer than 2 rows per distinct value, on average, are not read as categories
+_SHARED = 0.8  # whole numbers are not read as categories if fewer than 80 % of the rows share their value with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 

@@ -71,7 +71,7 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
     class 1 [n], or probabilities [n, C]. Learn everything inside `fit`: not only weights, but also vocabulary, scales, bins, medians and
     encodings. Rows for prediction lack the `target` columns, like a test file.
 
-    `rows` needs random access. `target` names a column of numbers (classes are numbers from 0). `target` may also name several columns,
+    `rows` needs random access. `target` names a column of numbers (classes are numbered from 0). `target` may also name several columns,
     such as labels with the values 0 and 1; predictions are then [n, T].
 
     `stopping` selects the rows for early stopping, which `fit` receives as `parts.valid`:

@@ -33,7 +33,7 @@ class Metric:
     - `needs`: expected predictions: "labels" (class numbers), "probabilities" ([N] for class 1, or [N, C]) or "values".
     - `function`: maps float64[N] targets and predictions to a number, on the host.
     - `device`: optional function for batches on the device, from (outputs, labels) to totals. `mlxfp.metrics.merge` merges the totals of
-      several batches. The outputs are logits; for roc_auc scores, and for metrics of values the predicted values.
+      several batches. Outputs are logits in most cases, scores for roc_auc, and predicted values for metrics of values.
     - `ranks`: "rows" if only the order of the predictions of all rows matters, "classes" if only the order of the classes per row
       matters.
     - `errors`: error that the training loss of a regression should minimise for this metric: "squared", "absolute" or "logarithmic".

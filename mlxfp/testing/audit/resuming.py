@@ -8,7 +8,7 @@ from typing import Any
 
 from mlxfp.testing.audit.values import Items, Loader, first_difference, lost_and_repeated, numbers_of
 
-Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # start a run from a state
+Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a run from a saved state
 
 
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _resuming_error(items: Items, run: Resume, stop: int, state: Any, *, exact: 
 
 
 def _second_error(items: Items, run: Resume, full_run: list[tuple[Any, Any, Any]]) -> str:
-    """Return a description of the error of a run that is resumed, stopped and resumed, or an empty string."""
+    """Resume a run, stop the resumed run, and resume again. Return a description of the first error, or an empty string."""
     first, second = max(1, len(items) // 3), len(items) * 2 // 3
     if second <= first:
         return ""

@@ -1,4 +1,4 @@
-"""Loaders under audit, findings, and comparisons of items."""
+"""Classes of an audit (loader, finding, run functions), and comparisons of the items that a loader yields."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ def lost_and_repeated(items: Sequence[Sequence[int]], expected: Sequence[Sequenc
 
 
 def first_difference(actual: Items, expected: Items) -> str:
-    """Describe the first different item."""
+    """Describe the first item of `actual` that differs from the item in `expected`."""
     index = next((index for index, (a, b) in enumerate(zip(actual, expected, strict=False)) if a != b), min(len(actual), len(expected)))
     shown = [list(items[index]) if index < len(items) else "nothing" for items in (actual, expected)]
     return f"item {index} is {shown[0]}, not {shown[1]}"

@@ -112,5 +112,5 @@ _KINDS = (
         synthesize=_synthetic_numbers,
     ),
 )
-# From the widest to the narrowest type: inference takes the last type that recognizes the column.
+# Inference takes the last type in this list that recognizes a column, so special types come after general types.
 COLUMN_KINDS: Mapping[ColumnType, ColumnKind] = {kind.name: kind for kind in _KINDS}

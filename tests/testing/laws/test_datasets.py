@@ -165,7 +165,7 @@ def test_reading_while_building_is_caught():
 
 
 @frozen(repr=False)
-class CountsByReading(fp.Wrapper):
+class CountsByReading(fp.parts.Wrapper):
     """Reads everything when asked for its length."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:

@@ -37,7 +37,10 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 
 def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
-    """Return the selected columns. Rows that do not meet the conditions have nulls in the nullable columns."""
+    """Return the selected columns of a chunk. In rows that do not meet all conditions, nullable columns become null.
+
+    The nulls simulate a reader that does not read rows removed by a later filter.
+    """
     meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))
     if kept is None or not columns:

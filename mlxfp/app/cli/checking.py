@@ -24,7 +24,10 @@ _PLATFORM = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
 
 @frozen
 class Finding:
-    """Result of one check: a text, an optional `value` for the JSON output, and a problem if training is impossible."""
+    """Result of one check of this machine, such as the installed version of a package.
+
+    The attribute `value` is the result in the JSON output. `problem` is the reason why training cannot run, or empty if training can run.
+    """
 
     name: str
     text: str
@@ -69,7 +72,7 @@ def _doctor(options: Namespace) -> int:
 
 
 def _mlx() -> Iterator[Finding]:
-    """Yield the findings about MLX: start, device, BLAS, memory limit and `mx.compile`."""
+    """Check MLX. Yield the device, BLAS, memory limit, C++ compiler and `mx.compile`, or the error if MLX does not start."""
     from mlxfp.runtime import report
 
     try:
@@ -122,7 +125,7 @@ def _credentials() -> Iterator[Finding]:
     """Report the location of Kaggle's credentials without reading the credentials."""
     try:
         from mlxfp.app.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # if MLX does not start, the findings about MLX report the error
+    except ImportError:  # if MLX does not start, this import fails, and `_mlx` has already reported the error
         return
     location = credentials_in(os.environ, Path.home())
     yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": location})

@@ -159,7 +159,8 @@ def _no_such_config(config: str) -> str:
 
 def _show(options: Namespace) -> int:
     """Print the complete configuration as YAML, for use as a configuration file."""
-    preset_alone = options.config in PRESETS and not options.overrides  # presets have known names, and `known_names` imports MLX
+    # All names in a preset are known. Without overrides, the slow `known_names` is not needed.
+    preset_alone = options.config in PRESETS and not options.overrides
     resolved = loaded(options, None if preset_alone else known_names())
     say("\n".join(_with_origins(resolved) if options.origins else [write_document(unstructure(resolved.config)).rstrip("\n")]))
     return 0
@@ -173,7 +174,10 @@ def _with_origins(resolved: Resolved) -> Iterator[str]:
 
 
 def _yaml_lines(values: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """Yield pairs of a YAML line and an option path, such as `training.size`. The path is None except for the last line of a value."""
+    """Yield pairs of a YAML line and an option path.
+
+    The last line of each option has the path of the option, such as `training.size`. All other lines have the path None.
+    """
     margin = "  " * len(parents)
     for name, value in values.items():
         if value and isinstance(value, Mapping):

@@ -56,7 +56,10 @@ def start_mlx() -> tuple[str, ...]:
 
 
 def start_mlx_quietly() -> None:
-    """Make MLX use a fast BLAS, and print each warning only once per machine. `mlxfp doctor` always prints the warnings."""
+    """Make MLX use a fast BLAS. If no fast BLAS is usable, print a warning, but only once per machine.
+
+    The command `mlxfp doctor` prints the same warning every time.
+    """
     file = user_cache() / "printed_warnings.txt"
     printed = set[str]()
     with suppress(OSError, UnicodeDecodeError):

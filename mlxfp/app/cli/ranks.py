@@ -26,9 +26,9 @@ _TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # success message printed by rank 0;
 _LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
 _PORTS_OF_A_FILE = 256  # consecutive free ports needed with a hostfile: one for each rank, up to 256 ranks
-# Program that runs mlx.launch with this Python.
-# In MLX 0.32, mlx.launch waits until the inputs of the ranks are writable. Inputs are always writable, so the wait keeps a core busy.
-# The program replaces `select` of mlx.launch by a function that waits only for the output of the ranks. No rank reads input.
+# This Python program runs mlx.launch with another `select` function.
+# In MLX 0.32, mlx.launch waits until a rank can receive input. A rank can always receive input, so the waiting loop keeps a core busy.
+# The new `select` function waits only for output of the ranks. No rank reads input, so waiting for input is not needed.
 # If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
 _START = """
 import os, signal

@@ -41,7 +41,7 @@ def _report(options: Namespace) -> int:
 
 
 def _compare(options: Namespace) -> int:
-    """Compare finished runs: options, scores on the same folds, and rows."""
+    """Compare the options and scores of finished runs, and print the rows with the largest disagreement."""
     from mlxfp.app.runs.reporting import compare
 
     say(str(compare(options.folders, code=options.code)))

@@ -18,7 +18,8 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
         "training": _CAREFUL | {"data": {"prefetch": 4, "workers": 2}, "validation": {"folds": 5}},
         "production": _CAREFUL | {"validation": {"folds": 5}, "observers": {"patience": 4, "keep": 3, "mlflow": "sqlite:///mlflow.db"}},
         "competition": {
-            "data": {"prefetch": 8, "workers": 4},  # permuted rows are encoded in each epoch
+            # `text.permute` writes other texts in each epoch, so 4 workers tokenize rows during the whole training.
+            "data": {"prefetch": 8, "workers": 4},
             "text": {"permute": True},
             "training": {"epochs": 12, "size": 16, "ema": 0.99},
             "validation": {"folds": 5, "repeats": 2},

@@ -103,11 +103,12 @@ def check_folder(folder: Path, name: str) -> None:
     if name in ("", ".", "..") or Path(name).name != name:
         raise ConfigError(f"The name of a run must be a valid folder name, got name={name!r}. To change the parent folder, set output.")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"The run folder {folder} is an existing file. Choose another name or output.")
+        raise ConfigError(f"The run folder {folder} is an existing file. Choose another run name (name=...) or parent folder (output=...).")
     known = not folder.is_dir() or (folder / CONFIG).is_file()
     if not known and any(not path.name.startswith(".") and path.name not in (SYNTHETIC, TUNING) for path in folder.iterdir()):
         raise ConfigError(
-            f"The folder {folder} is not empty and is not the folder of a run: {CONFIG} is missing. Choose another name or output."
+            f"The folder {folder} is not empty and is not the folder of a run: {CONFIG} is missing. "
+            "Choose another run name (name=...) or parent folder (output=...)."
         )
 
 
@@ -117,7 +118,10 @@ def missing(folder: Path) -> tuple[Path, ...]:
 
 
 def remove(new: Sequence[Path]) -> None:
-    """Remove the folder of a run that did not start, and the empty parents. The argument `new` is the earlier result of `missing`."""
+    """Remove the folder of a run that did not start, and the empty parent folders that were created for the run.
+
+    The argument `new` holds the folders that did not exist before the run: the result of `missing` at that time.
+    """
     for folder in new[:1]:
         rmtree(folder)
     for parent in new[1:]:
@@ -137,7 +141,8 @@ def claim(folder: Path, settings: Settings) -> None:
         _write_settings(folder, settings)
         return
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    names = [*new, *(name for name in stored if name not in new)]  # arguments of an estimator may be only in `stored`
+    # If the user removed an argument of an estimator, only the stored options contain the argument.
+    names = [*new, *(name for name in stored if name not in new)]
     differ = [
         f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
     ]

@@ -1,4 +1,7 @@
-"""Loaders under audit from loader factories of several packages. This module imports none of these packages."""
+"""Adapters that prepare the data loaders of several packages for an audit. This module imports none of these packages.
+
+Each adapter takes a function that creates a loader, and returns a `Loader` for `examine`.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -86,7 +89,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip `epochs` epochs and `state` items, then yield the remaining items, each with the number of items so far."""
+    """Yield the items of the epoch with index `epochs`, each with its number in the epoch (from 1). Skip the first `state` items."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:

@@ -1,4 +1,4 @@
-"""Laws of orders, and the examination of a loader."""
+"""Audit of a data loader: `examine` checks all laws. This module contains the laws about the order of rows in an epoch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise, product
@@ -99,7 +99,8 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has batches of the same rows in all epochs, such as {sorted(epochs[0][0])}. Shuffle rows before batching"
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
-    for cases in (_CASES, ((0, 2),)):  # some loaders repeat the order of the second epoch
+    # The third epoch, (0, 2), is read as well, because some loaders repeat the order of the second epoch in all later epochs.
+    for cases in (_CASES, ((0, 2),)):
         orders |= {case: sum(items_of(loader, *case, 0), ()) for case in cases}
         pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]
         if pairs:
@@ -142,7 +143,8 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     orders = [np.array(sum(items_of(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # For uniform orders of 12 or more rows over 6 epochs, each bound is exceeded by chance in fewer than 1 of 10,000 audits.
+    # A loader with truly random orders exceeds each of the two bounds by chance in fewer than 1 of 10,000 audits.
+    # The rate holds for loaders with at least 12 rows. An audit compares the orders of 6 epochs.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "

@@ -1,4 +1,4 @@
-"""Laws of errors in rows, and of memory."""
+"""Checks of an audit: errors in rows reach the user, and the memory of the process does not grow."""
 
 import ctypes
 import re
@@ -21,12 +21,12 @@ def refuse(row: int, kind: type[Exception], number: int) -> int:
 
 
 def enlarge(number: int) -> np.ndarray[Any, Any]:
-    """Return 512 KiB that contain a row number. The size exceeds the memory that a process keeps for reuse."""
+    """Return an array of 512 KiB filled with the row number. The system takes back freed arrays of this size, so growth is visible."""
     return np.full(1 << 16, float(number))
 
 
 def check_errors(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield descriptions of epochs that hide an error in a row."""
+    """Yield a description of each epoch that ends normally although reading one of its rows raises an error."""
     for kind in (ValueError, StopIteration):
         for count in sorted({0, workers}):
             items, error = _epoch_with_an_error(loader, kind, count)
@@ -36,7 +36,7 @@ def check_errors(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def check_locations(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield a description of the first error without the number of the row."""
+    """Check that an error in a row contains the row number. Yield a description of the first error without this number."""
     for count in sorted({0, workers}):
         _, error = _epoch_with_an_error(loader, ValueError, count)
         if error and not re.search(rf"\b{_row(loader)}\b", text := _text_of(error)):
@@ -57,7 +57,10 @@ def check_memory(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def _release_free_memory() -> None:
-    """Return free memory to the system. A loader could otherwise grow into free memory, and the process would not grow."""
+    """Return free memory to the system before a measurement.
+
+    Otherwise, a growing loader would first use the free memory of the process, and the measurement would miss the growth.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
     if trim is not None:
         trim(0)

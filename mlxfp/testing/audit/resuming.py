@@ -1,4 +1,4 @@
-"""Laws of resuming: on equally many workers and ranks, and on other numbers."""
+"""Checks of an audit: a resumed loader gives the remaining items, with the same or another number of workers and ranks."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -8,13 +8,14 @@ from typing import Any
 
 from mlxfp.testing.audit.values import Items, Loader, first_difference, lost_and_repeated, numbers_of
 
-Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # start a run from a state
+Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a run from a saved state
 
 
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
     """Yield a description of the first violation of the law `resume`, without workers and with workers."""
     for count in sorted({0, workers}):
-        epoch = 0 if count else 1  # starting workers takes seconds; some loaders start workers in every skipped epoch
+        # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
+        epoch = 0 if count else 1
         full_run = [(numbers_of(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
         items = tuple(numbers for numbers, _, _ in full_run)
         error_after = partial(_resuming_error, items, partial(loader.run, 0, epoch, count))
@@ -51,7 +52,7 @@ def check_ranks(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def check_other_ranks(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield descriptions of the rows that are lost or repeated by resuming two ranks on two, one and four ranks."""
+    """Resume a run on two ranks with two ranks, with one rank, and with four ranks. Yield descriptions of the lost or repeated rows."""
     if not loader.ranks:
         return
     full_run, stop = loader.ranks(2, None), 3
@@ -87,7 +88,7 @@ def _resuming_error(items: Items, run: Resume, stop: int, state: Any, *, exact: 
 
 
 def _second_error(items: Items, run: Resume, full_run: list[tuple[Any, Any, Any]]) -> str:
-    """Return a description of the error of a run that is resumed, stopped and resumed, or an empty string."""
+    """Resume a run, stop the resumed run, and resume again. Return a description of the first error, or an empty string."""
     first, second = max(1, len(items) // 3), len(items) * 2 // 3
     if second <= first:
         return ""

@@ -1,4 +1,4 @@
-"""Loaders under audit, findings, and comparisons of items."""
+"""Classes of an audit (loader, finding, run functions), and comparisons of the items that a loader yields."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,21 +12,26 @@ from mlxfp.support.checks import check_callable, check_positive
 Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 
 
-# Run one epoch of a loader, given (seed, epoch, workers, state). Yield pairs of an item (a row or a batch) and the state after the item.
+# Type of a function (seed, epoch, workers, state) that runs one epoch of a loader.
+# A `Run` function yields pairs of an item (a row or a batch) and the state after the item.
 # `state` is a state yielded earlier, or None for the start of the epoch. Each call starts a new run, as in a new process.
 Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
-# Run epochs, given (function, epochs, workers). Yield items of rows after `function`, a pickleable function of a row number.
+# Type of a function (function, epochs, workers) that runs several epochs of a loader and yields the items.
+# The argument `function` converts a row number to a row, and can be pickled.
 Apply = Callable[[Callable[[int], Any], int, int], Iterator[Any]]
-# Function called as run(ranks, states) that runs the first epoch on several ranks and returns (item, state) pairs of each rank.
-# `states` has the states of all ranks of an earlier run after equally many items, or is None for the start of the epoch.
+# Type of a function (ranks, states) that runs the first epoch on several ranks, and returns (item, state) pairs of each rank.
+# The argument `states` holds the states of all ranks of an earlier run after the same number of items. None starts at the first item.
 Ranks = Callable[[int, Sequence[Any] | None], Sequence[Sequence[tuple[Any, Any]]]]
 
 
 @frozen
 class Loader:
-    """A loader under audit: name, number of rows and run functions. An item may be a number or nested sequences of numbers.
+    """A data loader for an audit: name, number of rows, and functions that run the loader.
 
-    `run` is enough for most laws. `apply` adds the laws of errors and memory, and `ranks` adds the laws of ranks.
+    The loader yields items (rows or batches). An item is a row number, or nested sequences of row numbers.
+
+    `run` is required, and is enough for most checks. With `apply`, the audit also checks errors in rows and memory growth. With `ranks`,
+    the audit also checks distributed runs.
 
     >>> from mlxfp.testing import audit
     >>> def counting(seed, epoch, workers, state):
@@ -84,7 +89,7 @@ def lost_and_repeated(items: Sequence[Sequence[int]], expected: Sequence[Sequenc
 
 
 def first_difference(actual: Items, expected: Items) -> str:
-    """Describe the first different item."""
+    """Describe the first item of `actual` that differs from the item in `expected`."""
     index = next((index for index, (a, b) in enumerate(zip(actual, expected, strict=False)) if a != b), min(len(actual), len(expected)))
     shown = [list(items[index]) if index < len(items) else "nothing" for items in (actual, expected)]
     return f"item {index} is {shown[0]}, not {shown[1]}"

@@ -44,18 +44,15 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = None,
     events: "Sequence[Event] | None" = None,
 ) -> None:
-    """Check all laws of a dataset, source, stage, collator, metric, observer or train step under hypothesis.
+    """Check all laws of a dataset, source, stage, collator, metric, observer or train step, with random cases drawn by hypothesis.
 
     - A **dataset** or source should be short, because the laws read every item and resume after every item.
     - A **stage**, or a `compose` of stages and dataset functions, gets random tables in random chunks. `schema` or `examples` restrict the
-      tables. Tables for which building the pipeline raises `SchemaError` are skipped. `ahead` is the number of rows that a stage may
-      read in advance. With `ahead`, laziness is checked too, and the stage must keep the row order.
-    - A **collator**, or any other function from a list of dicts to arrays of any library, gets random groups of `schema` or `examples`
-      (one of the two is required). Collators of mlxfp also get views of record batches. `views=True` passes views to other collators, as
-      `fp.collate` does. Further arguments state the contents of a batch. `masks` maps a mask to the column of marked values. `padding` maps
-      an array to its padding value. `labels` maps an array to (token column, shift, value without a label), for example
-      `{"labels": ("input_ids", 1, -100)}`. `carries` maps an array to the column copied into the array. `dtypes` maps an array to the name
-      of its dtype.
+      tables. A table is skipped if the pipeline raises `SchemaError` for the table. `ahead` is the number of rows that a stage may read in
+      advance. With `ahead`, laziness is checked too, and the stage must keep the row order.
+    - A **collator** gets random groups of rows. Any function from a list of dicts to arrays of any library is a collator. `schema` or
+      `examples` is required. Collators of mlxfp also get groups as views of record batches, which hold rows without copies. `views=True`
+      passes such views to other collators, too, as `fp.collate` does.
     - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example. A row with
       only ignored labels (-100) must not change the metric. `padding={"2": 0}` states that a row with 0 in array 2, such as a mask,
       must not change the metric either.
@@ -65,6 +62,14 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     `schema` draws arbitrary values of its types (for a collator, use non-nullable fields). `examples` is a strategy for sequences of
     mappings, such as `strategies.examples(schema)` or a strategy for realistic values. With both arguments, `schema` gives the types. The
     hypothesis settings (`settings.register_profile`) set the number of cases.
+
+    For a collator, these arguments state the contents of a batch:
+
+    - `masks` maps the name of a mask to the column of marked values.
+    - `padding` maps an array to its padding value.
+    - `labels` maps an array to (token column, shift, value without a label), for example `{"labels": ("input_ids", 1, -100)}`.
+    - `carries` maps an array to the column copied into the array.
+    - `dtypes` maps an array to the name of its dtype.
 
     Raises `AssertionError` with the broken law and the smallest failing case, `ArgumentError` for arguments that no law of the part uses,
     and `ArgumentTypeError` for any other value.
@@ -149,7 +154,7 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
         except Exception as error:
             if isinstance(error, UnsatisfiedAssumption):
                 raise
-            # An error of the part is ignored here, because checking a law raises it again.
+            # An error of the checked object is ignored here, because the laws call the object again and raise the error.
         trial.drawn.append(case)
 
     if not trial.drawn:
@@ -158,7 +163,10 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
 
 
 def _run(trial: Trial, name: str) -> None:
-    """Check the laws of a trial. If a law is broken, raise the error of the smallest failing case. Only one broken law is reported."""
+    """Check all laws of a trial with random cases. If a law is broken, raise the error of the smallest failing case.
+
+    If several laws are broken, only one of the errors is raised.
+    """
     __tracebackhide__ = True
     _under_hypothesis(trial, lambda **case: _check_case(trial, case), name)
 

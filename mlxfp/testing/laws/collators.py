@@ -27,9 +27,10 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 
 
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return a dict of the batch: texts as tuples, numbers as 0-d arrays, arrays as numpy arrays of shape [B, ...].
+    """Collate examples and return a dict of the batch. Texts become tuples, numbers 0-d arrays, and arrays numpy arrays of shape [B, ...].
 
-    Arrays of shape [T, B, ...] are transposed. If twice as many examples double the second axis, this axis counts the examples.
+    An array of shape [T, B, ...] is transposed to [B, T, ...]. To recognise such an array, the examples are collated a second time, with
+    each example twice. If the length of the second axis doubles, this axis counts the examples.
     """
     count, batch = len(examples), unchanged_batch_of(collator, examples)
     unclear = [name for name, values in batch.items() if isinstance(values, np.ndarray) and values.ndim > 1 and values.shape[1] == count]
@@ -41,7 +42,7 @@ def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def unchanged_batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return a dict of the batch: texts as tuples, arrays as numpy arrays. No array is transposed."""
+    """Collate examples and return a dict of the batch: texts as tuples, and arrays as numpy arrays with the axes in unchanged order."""
     try:
         return named_arrays(with_arrays(collator(examples)))
     except ArgumentTypeError as error:
@@ -97,7 +98,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     for others in ([*examples][::-1], [{name: _doubled(value) for name, value in example.items()} for example in examples]):
-        with suppress(Exception):  # a collator may raise an error for longer examples
+        with suppress(Exception):  # a collator may raise an error for lists of double length
             collator(copy.deepcopy(others))
 
 
@@ -165,8 +166,8 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: an example has the same values in a group as alone, and its padding does not depend on the values of other examples.
 
-    Either all examples are padded at the ends of the axes, or all examples at the starts. Each array element has one padding value, even in
-    a group that contains each example twice.
+    All examples are padded on the same side: at the ends of the axes, or at the starts. Padding at the same index has the same value in
+    all rows. The law also checks a group that contains each example twice.
 
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -198,7 +199,8 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
     """Return the side on which the rows of a group are padded, "end" or "start".
 
-    The result is None if a row without padding differs from the same example collated alone.
+    The values of a row outside its padding must be equal to the values of the same example collated alone. If this is true for neither
+    side, the result is None.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
@@ -234,8 +236,8 @@ def example_slices(row: NDArray[Any], single: NDArray[Any], *, at_end: bool) -> 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
     """Law: padding an example to the length of longer examples changes neither its real tokens nor its other values.
 
-    `mask` is the name of the array int[B, L] with 1 on real tokens. An array with the same second axis holds one value per token. If the
-    batch has no array of this name, the batch has no padding, and all values must be equal.
+    `mask` is the name of the array int[B, L] with 1 on real tokens. In arrays of shape [B, L, ...], only the values of real tokens are
+    compared. If the batch has no array with this name, all values of an example in a group must be equal to its values alone.
 
     >>> import mlxfp as fp
     >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -254,12 +256,14 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
-    """Law: a mask has a 1 for each value in the column `tokens` of the example, all on one side, and 0 on padding.
+    """Law: a row of a mask has a 1 for each value in the column `tokens` of the example, all on one side, and 0 on padding.
 
-    If the column has more values than the mask has positions, the whole row is 1.
+    If the column has more values than the mask has positions, every position of the row is 1.
 
-    If the batch has an array named like the column, mask and array have the same width. All its elements with mask 0 are one padding value,
-    and the padding value does not overwrite a token with mask 1.
+    The batch may also have an array with the name of the column. Then two more conditions must hold:
+
+    - The array and the mask have the same width.
+    - At all positions with mask 0, the array holds the same padding value. At positions with mask 1, the padding value replaces no token.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]

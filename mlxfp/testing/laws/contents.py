@@ -67,13 +67,13 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     if inputs is not None:
         shown = [{**entry, tokens: row.tolist()} for entry, row in zip(shown, inputs, strict=True)]
     raise AssertionError(
-        f"{labels!r} of {brief(collator)} holds for each token of {tokens!r} the token {shift} positions later, or {ignore} if "
-        f"there is no later token, but the batch is {shown}"
+        f"the label of a token in {tokens!r} is the token {shift} positions later, or {ignore} if there is no later token, but "
+        f"{labels!r} of {brief(collator)} has other labels: {shown}"
     )
 
 
 def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, column: str) -> None:
-    """Law: the rows of an array are the values of a column, rounded to the dtype of the array. Lists fill one end of the row.
+    """Law: each row of an array holds the value of a column, rounded to the dtype of the array. A list fills the start or end of its row.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2], "weight": 0.5}, {"input_ids": [3], "weight": 0.0}]
@@ -108,7 +108,7 @@ def _array(batch: Mapping[str, Any], name: str, collator: Collator) -> NDArray[A
 
 
 def _labels(tokens: NDArray[Any], start: int, width: int, shift: int, ignore: int) -> list[int]:
-    """Return the row of labels for tokens that start at position `start` of the row."""
+    """Return the expected labels of a row with `width` positions. The first token is at position `start`."""
     row = [ignore] * width
     for position, token in enumerate(tokens[shift:].tolist(), start):
         if 0 <= position < width:

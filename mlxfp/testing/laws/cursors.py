@@ -17,7 +17,7 @@ from mlxfp.testing.laws.datasets import Transform, collect, logged
 
 __tracebackhide__ = True
 
-_COLUMNS = 4  # maximum number of columns that are selected alone, because each column takes as long as all other laws of plans
+_COLUMNS = 4  # maximum number of columns in `assert_selects_columns`, because each column needs a call of `assert_plans_agree`
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
@@ -82,12 +82,13 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 
 
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the optimized plan of a dataset gives the items, source rows and keys of the unoptimized pipeline and exchanges cursors with it.
+    """Law: the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys, and share cursors.
 
-    After every item, the optimized run continues the unoptimized run from the bytes of its cursor, and vice versa. If a plan has no
-    optimization, the law compares only the items, because `assert_resumable` checks the cursors. Check this law for stages and sources
-    with the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The time is quadratic in the number of items, so
-    use a short dataset.
+    After every item of the optimized run, the unoptimized run continues from the saved cursor. The law also checks the reverse. If a plan
+    has no optimization, the law compares only the items, because `assert_resumable` checks the cursors.
+
+    Check this law for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The
+    time is quadratic in the number of items, so use a short dataset.
 
     >>> import mlxfp as fp
     >>> assert_plans_agree(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.select_columns(["y"])))
@@ -104,7 +105,7 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         ) from error
     assert_same(planned, expected, f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization")
     if _is_as_written(dataset):
-        return  # both runs have the same steps, so `assert_resumable` checks the cursors
+        return  # the plan is not optimized, so `assert_resumable` checks its cursors
     for started, continued, how in (
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),
@@ -117,7 +118,7 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def _is_as_written(dataset: Dataset[Any]) -> bool:
-    """Return True if a dataset without inner datasets runs exactly the written stages."""
+    """Return True if the plan of a dataset runs exactly the stages of the pipeline, and the source contains no other datasets."""
     planned, stages = dataset.plan, dataset.resolved.stages
     same_stages = [id(step.stage) for step in planned.steps] == [id(stage) for stage in stages]
     return same_stages and planned.source is dataset.source and not children(dataset.source)

@@ -1,4 +1,4 @@
-"""Laws of datasets and sources: repeated reads give the same items, from any position and at any row."""
+"""Laws of datasets and sources: a second reading gives the same items, also from a resume position and with random access."""
 
 import copy
 import pickle
@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Return the chunk with the nullability of the schema `kinds` for columns without nulls. Types and metadata stay unchanged."""
+    """Give each column without nulls the nullability that the schema `kinds` states. Types and metadata stay unchanged."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
@@ -159,7 +159,9 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
     try:
         value = eval(text, dict(names))  # noqa: S307  # a trusted repr; the law requires evaluation
     except Exception as error:
-        raise AssertionError(f"the repr {text} can be evaluated, but the evaluation raises {type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"the repr {text} is a call that creates the value, but the call raises {type(error).__name__}: {error}"
+        ) from error
     assert value == part, f"{text} evaluates to an equal value, but it gives {value!r}"
 
 

@@ -29,13 +29,15 @@ MakePipeline = Callable[[int, int], Dataset[Any]]
 def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Sequence[int]) -> None:
     """Law: a run stopped after any of `stops` global batches continues on any number of ranks with the same global batches.
 
-    `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks: the rows before `shard(index, count)` and the rows
-    of a global batch must not depend on either number. A run with each of the numbers in `ranks` continues with each number, and a last run
-    changes the number at every stop. Only the last, incomplete global batch may depend on the number of ranks, because `shard` or `batch`
-    may drop rows.
+    `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks. The rows before `shard(index, count)` and the rows
+    of a global batch must depend neither on `index` nor on `count`. Only the last, incomplete global batch may depend on the number of
+    ranks, because `shard` or `batch` may drop rows.
 
-    The law counts the rows that the sources read. A continued run reads at most one chunk of each source and one global batch again,
-    compared with a run that reads no row before its batch needs the row.
+    `ranks` lists the numbers of ranks. For each pair of these numbers, a run on the first number of ranks stops, and continues on the
+    second number. A further run changes the number of ranks at every stop.
+
+    The law also counts the rows that the sources read. A continued run reads at most one chunk of each source and one global batch more
+    than a run that reads each row only when a batch needs the row.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])
@@ -71,15 +73,15 @@ def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Seq
 
 @frozen(eq=False)
 class _Run:
-    """A run of a rank, the same run with counted rows, and the same run with sources that give one row at a time."""
+    """Results of three runs of a rank: a normal run, a run that logs the rows read, and a run whose sources give one row at a time."""
 
     dataset: Dataset[Any]
     items: list[Any]
     cursors: list[Cursor]
     keys: list[list[int]]  # row keys of each batch
     counted: "_Counted"
-    counted_cursors: list[Cursor]  # chunks of counted rows may be smaller, because the plan is less optimized
-    reads: list[int]  # source rows before the end of each batch, one row at a time
+    counted_cursors: list[Cursor]  # cursors of the run that logs rows; logging prevents optimizations, so chunks may be smaller
+    reads: list[int]  # number of rows that the run with single rows has read at the end of each batch
     total: int
 
 
@@ -121,17 +123,17 @@ def _assert_continues(whole: _Run, cursor: Cursor, stop: int, largest: int, clai
 
 
 class _Counted:
-    """Copy of a dataset that yields groups instead of batches, and logs the rows read. Mutable, never part of a dataset.
+    """Copy of a dataset that yields groups instead of batches, and logs how many rows each source reads.
 
-    With `one_row`, sources give one row at a time, and nothing reads ahead.
+    With `one_row=True`, sources give one row at a time, and nothing reads ahead. The log changes during a run.
     """
 
     def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:
         self.one_row = one_row
         self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
         self.log: list[int] = []  # number of rows of each read
-        self.largest: dict[int, int] = {}  # rows of the largest chunk of each source
-        length(self.dataset)  # fills `load`, once in a process
+        self.largest: dict[int, int] = {}  # number of rows in the largest chunk of each source, by id
+        length(self.dataset)  # `load` stages read their rows once in a process: let them read before the log is cleared
         self.log.clear()
         self.largest.clear()
 

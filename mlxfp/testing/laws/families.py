@@ -1,4 +1,7 @@
-"""Families of parts, such as stages or collators. A family recognises its parts and has laws, their arguments, and cases to check."""
+"""Families of objects with the same laws, such as all stages or all collators.
+
+A family decides whether an object belongs to the family, and provides the laws of the object and the random cases for checking them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -95,7 +98,7 @@ class Subject:
 
 @frozen
 class Trial:
-    """Several laws that are checked with the same cases.
+    """Several laws that are checked with the same random cases.
 
     `inputs` converts the drawn values of a case to arguments of the laws, by name. `note` returns an additional line about a failing case.
     `unfit` is the error message if too few cases can be used. `drawn` holds the cases after drawing.
@@ -112,9 +115,9 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Trial that checks all cases of another trial together.
+    """Trial that checks all random cases of another trial in a single call, instead of one call per case.
 
-    `inputs` receives all cases as the list `cases`. A failing case is not made smaller.
+    `inputs` receives the cases as the list `cases`. If the check fails, hypothesis does not search for a smaller failing case.
     """
 
     pool: Trial | None = None
@@ -122,7 +125,12 @@ class Pooled(Trial):
 
 @frozen
 class Family:
-    """Family of parts: a function that recognises the parts of the family, the arguments of `check` for these parts, and the trials."""
+    """Objects with the same laws, such as all stages or all collators.
+
+    - `fits(subject)`: return True if an object belongs to the family.
+    - `takes`: names of the arguments of `check` for these objects.
+    - `trials(subject)`: yield the laws of an object, with the random cases for the laws.
+    """
 
     name: str
     fits: Callable[[Subject], bool]
@@ -214,7 +222,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
 
 
 def _takeable(schema: Schema) -> Schema:
-    """Return the schema without views of texts and bytes. Sources convert views in the same way."""
+    """Return the schema with `large_string` and `large_binary` instead of view types. Sources convert view types in the same way."""
     return pa.schema([field.with_type(takeable(field.type)) for field in schema], schema.metadata)
 
 
@@ -295,7 +303,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     if hasattr(step, "start") and not state.extra:
-        state = step.start(state)  # `start` adds the state of options, such as averaged weights or loss scales
+        state = step.start(state)  # `start` adds extra arrays to the state, such as averaged weights or loss scales
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}
@@ -323,7 +331,9 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
-FAMILIES = (  # Families in the order in which they are tried. If a part is a function, the arguments of `check` determine the family.
+# An object belongs to the first family in this list that accepts the object.
+# For a function, the arguments of `check` decide: a function with the argument `arrays` is a metric, for example.
+FAMILIES = (
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
     Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),

@@ -51,9 +51,9 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
 
 
 def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:
-    """Law: a row of a batch whose array `index` holds only `value`, such as an ignored label or a mask of 0, does not change the metric.
+    """Law: a metric ignores a row of the batch if the array with index `index` holds only the number `value` in this row.
 
-    A loss that counts ignored rows in its weight breaks the law.
+    Such a row has, for example, an ignored label or a mask of 0. A loss that counts ignored rows in its weight breaks the law.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp

@@ -1,7 +1,8 @@
-"""Laws of models: parts of the input, such as padding, that must not affect an output. A model is any function from (ids, mask) to outputs.
+"""Laws of models: padding, other rows, other documents and later tokens must not affect an output.
 
-Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one per row. Outputs at padding are ignored. A model receives
-arrays of the same library as the given ids (MLX, torch or numpy). Laws without an argument `ids` pass MLX arrays.
+A model is any function from (ids, mask) to outputs. Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one
+output per row. Outputs at padding are ignored. A model receives arrays of the same library as the given ids (MLX, torch or numpy). Laws
+without an argument `ids` pass MLX arrays.
 """
 
 from collections.abc import Callable, Sequence

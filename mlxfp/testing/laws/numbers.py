@@ -19,7 +19,8 @@ _LONGEST = 8  # number of bytes of the widest integer dtype
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: an array that holds the integers of a column has a dtype that is wide enough for these integers.
 
-    An array is taken to hold a column if other small integers in the column give an array of exactly these integers.
+    To find out which column an array holds, the law replaces all integers of a column by 1, and then by 2. The array holds this column if
+    the array contains 1 in the first case, and 2 in the second case.
 
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
@@ -40,14 +41,17 @@ def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, An
 
 
 def _integers(value: Any) -> list[int]:
-    """Return the integers of a number or of a flat list."""
+    """Return the integers in `value`, which is a single number or a flat list. Return an empty list if any number is not an integer."""
     values = value if isinstance(value, list | np.ndarray) else [value]
     return [int(number) for number in values] if all(isinstance(number, Integral) for number in values) else []
 
 
 def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: str) -> bool:
-    """Return True if the array holds 1 for an example with only 1 in the column, and 2 for an example with only 2."""
-    with suppress(Exception):  # a collator may raise an error for the values 1 and 2
+    """Return True if the array with the given name holds the integers of a column.
+
+    All integers of the column are replaced by 1, and then by 2. The array must contain 1, and then 2.
+    """
+    with suppress(Exception):  # a collator may raise an error, because 1 or 2 can be invalid in the column
         rows = [_row_with(collator, example, column, number)[name][0] for number in (1, 2)]
         return all((row == number).any() for row, number in zip(rows, (1, 2), strict=True)) and bool((rows[0] != rows[1]).any())
     return False
@@ -62,8 +66,8 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
-    A one-hot array that is as wide as the largest label of a batch breaks the law. The law does not change numbers that are equal to the
-    length of a list.
+    A one-hot array that is as wide as the largest label of a batch breaks the law. To check the law, each number of an example is replaced
+    by the number of another example. A number that is the length of a list is not replaced.
 
     >>> import mlxfp as fp
     >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])

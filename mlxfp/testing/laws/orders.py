@@ -1,6 +1,6 @@
-"""Laws of orders and parts.
+"""Laws of shuffling, splitting and packing rows.
 
-A shuffle is a permutation that depends on seed and epoch, a split is a partition, and packing loses no token.
+Shuffling gives a permutation that depends on seed and epoch. Splitting puts each row into exactly one part. Packing loses no token.
 """
 
 from collections import Counter

@@ -29,12 +29,14 @@ _NOT_LOADED = "not loaded"  # answer of a new process that cannot import a modul
 def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:
     """Law: a new process, with another hash seed, gives the same items, from the middle of a run and from its start.
 
-    Two mistakes break the law. Python's `hash` of texts differs between processes, and so does the order of a set of texts. Values
-    numbered in the order of their first occurrence depend on the rows that a process has read before, so the new process reads the
-    datasets in reverse.
+    Two mistakes break the law:
 
-    Datasets of functions that a new process cannot import, and of files in the memory of this process, are not checked. With cloudpickle
-    installed, functions of scripts and notebooks are checked as well.
+    - A function uses `hash` of a text, or the order of a set of texts. Both differ between processes.
+    - A function numbers values in the order of their first occurrence. The numbers then depend on the rows that the process has read
+      before. To find this mistake, the new process reads the datasets in reverse order.
+
+    The law checks nothing if the new process cannot import a function of a dataset, or if a dataset reads files that exist only in the
+    memory of this process. With cloudpickle installed, functions of scripts and notebooks are checked as well.
 
     >>> import mlxfp as fp
     >>> assert_same_in_new_process([fp.from_examples([{"x": 1}, {"x": 2}])])

@@ -86,7 +86,9 @@ def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[An
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Law: chunk boundaries have no meaning before `batch`. Equal rows in other chunks give equal items, including hidden columns.
+    """Law: chunk boundaries before `batch` do not change the items. The same rows in chunks of other sizes give the same items.
+
+    Hidden columns must be equal, too.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -116,9 +118,9 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: the first n items need only the rows of these items, `ahead` further rows, and the other rows of the current chunk.
+    """Law: for its first n items, a transform reads only the rows of these items, `ahead` further rows, and the rest of the current chunk.
 
-    The law applies only to transforms that keep the row order, because the rows of an item then show how far a transform must read.
+    The law applies only to transforms that keep the row order. For such transforms, the last row of the n items is the last row needed.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

@@ -29,7 +29,7 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
         except DataError:
             return
         raise AssertionError(
-            f"{sentence!r} raises DataError for one of the rows, but renders the chunk as {rendered.to_pylist()}"
+            f"the method render_row of {sentence!r} raises DataError for a row, but the method render gives {rendered.to_pylist()}"
         ) from None
     assert_same(sentence.render(chunk).to_pylist(), expected, f"{sentence!r} renders a chunk as it renders each row")
 

@@ -198,7 +198,7 @@ def assert_accumulates(
 
 
 def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
-    """Law: an observer passes on every event, unchanged and in order. An observer may add events or stop.
+    """Law: an observer passes on every event, unchanged and in order. An observer may add events, or end the run early.
 
     >>> import mlxfp as fp
     >>> assert_keeps_events(iter, [fp.events.Event(None, None, 0), fp.events.Event(None, None, 1)])

@@ -30,7 +30,7 @@ _DESCRIBED = pa.schema({"text": pa.string(), "number": pa.int64(), "tokens": pa.
 
 @st.composite
 def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
-    """Return a strategy for datasets in memory without stages. Edge cases, one or many chunks, and random access or none occur.
+    """Return a strategy for datasets in memory without stages. A dataset may be empty, have many chunks, or lack random access.
 
     >>> from hypothesis import find
     >>> find(sources(), lambda dataset: dataset.indexable)
@@ -78,12 +78,15 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
 
 
 def _parts() -> st.SearchStrategy[Any]:
-    """Return a strategy for `take` and `skip` that also work after a shuffle."""
+    """Return a strategy for the stages `take` and `skip`, with `redraw=True`. This argument allows the stages after a shuffle."""
     return st.builds(take, st.integers(2, 9), redraw=st.just(value=True)) | st.builds(skip, st.integers(0, 3), redraw=st.just(value=True))
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Return a strategy for functions of a row with declared schemas. A schema inferred in epoch 0 may not fit the rows of other epochs."""
+    """Return a strategy for `map` and `map_chunks` stages with a declared schema.
+
+    Without a declared schema, the schema is inferred from epoch 0, and may not fit the rows of other epochs.
+    """
     maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))

@@ -73,7 +73,7 @@ def test_a_function_that_makes_a_part_is_called(parts, capsys):
 def test_a_broken_law_is_shown_with_the_smallest_case_and_the_exit_code_says_so(parts, capsys):
     assert main(["laws", "odd_parts:first"]) == 1
     said = capsys.readouterr().out
-    assert "  BROKEN  assert_chunks_do_not_matter: chunk boundaries have no meaning before `batch`" in said
+    assert "  BROKEN  assert_chunks_do_not_matter: chunk boundaries before `batch` do not change the items" in said
     assert "          The rows: [{'x': 0}, {'x': 1}], in chunks of [2]" in said
     assert "  held    assert_repeatable:" in said
     assert "laws.Subject" not in said

@@ -23,7 +23,7 @@ def test_predictions_are_averaged_over_views(seeds: list[int]):
 def test_views_keep_the_rows():
     rows = fp.from_table({"x": [1.0, 2.0]})
     model = fp.kaggle.test_time_augmentation(lambda rows: fp.kaggle.column_values(rows, "x"), [fp.map(lambda row: row), fp.take(1)])
-    with pytest.raises(ArgumentError, match=r"views must have the same number of rows, got predictions with the shapes \[\[2\], \[1\]\]"):
+    with pytest.raises(ArgumentError, match=r"must keep all rows, got predictions with the shapes \[\[2\], \[1\]\]"):
         model(rows)
 
 

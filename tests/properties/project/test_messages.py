@@ -391,7 +391,10 @@ CASES: list[Case] = [
     (
         lambda: fp.kaggle.folds.custom([0.5]),
         ArgumentTypeError,
-        "assignments must be whole numbers, [N] or [R, N], got float64[1, 1]: array([[0.5]]).",
+        (
+            "assignments must be whole numbers: the fold of each row, [N], or of each row in R repeats, [R, N]. "
+            "Got float64[1, 1]: array([[0.5]])."
+        ),
     ),
     (
         lambda: fp.kaggle.folds.custom([0, 1, 1], groups=["a", "a", "b"]),

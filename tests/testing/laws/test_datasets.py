@@ -165,7 +165,7 @@ def test_reading_while_building_is_caught():
 
 
 @frozen(repr=False)
-class CountsByReading(fp.Wrapper):
+class CountsByReading(fp.parts.Wrapper):
     """Reads everything when asked for its length."""
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -179,7 +179,7 @@ def test_what_prints_as_another_call_is_caught():
     assert_prints(fp.batch(2, drop_last=True), {"batch": fp.batch})
     with pytest.raises(AssertionError, match=r"evaluates to an equal value"):
         assert_prints(fp.batch(2), {"batch": lambda size: fp.batch(size + 1)})
-    with pytest.raises(AssertionError, match=r"counting_stage.* can be evaluated, but the evaluation raises NameError"):
+    with pytest.raises(AssertionError, match=r"counting_stage.* is a call that creates the value, but the call raises NameError"):
         assert_prints(broken.CountingStage(), {"batch": fp.batch})
 
 

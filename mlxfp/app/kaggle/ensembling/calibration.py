@@ -16,7 +16,8 @@ from mlxfp.support.optional import optional
 Curve = Callable[[Numbers], Any]  # maps probabilities to probabilities
 
 _CANDIDATES = 200
-_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # multipliers tried for the factor of each class
+# The search for the best class factors multiplies the factor of one class by each of these numbers, and keeps the best product.
+_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))
 _PASSES = 2
 _ROWS = 5000  # class factors are tuned on at most 5,000 evenly spaced rows, because each metric call takes milliseconds
 
@@ -24,8 +25,10 @@ _ROWS = 5000  # class factors are tuned on at most 5,000 evenly spaced rows, bec
 def platt() -> Learn:
     """Return a learner for `second_stage` that fits a logistic curve to the log-odds of predictions.
 
-    The curve has two parameters and needs a few hundred rows. Several classes are calibrated separately and scaled to sum to 1.
-    Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
+    The curve has two parameters and needs a few hundred rows. For several classes, one curve is fitted per class, and the probabilities of
+    a row are scaled to sum to 1.
+
+    Source: Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
 
     >>> chances = np.linspace(0.05, 0.95, 50)
     >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
@@ -40,9 +43,10 @@ def platt() -> Learn:
 def isotonic() -> Learn:
     """Return a learner for `second_stage` that fits a rising step function to predictions.
 
-    The curve can have any rising shape, but needs at least 1,000 rows. Several classes are calibrated separately and scaled to sum
-    to 1. Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002;
-    IsotonicRegression of scikit-learn.
+    The curve can have any rising shape, but needs at least 1,000 rows. For several classes, one curve is fitted per class, and the
+    probabilities of a row are scaled to sum to 1. The class `IsotonicRegression` of scikit-learn fits the curves.
+
+    Source: Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002.
 
     >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
     >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
@@ -118,7 +122,7 @@ class ClassWeights:
     factors: tuple[float, ...]
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Multiply the probabilities of one model, float64[n, C], by the factors, and scale rows to sum to 1."""
+        """Multiply each class probability of one model, float64[n, C], by the factor of its class, and scale each row to sum to 1."""
         weighed = _of_classes(predictions) * np.array(self.factors)
         total = weighed.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))

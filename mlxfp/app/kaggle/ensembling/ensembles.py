@@ -78,9 +78,9 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Return a learner for `second_stage` that returns `combine` without learning.
+    """Return a learner for `second_stage` that learns nothing: its result is always the function `combine`.
 
-    With this learner, `second_stage` scores `mean`, `rank`, `vote` or a `weighted` average.
+    With this learner, `second_stage` computes the score of a fixed combination: `mean`, `rank`, `vote` or a `weighted` average.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True

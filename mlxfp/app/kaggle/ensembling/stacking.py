@@ -18,7 +18,9 @@ Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
 
 @frozen
 class SecondStage:
-    """Learned function of predictions, with out-of-fold predictions for scoring. `second_stage` creates instances.
+    """Function that combines the predictions of models, with out-of-fold predictions of the function. `second_stage` creates instances.
+
+    The function `combine` was learned on all rows. The out-of-fold predictions `oof` serve for scoring.
 
     >>> from mlxfp.app.kaggle.ensembling.ensembles import fixed, mean
     >>> from mlxfp.app.kaggle.validation.folds import custom
@@ -32,9 +34,9 @@ class SecondStage:
     oof: OutOfFold
 
     def predict(self, *predictions: ArrayLike) -> Numbers:
-        """Apply the function to predictions of new rows, one array per model in model order. The function was learned on all rows.
+        """Combine the predictions of several models for new rows. Pass one array per model, in the order of the models in `second_stage`.
 
-        If a model was trained once per fold, pass the mean over the folds (`ensembles.mean`).
+        If a model was trained once per fold, pass the mean of its predictions over the folds (`ensembles.mean`).
         """
         return combined(self.combine, predictions)
 

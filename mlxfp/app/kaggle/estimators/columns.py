@@ -23,18 +23,18 @@ from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
-# Input formats of estimators.
-# Format "codes": missing values are NaN, and categories are numbers.
-# Format "scaled": missing values are filled, categories are one-hot columns, and texts are components.
-# Format "sparse": the same as "scaled", but texts are word counts instead of components.
+# An estimator reads one of three input formats: "codes", "scaled" or "sparse".
+# Format "codes": missing values are NaN, and each category is a number.
+# Format "scaled": missing values are filled, each category is a 0/1 column, and each text becomes up to 32 numbers (a truncated SVD).
+# Format "sparse": the same as "scaled", but each text becomes TF-IDF weights of its words instead of a truncated SVD.
 Layout = Literal["codes", "scaled", "sparse"]
 
-_COMPONENTS = 16  # number of components for each kind of word count in dense inputs; 8 to 32 give similar scores
+_COMPONENTS = 16  # truncated SVD: number of components for words, and the same for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
-_TYPICAL = 16  # number of training rows whose values replace a value that is missing only in new rows
-# Whole numbers are also read as categories if there are more than 20 distinct values, at least 2 rows per value on average, and at least
-# 80 % of the rows share their value with another row.
-_FEW_CODES, _ROWS_PER_CODE, _SHARED = 20, 2, 0.8
+_TYPICAL = 16  # number of sampled training rows; their values replace missing values in columns without missing values in training
+_FEW_CODES = 20  # columns of whole numbers with at most 20 distinct values are not read as categories
+_ROWS_PER_CODE = 2  # columns of whole numbers with fewer than 2 rows per distinct value, on average, are not read as categories
+_SHARED = 0.8  # whole numbers are not read as categories if fewer than 80 % of the rows share their value with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 
@@ -60,7 +60,7 @@ class Columns:
     texts: tuple[tuple[str, WordCounts], ...] = field(default=())
     scaler: Any = field(default=None, repr=False)
     dates: tuple[tuple[str, Order], ...] = ()
-    typical: NDArray[np.float64] | None = field(default=None, repr=False)  # float64[T, F]: the result of `table` for some training rows
+    typical: NDArray[np.float64] | None = field(default=None, repr=False)  # sample of T training rows and F features, float64[T, F]
 
     def __call__(self, rows: Dataset[Any]) -> Any:
         """Return float64[N, F] or a sparse matrix. Column order: numbers, dates, categories, texts."""
@@ -81,7 +81,7 @@ class Columns:
 
     @property
     def coded(self) -> tuple[int, ...]:
-        """Feature indices of the categories, in the layout "codes"."""
+        """Indices of the columns with category codes in the result of `table`."""
         return tuple(range(self.measured, self.measured + len(self.categories)))
 
     def table(self, batch: RecordBatch) -> NDArray[np.float64]:
@@ -125,11 +125,13 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     reads_texts: bool = True,
     reads_codes: bool = False,
 ) -> tuple[Columns, Any]:
-    """Fit the conversion of the columns of a spec. Return the conversion and the converted training rows.
+    """Fit the preprocessing of the columns in a spec. Return the fitted preprocessing, and the training rows as numbers.
 
-    `parts` is an argument of `fit_word_counts`. `reads_texts=False` leaves out text columns without dates. `reads_codes=True`
-    reads columns of `are_codes` as numbers and as categories. Raises `SchemaError` for missing columns, and `DataError` if no row or no
-    value exists.
+    - `parts=False` leaves out character n-grams: see `fit_word_counts`.
+    - `reads_texts=False` leaves out text columns, except text columns that hold dates.
+    - `reads_codes=True` reads whole numbers that may be identifiers (see `are_codes`) as numbers, and a second time as categories.
+
+    Raises `SchemaError` for missing columns, and `DataError` if there are no training rows or no values.
     """
     names = [column.name for column in spec.columns]
     check_columns(names, schema(rows).names, "estimator")
@@ -158,7 +160,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
 
 
 def are_codes(values: pa.Array | pa.ChunkedArray) -> bool:
-    """Return True for whole numbers with repeated values, which may be the numbers of persons, shops or other things.
+    """Return True for whole numbers with many repeated values. Such numbers may be identifiers of persons, shops or other things.
 
     >>> are_codes(pa.array([1000 + row % 50 for row in range(200)])), are_codes(pa.array([row / 7 for row in range(200)]))
     (True, False)
@@ -187,7 +189,7 @@ def _categories(batch: RecordBatch, name: str) -> Categories:
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return some rows of a table. Columns with a missing value anywhere in the table are filled with NaN."""
+    """Return a random sample of table rows. If a column has a missing value in any row of the table, the column of the sample is NaN."""
     rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
     return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 

@@ -42,7 +42,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
-    sha256: dict[str, str]  # digests of all other files; LightGBM would end the process on some damaged models
+    sha256: dict[str, str]  # digest of each other file in the folder, checked before loading, because some damaged models crash LightGBM
     dates: tuple[tuple[str, Order], ...] = ()
     typical: tuple[tuple[float | None, ...], ...] = ()
 

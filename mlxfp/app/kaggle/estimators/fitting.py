@@ -26,8 +26,8 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
 
     - categories become codes or one-hot columns;
     - missing numbers stay missing, or are replaced by the median and marked in an extra column;
-    - texts become TF-IDF counts of words and character n-grams. Estimators without missing-value support that accept sparse
-      matrices get all counts, other estimators get 16 components;
+    - texts become TF-IDF weights of words and character n-grams. All weights are kept if the estimator accepts sparse matrices, but no
+      missing values. For other estimators, a truncated SVD reduces the weights of a text to 16 numbers for words and 16 for n-grams;
     - targets become logarithms if the metric of the spec is logarithmic.
 
     Classes are predicted as probabilities: [N] for the second of two classes, or [N, C] in the class order of the spec.
@@ -196,7 +196,7 @@ class FittedTarget:
 
     @property
     def library(self) -> Library:
-        """Entry of `LIBRARIES` for the model."""
+        """Functions and settings for the package of the model, such as the function that saves the model."""
         return LIBRARIES[self.package]
 
     def __call__(self, numbers: Any, count: int) -> Numbers:
@@ -238,7 +238,10 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. If a column has missing values only in new rows, predict with values of several training rows, and average."""
+        """Predict rows. A missing value in a column that is complete in the training rows is replaced by values of several training rows.
+
+        The predictions with these values are averaged.
+        """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))
         if self.columns.typical is not None and len(rows):

@@ -24,9 +24,10 @@ from mlxfp.support.blas import free_cores
 from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.optional import optional
 
-# Number of table cells per additional thread. The fit times below are from LightGBM with 300 trees on two cores.
-# Fit times for 50,000 x 20 cells: 1.45 s with one thread, 0.85 s with two threads.
-# Fit times for 5,000 x 10 cells: 0.22 s with one thread, 0.15 s with two threads, 12 s if another program occupies a core.
+# Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
+# A table of 50,000 rows and 20 columns needs 1.45 s with one thread, and 0.85 s with two threads.
+# A table of 5,000 rows and 10 columns needs 0.22 s with one thread, and 0.15 s with two threads.
+# If another program occupies one of the two cores, the smaller table needs 12 s with two threads.
 _NUMBERS = 200_000
 
 
@@ -43,7 +44,7 @@ class Examples:
     seconds: float | None = None  # maximum time of a fit of boosted trees
 
     def clock(self) -> Callable[[], bool]:
-        """Start a timer. The returned function is True after the maximum fit time."""
+        """Start a timer. Return a function that returns False until `seconds` have passed, and True afterwards."""
         end = inf if self.seconds is None else monotonic() + self.seconds
         return lambda: monotonic() > end
 
@@ -53,10 +54,10 @@ class Library:
     """Functions and settings for the estimators of one package.
 
     - `suffix`: file suffix of saved models.
-    - `settings(threads, seed)`: defaults for unset model parameters.
+    - `settings(threads, seed)`: return defaults for the model parameters that the user did not set.
     - `fit(model, examples)`: return the fitted object for `predict`.
-    - `predict(fitted, numbers, classed)`: return values [n], probabilities [n, C], or probabilities [n] of the second of two
-      classes.
+    - `predict(fitted, numbers, classed)`: return predictions of rows. `classed=False` gives values [n]. `classed=True` gives probabilities
+      [n, C], or for two classes probabilities [n] of the second class.
     - `stops`: True if the library supports early stopping.
     """
 
@@ -89,9 +90,9 @@ def other_package(name: str) -> ModuleType:
 
 @contextmanager
 def limited_threads(size: int = 0) -> Iterator[None]:
-    """Limit the threads of numerical libraries during a computation on `size` cells.
+    """Limit the threads of OpenBLAS and OpenMP in a `with` block. The argument `size` is the number of table cells in the computation.
 
-    OpenBLAS gets one thread, because more threads could change the last digits. OpenMP gets the number returned by `threads`.
+    OpenBLAS uses a single thread, because more threads could change the last digits of the results. OpenMP uses `threads(size)` threads.
     """
     limits = optional("threadpoolctl", extra="kaggle", needed_by="estimator").threadpool_limits
     with limits({"blas": 1, "openmp": threads(size)}):
@@ -111,8 +112,8 @@ def _fit_lightgbm(model: Any, examples: Examples) -> Any:
         numbers, targets = examples.valid
         early = lightgbm.early_stopping(examples.patience, verbose=False)
         stopping = {"eval_X": (numbers,), "eval_y": (targets,), "callbacks": [early, stop_in_time]}
-    # Category codes are passed as plain numbers, because the category support of LightGBM is not better.
-    # With category support, the error on house_prices is 0.1265 instead of 0.1244, and the error on titanic is the same.
+    # Category codes are passed as plain numbers. The category support of LightGBM is not used, because scores do not improve.
+    # With category support, the error on house_prices rises from 0.1244 to 0.1265, and the error on titanic stays the same.
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping).booster_
 
 

@@ -1,4 +1,4 @@
-"""Estimators by name: `ESTIMATORS` with default settings, and classes of well-known packages."""
+"""Creation of estimators by name: a short name in `ESTIMATORS`, or the class name of a well-known package."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -51,7 +51,7 @@ def scaled_rounds(settings: Arguments, *, rows: int, classes: int) -> dict[str, 
 
 @frozen
 class Task:
-    """Spec and number of training rows for an estimator."""
+    """Competition spec and number of training rows, which determine the default settings of an estimator."""
 
     spec: DatasetSpec
     rows: int

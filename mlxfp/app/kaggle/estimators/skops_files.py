@@ -12,8 +12,8 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.optional import optional
 
 _SCHEMA = "schema.json"
-# scikit-learn types with plain data. Creating objects of these types runs no code from the file.
-# skops leaves the decision about these types to the caller.
+# A model file may contain these scikit-learn types. The types hold plain data, so loading runs no code from the file.
+# The library skops does not load these types unless the caller lists them as trusted.
 _TRUSTED = (
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",
@@ -77,7 +77,7 @@ def _with_zero_padding(content: bytes, name: str) -> bytes:
         clean[field] = array[field]
     if {"left_child", "missing_go_to_left"} <= {*array.dtype.names}:  # scikit-learn does not initialise `missing_go_to_left` of leaf nodes
         clean["missing_go_to_left"][array["left_child"] < 0] = 0
-    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would write the old padding
+    return content[: len(content) - clean.nbytes] + clean.view(np.uint8).tobytes()  # np.save would write uninitialised padding bytes
 
 
 def _untrusted(skops: Any, **source: Any) -> list[str]:

@@ -61,10 +61,10 @@ class NumberFormat:
 
 
 def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
-    """Return the lower ends of `count` quantiles of numbers, float64[N], each with the percentage of smaller numbers.
+    """Divide numbers, float64[N], into `count` quantiles. Return the smallest number of each quantile and the percentage below it.
 
-    NaN is ignored. The lower ends are values of the column and therefore short to write (Hyndman and Fan 1996, definition 1:
-    inverse of the distribution function). Quantiles with equal lower ends are merged.
+    NaN is ignored. Quantiles with equal smallest numbers are merged. The smallest number of a quantile is a number of the column, not an
+    interpolated value with many digits (Hyndman and Fan 1996, definition 1: inverse of the distribution function).
     """
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):

@@ -23,7 +23,7 @@ from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
-Bins = Mapping[str, tuple[tuple[float, int], ...]]  # for each column: lower ends of quantiles and percentages, see `find_bins`
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # quantiles of each column, as pairs (smallest number, percentage of smaller numbers)
 
 
 def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
@@ -91,7 +91,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Return the stage of `fit_row_to_text` for given quantiles in `bins`. `bins` is empty for other number styles."""
+    """Return the stage of `fit_row_to_text` for known quantiles. `bins` holds the quantiles of each column, and may be empty."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
@@ -104,7 +104,7 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
 def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
     least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
     if digits < least:
-        raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
+        raise ArgumentError(f"digits must be at least {least} if numbers={numbers!r}, got digits={digits}. Set digits={least} or higher.")
     if not spec.columns:
         raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Add the input columns to the spec.")
 
@@ -172,7 +172,7 @@ class RowToText(RowWise):
 
     @property
     def bins(self) -> Bins:
-        """Quantiles of each column: pairs of a lower end and the percentage of training rows below the lower end."""
+        """Quantiles of each column, as pairs of the smallest number and the percentage of training rows with smaller numbers."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:

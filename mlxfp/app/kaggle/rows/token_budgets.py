@@ -115,8 +115,9 @@ def token_budget(
         named = f" The columns with the most tokens: {largest}." if largest else ""
         raise DataError(
             f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={max_length}: {budget.mean:.1f} on "
-            f"average, {budget.longest} at most.{named} Tokens beyond max_length would be lost. Raise max_length if the model has more "
-            'positions, use form="key_value", remove columns from the spec, declare absent values, or allow truncation with overflow="cut".'
+            f"average, {budget.longest} at most.{named} Tokens beyond max_length would be lost. Choose a remedy: raise max_length if "
+            'the model has more positions; set form="key_value" for shorter texts; remove columns from the spec; list values that mean '
+            '"none" in the absent argument of ColumnSpec, because such values are omitted; allow truncation with overflow="cut".'
         )
     return budget
 

@@ -44,7 +44,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     ...     _ = Path(folder, "train.csv").write_text("id,size,y\n1,5,0\n1,big,2\n")
     ...     check_spec(spec, folder)
     Traceback (most recent call last):
-    mlxfp.support.errors.DataError: 4 mismatches between the spec of 'x' and the files in ...
+    mlxfp.support.errors.DataError: Found 4 differences between the spec of 'x' and the files in ...
       train.csv: the column 'age' is missing; the file has 'id', 'size', 'y'
       train.csv: 1 duplicate id in 'id': '1'
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
@@ -59,9 +59,9 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     problems = [*train, *test, *sample, *_sample_problems(spec, ids, sampled)]
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
-        count = f"{len(problems)} mismatches" if len(problems) > 1 else "A mismatch"
+        differences = f"{len(problems)} differences" if len(problems) > 1 else "1 difference"
         raise DataError(
-            f"{count} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
+            f"Found {differences} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
             "Fix the files, or change the spec to describe them."
         )
 

@@ -16,8 +16,8 @@ from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers
 ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
 
-_CATEGORIES = 20  # texts with at most 20 distinct values are categories, if each value has two rows on average
-_SHARE = 0.05  # texts in long columns are also categories if the number of distinct values is at most 5 % of the rows
+_CATEGORIES = 20  # a column of texts is categorical if it has at most 20 distinct values, and at least two rows per value on average
+_SHARE = 0.05  # in a column of more than 400 rows, the number of distinct values may be up to 5 % of the rows instead of 20
 _SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column without named values
 _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "fern", "grove", "harbor", "island", "juniper", "kettle", "lantern"),
@@ -35,15 +35,16 @@ class SyntheticColumn:
 
 @frozen
 class ColumnKind:
-    """Type-specific behaviour of a column.
+    """Behaviour of columns of one type: text, categorical or numerical.
 
-    - `is_number`: read cells as float64, which may be scaled and have quantiles. Other types are read as strings.
-    - `has_names`: a spec may name the values of the column.
-    - `phrase`: text before a value in a sentence, a template with `{title}`, `{Title}` and `{verb}`.
+    - `is_number`: True if cells are read as float64, False if cells are read as strings. Only numbers are scaled or divided into quantiles.
+    - `has_names`: True if a spec may give names to the values of the column.
+    - `phrase`: template of the words before a value in a sentence. `{title}` or `{Title}` stands for the column title, `{verb}` for a verb.
     - `holds`: plural noun for the cells, used in error messages.
-    - `recognizes(known, others)`: return True if a column has this type. Arguments: the non-missing cells of the train and the test file.
+    - `recognizes(known, others)`: return True if a column has this type. The arguments hold the non-missing cells: `known` those of the
+      train file, `others` those of the test file.
     - `unfit(cells)`: return the distinct cells that are invalid for this type.
-    - `synthesize(codes, count, random)`: return `count` random cells, drawn from `codes` unless `codes` is empty.
+    - `synthesize(codes, count, random)`: return `count` random cells. If `codes` is not empty, each cell is one of the `codes`.
     """
 
     name: ColumnType
@@ -87,7 +88,7 @@ def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Ge
 
 def _synthetic_numbers(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
     values = random.standard_normal(count)
-    size = int(random.integers(4))  # sizes 0 to 3 give typical values of 3, 30, 300 and 3000
+    size = int(random.integers(4))  # the median number of the column is 3 * 10**size: 3, 30, 300 or 3000
     return SyntheticColumn(np.array([f"{value:.{0 if size else 2}f}" for value in 3 * 10**size * np.exp(values / 2)], object), values)
 
 
@@ -111,5 +112,5 @@ _KINDS = (
         synthesize=_synthetic_numbers,
     ),
 )
-# From the widest to the narrowest type: inference takes the last type that recognizes the column.
+# Inference takes the last type in this list that recognizes a column, so special types come after general types.
 COLUMN_KINDS: Mapping[ColumnType, ColumnKind] = {kind.name: kind for kind in _KINDS}

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Order = Literal["year", "month", "day"]  # first number of a date
-PARTS = 5  # numbers per date
+Order = Literal["year", "month", "day"]  # first part of a date: "year" for 2026-11-23, "month" for 11/23/2026, "day" for 23.11.2026
+PARTS = 5  # number of columns in the result of `date_numbers`
 
 _TIME = (
     r"(?:(?:T|,? )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d(?:\.\d{1,9})?))?(?: ?(?P<half>[AaPp])[Mm])?)?"

@@ -254,8 +254,8 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(
-            f"Several targets must all be 0 and 1, or all be numbers. "
-            f"Neither is true for {', '.join(names)} in {path!r}. Choose one target."
+            f"Several targets must be columns of numbers, for example labels with the values 0 and 1. "
+            f"The targets {', '.join(names)} in {path!r} contain other values. Choose one target."
         )
     return kind
 
@@ -268,13 +268,16 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
-    """Return the distinct target cells in the sample. The name of a single column after the id need not match the target."""
+    """Return the distinct target values in the sample submission.
+
+    If there is one target, and the sample has one column after the id, this column may have another name than the target.
+    """
     names = sample.column_names[1:] if len(targets) == len(sample.column_names) - 1 == 1 else {*targets} & {*sample.column_names}
     return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
 
 
 def _metric(kind: TaskKind, classes: tuple[str, ...], columns: Sequence[str], answers: set[str]) -> str:
-    """Return the usual metric of the kind. If the sample has probabilities, return a metric of probabilities."""
+    """Return the usual metric for a kind of target. If the sample submission contains probabilities, return a metric of probabilities."""
     if kind.one_class and (len(columns) > 1 or (kind.two_classes and have_fractions(answers - {*classes}))):
         return "roc_auc" if len(classes) == 2 else "log_loss"
     return kind.metrics[0]
@@ -291,15 +294,17 @@ def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
 _GROUPS = 10  # minimum number of groups in the train file
 _ROWS = 3  # minimum number of train rows per group on average
 _SHARED = 0.8  # minimum fraction of train rows that share the group with another row
-_TESTED = (20, 2)  # minimum numbers of rows and groups in the test file: fewer rows can differ by chance
+_TESTED = (20, 2)  # minimum number of test rows, and of groups in the test file: a few test rows may have only new groups by chance
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:
-    """Return the column with the fewest groups among `names`, or None. The tables hold texts.
+    """Return the group column of a competition whose test rows have only new groups, or None. The tables hold texts.
 
-    A random split of the rows would put most groups into both files. If no group is in both files, the competition was split by groups.
-    A column of numbers is accepted only if the test numbers lie within the range of the train numbers, because larger numbers may simply
-    count up in time.
+    `names` are the candidate columns. A random split of the rows would put most groups into both files. If no group is in both files, the
+    competition was split by groups. If several columns are possible, the column with the fewest groups is returned.
+
+    A column of numbers is accepted only if at least half of the test numbers lie inside the range of the train numbers. Otherwise, the
+    column may be a counter that increases with time, such as an order number.
 
     >>> train = pa.table({"storm": [f"s{row // 4}" for row in range(60)]})
     >>> test = pa.table({"storm": [f"t{row // 4}" for row in range(20)]})

@@ -23,7 +23,7 @@ _OF_VALUES = ("rmse", "mae", "r2", "rmsle", "spearman")
 
 
 class TargetCells(NamedTuple):
-    """Distinct target cells of a train file, one array per target, for inferring the kind."""
+    """Distinct values of the targets in a train file, one array per target. The kind of the targets is inferred from these values."""
 
     distinct: Sequence[pa.Array]
     numbers: bool  # True if all cells are numbers
@@ -38,13 +38,14 @@ class TargetCells(NamedTuple):
 
 @frozen
 class TaskKind:
-    """Kind-specific behaviour of a target.
+    """Behaviour of targets of one kind, such as binary or regression.
 
-    - `answer`: the answer of a model per row. Loss, output layer and probabilities follow from the answer (`tasks.objective`).
+    - `answer`: what a model predicts for a row: a single class, any number of labels, or a number. Loss, output layer and probabilities
+      follow from this choice (`tasks.objective`).
     - `metrics`: names of the suitable metrics, the usual metric first.
-    - `question`: text before the sentences of a row. `{0}` stands for the target names.
+    - `question`: question that introduces a row written as text, such as "Which species?". `{0}` stands for the target names.
     - `two_classes`: True if each target has exactly two classes.
-    - `column`: required column role in the spec, "time" or "group", or None.
+    - `column`: role of a column that the spec must name, "time" or "group", or None.
     - `recognizes(cells)`: return True if the targets of a train file have this kind. Inference takes the first kind that returns
       True.
 

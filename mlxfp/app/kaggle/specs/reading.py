@@ -44,8 +44,8 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     leading zeros. Targets are strings if the targets are classes, otherwise float64. All columns of the sample file are strings.
     Columns without an entry in the spec have inferred types.
 
-    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. A null text is a value if the spec
-    lists the text as a class of the target, a named value of the column, or an absent value of the column.
+    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. A null text is not missing if the spec
+    lists the text in `classes` of the target, or in `values` or `absent` of the column.
 
     The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
     that CSV would contain (3, 0.5, True), and only null and NaN are missing.
@@ -115,7 +115,7 @@ def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
 
 
 def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
-    """Return the file of a part, or None if the spec names no such file."""
+    """Return the train, test or sample file of a spec. Return None if the spec names no such file."""
     return {"train": spec.train, "test": spec.test, "sample": spec.sample}[part]
 
 

@@ -99,7 +99,8 @@ class ColumnSpec:
         unfit = self.kind.unfit(pa.array(self.absent, pa.string())).to_pylist()
         if unfit:
             raise ArgumentError(
-                f"Column {self.name!r} holds {self.kind.holds}, but absent contains {unfit[0]!r}. Remove {unfit[0]!r} from absent."
+                f"Column {self.name!r} holds {self.kind.holds}, but the list absent=[...] of this column contains {unfit[0]!r}. "
+                f"Remove {unfit[0]!r} from the list."
             )
         check_unique(
             {
@@ -117,7 +118,7 @@ class ColumnSpec:
 @explain_class
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """Format of a submission: the columns in order (id first), and the spelling of predictions.
+    """Format of a submission: the columns in order (id first), and the text format of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')
@@ -136,7 +137,7 @@ class SubmissionSpec:
 class DatasetSpec:
     """Description of the data set of a competition.
 
-    - `target`: the columns to predict. Only `multilabel` and `regression` allow several.
+    - `target`: the columns to predict. Only `multilabel` and `regression` allow several columns.
     - `classes`: the values of the target, spelled as in the file. The position in `classes` is the class number. Binary and
       multilabel targets have two classes. Classes of an ordinal target are in ascending order.
     - `columns`: the input columns of a model. All other columns are ignored.

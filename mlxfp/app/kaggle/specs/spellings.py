@@ -1,4 +1,4 @@
-"""Spelling of predictions in a submission: recognition, checks and formatting of cells."""
+"""Text formats ("spellings") of predictions in a submission: recognition, checks and formatting of cells."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -28,13 +28,13 @@ def have_fractions(cells: Iterable[str]) -> bool:
 
 @frozen
 class CellSpelling:
-    """Spelling of a submission column, such as "1" or "True", created by `find_spelling`."""
+    """Text format of the values in a submission column, such as 1 or True for the same prediction. `find_spelling` creates instances."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]
 
     def fits(self, cell: str) -> bool:
-        """Return True if the cell has this spelling."""
+        """Return True if the text of a cell has this format."""
         if self.name == "boolean":
             return cell in self.truths
         return self.name == "text" or (_WHOLE.fullmatch(cell) is not None if self.name == "integer" else _is_number(cell))
@@ -44,10 +44,11 @@ class CellSpelling:
         return not cell.strip() if self.name == "text" else cell.strip().lower() in _MISSING
 
     def write(self, value: Any) -> str:
-        """Return a prediction as text in this spelling.
+        """Return a prediction as text in the format of the column.
 
-        A class name with this spelling stays unchanged. Other class names that denote a number or a truth value are converted: "yes"
-        becomes "1" in an integer column. Values that cannot be converted stay unchanged and do not pass `fits`.
+        A class name that already has this format stays unchanged. Other class names that denote a number or a truth value are converted:
+        in an integer column, "yes" becomes "1". A class name without a conversion stays unchanged, and `fits` returns False for the
+        result.
         """
         if isinstance(value, str):
             return value if self.fits(value) else self._translate(value)
@@ -70,12 +71,12 @@ class CellSpelling:
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
-    """Return the narrowest spelling that fits all cells. Return "text" if there are no cells.
+    """Return the first of the formats integer, boolean, number and text that fits all cells. Return the format text if there are no cells.
 
-    If `name` is given, return the spelling with this name. The cells then determine only the texts of truth values, such as "true"
-    or "TRUE".
+    If `name` is given, return the format with this name. The cells then only decide how truth values are written: "true", "True" or
+    "TRUE".
     """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
-    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]  # sorted from the narrowest to the widest
+    spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]
     narrowest = next(spelling for spelling in spellings if all(map(spelling.fits, cells))) if cells else spellings[-1]
     return narrowest if name is None else CellSpelling(name, truths)

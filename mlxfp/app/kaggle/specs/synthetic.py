@@ -21,7 +21,7 @@ from mlxfp.support.checks import check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in, generator
 
-_MISSING, _ABSENT = 0.1, 0.25  # fractions of missing and absent cells per column
+_MISSING, _ABSENT = 0.1, 0.25  # fraction of empty cells in a column, and fraction of cells with the value that means "none"
 _GROUP = 5  # rows per group
 _NOISE = 0.3  # scale of the noise, for a signal with standard deviation 1; a linear model is right in most rows, but not in all
 _FIRST_DAY = np.datetime64("2020-01-01")
@@ -103,13 +103,14 @@ class _SyntheticRows:
         cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
             signals = [column.signal[rows] for column in inputs.values()]
-            for index, name in enumerate(spec.target):  # rotate the signals: every target depends most on a different column
+            # A target depends most on its first signal. Each target therefore starts with the signal of another column.
+            for index, name in enumerate(spec.target):
                 if name != spec.id:
                     cells[name] = self.target(name, (*signals[index:], *signals[:index]))
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
-        """Yield the time, group and id columns. Columns with named values are omitted."""
+        """Yield the time, group and id columns. If the spec gives names to the values of such a column, the column is omitted."""
         spec = self.spec
         named = {column.name for column in spec.columns if column.values}
         numeric = {column.name for column in spec.columns if column.kind.is_number}

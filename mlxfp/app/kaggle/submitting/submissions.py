@@ -57,10 +57,14 @@ def submission(
 ) -> Submission:
     r"""Create a submission from predictions: one array [N] per column except the id, in row order of the test file.
 
-    Ids are copied from the test file as text. The sample determines the columns, their order and the spelling of values: whole
-    numbers ("1", not "1.0"), truth values, other numbers, or text. Text predictions such as class names ("007") stay unchanged if
-    they match this spelling. Otherwise the number or truth value with this name is written. `spelling` overrides the spelling per
-    column. For example, use {"Survived": "number"} to submit probabilities although the sample contains 0.
+    Ids are copied from the test file as text. The sample file determines the columns, their order and the text format of the values: whole
+    numbers ("1", not "1.0"), truth values, other numbers, or text.
+
+    Predictions may be class names. A class name in the text format of the column stays unchanged, for example "007" in a text column. Other
+    class names are converted to the format if possible: "yes" becomes "1" in a column of whole numbers.
+
+    `spelling` sets the text format of a column. For example, use {"Survived": "number"} to submit probabilities although the sample
+    contains only 0.
 
     Raises a single `DataError` with all problems: see `check_submission`.
 
@@ -133,7 +137,7 @@ def _read(path: PathLike) -> Submission:
 
 
 def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the spelling of each value column. Spellings in `given` take precedence over the spellings of the sample."""
+    """Return the text format of the values in each column except the id. A format in `given` replaces the format of the sample."""
     given = given or {}
     for column, name in given.items():
         check_choice(model.header[1:], **{"column of the sample": column})

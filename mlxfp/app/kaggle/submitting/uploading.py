@@ -193,5 +193,5 @@ def _number(score: Any) -> float | None:
 
 
 def _reason(error: BaseException) -> str:
-    reason = getattr(getattr(error, "response", None), "text", "")  # explanation of the server, for example unaccepted rules
+    reason = getattr(getattr(error, "response", None), "text", "")  # reason sent by the Kaggle server
     return f"{type(error).__name__}: {error}" + (f": {reason:.300}" if reason else "")

@@ -67,20 +67,24 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
 ) -> CrossValidation:
     """Fit a model on the training rows of every fold, and predict the validation rows.
 
-    `fit(parts)` receives the training rows as `parts.train` and returns a function from rows to predictions: values [n],
-    probabilities of class 1 [n], or probabilities [n, C]. Learn everything inside `fit`: weights, but also vocabulary, scales,
-    bins, medians and encodings. Rows for prediction lack the `target` columns, like a test file.
+    `fit(parts)` receives the training rows as `parts.train`, and returns a function from rows to predictions: values [n], probabilities of
+    class 1 [n], or probabilities [n, C]. Learn everything inside `fit`: not only weights, but also vocabulary, scales, bins, medians and
+    encodings. Rows for prediction lack the `target` columns, like a test file.
 
-    `stopping` selects the rows of `parts.valid` for early stopping:
+    `rows` needs random access. `target` names a column of numbers (classes are numbered from 0). `target` may also name several columns,
+    such as labels with the values 0 and 1; predictions are then [n, T].
+
+    `stopping` selects the rows for early stopping, which `fit` receives as `parts.valid`:
 
     - "none": no rows;
-    - "inner": a `share` of the training rows, removed from `parts.train`. Groups stay whole, times stay in order;
+    - "inner": a fraction `share` of the training rows, which are removed from `parts.train`. Rows of a group are not separated. For folds
+      in time, the latest training rows are used;
     - "validation": the validation rows. The score is then too optimistic.
 
-    `together=True` trains all folds in one program. `fit` needs a method `together`, as provided by `small_fit`.
+    `together=True` trains the models of all folds at the same time, in a single MLX program. This option requires a `fit` with a method
+    `together`, for example the result of `small_fit`.
 
-    `rows` needs random access. `target` names a column with numbers (classes count from 0), or several columns, such as labels with
-    values 0 and 1. Predictions for several columns are [n, T]. Errors inside `fit` gain a note with the fold.
+    An error inside `fit` gains a note that names the fold.
 
     >>> import numpy as np
     >>> import mlxfp as fp
@@ -168,8 +172,10 @@ test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # pytest 
 def _mean_of_views(model: Predict, views: Sequence[View], rows: Dataset[Any]) -> Numbers:
     predictions = [finite_numbers(f"Predictions of view {index}", model(view(rows))) for index, view in enumerate(views)]
     if len({array.shape for array in predictions}) > 1:
+        shapes = [list(array.shape) for array in predictions]
         raise ArgumentError(
-            f"All views must have the same number of rows, got predictions with the shapes {[list(array.shape) for array in predictions]}."
+            f"The views of test_time_augmentation must keep all rows, got predictions with the shapes {shapes}. "
+            "Use stages that neither drop nor add rows."
         )
     return np.asarray(np.mean(predictions, axis=0))
 
@@ -189,7 +195,7 @@ def unseen(fold: Fold, rows: Dataset[Any], target: Names) -> Dataset[Any]:
 
 
 def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
-    """Raise unless `rows` has random access, the target columns, and the number of rows of the folds."""
+    """Raise an error unless the dataset `rows` has random access, all target columns, and as many rows as the folds."""
     check_types(Folds, folds=folds)
     check_types(Dataset, rows=rows)
     check_columns(names_of(target), schema(rows).names, "cross_validate")

@@ -54,7 +54,7 @@ def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iter
 
 
 def _plain(text: str) -> str:
-    """Return a text without differences of spelling: case, outer spaces, and the point of whole numbers."""
+    """Return a text without differences that do not matter: lower case, no outer spaces, and "1" instead of "1.0"."""
     bare = " ".join(text.split()).casefold()
     try:
         return f"{float(bare):g}" if bare and not bare.isalpha() else bare

@@ -214,9 +214,9 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     empty_fold = next((fold for fold in folds if not len(fold.train)), None)
     if empty_fold is not None:
         raise ArgumentError(
-            f"{empty_fold!r} has no training rows: every group of earlier rows is also a validation group. If the test rows have groups of "
-            "the training rows, make folds by time alone (remove group from the spec). If the test rows have new groups, make folds by "
-            "group alone (validation.method=grouped). Fewer folds also help, because periods are then longer."
+            f"{empty_fold!r} has no training rows: every group of earlier rows is also a validation group. If the test file has the same "
+            "groups as the training file, make folds by time alone: remove group from the spec. If the test file has only new groups, make "
+            "folds by group alone: set validation.method=grouped. In both cases, fewer folds may also help, because periods become longer."
         )
     return folds
 
@@ -232,7 +232,10 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
     """
     array = np.atleast_2d(np.asarray(assignments))
     if array.dtype.kind not in "iu" or array.ndim != 2 or not array.size:
-        raise ArgumentTypeError(f"assignments must be whole numbers, [N] or [R, N], got {array.dtype}{list(array.shape)}: {array!r:.60}.")
+        raise ArgumentTypeError(
+            "assignments must be whole numbers: the fold of each row, [N], or of each row in R repeats, [R, N]. "
+            f"Got {array.dtype}{list(array.shape)}: {array!r:.60}."
+        )
     units = np.arange(array.shape[1]) if groups is None else _codes("groups", groups)
     if len(units) != array.shape[1]:
         raise ArgumentError(f"groups need one value per row, got {len(units)} for {array.shape[1]} rows.")
@@ -338,7 +341,8 @@ def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.ran
     order = chance.permutation(len(table))
     order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
     totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
-    for group in order:  # no fold stays empty: for every group, an empty fold gives the most even result
+    # Each group goes to the fold that makes the class counts most even. An empty fold is always best, so no fold stays empty.
+    for group in order:
         trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
         assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # ties go to the smallest fold

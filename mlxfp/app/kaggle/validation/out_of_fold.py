@@ -42,8 +42,8 @@ class FoldPredictions:
 class OutOfFold:
     """Predictions of all folds, with the folds and targets. `out_of_fold` creates instances.
 
-    `targets` is float64[N], or [N, T] for several columns. `predictions` is float64[R, N] or [R, N, C] for R repeats, with NaN in
-    rows that never validate.
+    `targets` is float64[N], or [N, T] for several columns. `predictions` is float64[R, N] or [R, N, C] for R repeats. Rows that are not in
+    any validation fold have the prediction NaN.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> folds = custom([0, 1])
@@ -78,7 +78,7 @@ def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
 def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPredictions]) -> OutOfFold:
     """Combine the predictions of all folds into arrays in row order.
 
-    Raises `ArgumentError` for predictions of other folds, for duplicate or missing folds, and for unequal shapes.
+    Raises `ArgumentError` for predictions that were not made with these `folds`, for duplicate or missing folds, and for unequal shapes.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> folds = custom([0, 1, 0, -1])

@@ -32,11 +32,11 @@ class Metric:
     - `kaggle`: name of the metric on Kaggle.
     - `needs`: expected predictions: "labels" (class numbers), "probabilities" ([N] for class 1, or [N, C]) or "values".
     - `function`: maps float64[N] targets and predictions to a number, on the host.
-    - `device`: optional batch form on the device, `(logits, labels) -> totals`. The first argument is scores for roc_auc, and
-      values for metrics of values. `mlxfp.metrics.merge` merges the totals.
+    - `device`: optional function for batches on the device, from (outputs, labels) to totals. `mlxfp.metrics.merge` merges the totals of
+      several batches. Outputs are logits in most cases, scores for roc_auc, and predicted values for metrics of values.
     - `ranks`: "rows" if only the order of the predictions of all rows matters, "classes" if only the order of the classes per row
       matters.
-    - `errors`: kind of error that a regression loss should minimise for this metric.
+    - `errors`: error that the training loss of a regression should minimise for this metric: "squared", "absolute" or "logarithmic".
 
     >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
     (False, 'labels', 'Quadratic Weighted Kappa')
@@ -195,7 +195,7 @@ def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
-        return 1.0  # full agreement on a single label; the formula would divide by zero
+        return 1.0  # if all targets and labels are equal, the formula of Cohen's kappa would divide by zero
     # Labels without rows stay in the confusion matrix, because weights depend on the distance between labels.
     kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")

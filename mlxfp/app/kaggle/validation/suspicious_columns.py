@@ -25,10 +25,13 @@ _LEAK = 0.99  # a column is a target leak if the column alone avoids this fracti
 
 
 def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
-    """Yield warnings about columns of the training rows. Targets must be numbers. Fewer than 50 rows yield no warnings.
+    """Yield warnings about columns of the training rows, such as identifiers and columns that leak the target.
 
-    A column leaks the target if neighbouring rows, in the order of the column, predict the target of a row. The row itself is
-    excluded. The prediction is the most frequent class, or the mean rank for numbers.
+    The target columns must hold numbers. Fewer than 50 rows yield no warnings.
+
+    A column leaks the target if the column alone predicts the target of almost every row. The target of a row is predicted from other rows
+    with the same value in the column. If no other row has this value, the rows with the next lower and the next higher value are used. The
+    prediction is the most frequent class, or the mean rank for numbers.
     """
     columns = list(_columns(spec, rows))
     if not columns or columns[0].rows < _FEWEST:

@@ -80,7 +80,7 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path):
         ("0", "1"),
     )
     assert fp.kaggle.infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
-    with pytest.raises(ArgumentError, match="Several targets must all be 0 and 1, or all be numbers"):
+    with pytest.raises(ArgumentError, match="Several targets must be columns of numbers"):
         fp.kaggle.infer_spec(tmp_path, target=["a", "d"])
 
 

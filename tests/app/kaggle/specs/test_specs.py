@@ -78,7 +78,7 @@ def test_several_targets_of_labels_or_numbers_are_fine():
 def test_columns_files_and_submissions_check_themselves():
     with pytest.raises(ArgumentError, match=r"is text, but only categorical columns can have values\. Set type='categorical'"):
         ColumnSpec(name="x", type="text", values={"1": "one"})
-    with pytest.raises(ArgumentError, match="Column 'x' holds numbers, but absent contains 'none'"):
+    with pytest.raises(ArgumentError, match=r"Column 'x' holds numbers, but the list absent=\[\.\.\.\] of this column contains 'none'"):
         ColumnSpec(name="x", type="numerical", absent=["none"])
     with pytest.raises(ArgumentError, match="names of the values of column 'x' repeats 'one'"):
         ColumnSpec(name="x", type="categorical", values={"1": "one", "01": "one"})

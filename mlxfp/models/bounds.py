@@ -39,10 +39,10 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 @frozen
 class Bound:
-    """Valid indices into a table, such as the rows of an embedding: the integers from 0 to `size` - 1.
+    """Range of valid numbers in an array of ids or labels.
 
-    If `size` is None, the valid numbers are labels of yes-or-no questions: any number from 0 to 1. The number `ignored` is valid in both
-    cases.
+    With a `size`, the numbers are indices into a table, such as the rows of an embedding: the integers from 0 to `size` - 1. Without a
+    `size`, the numbers are binary labels: probabilities from 0 to 1. The number `ignored` is valid in both cases.
 
     >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
     (1, 0)

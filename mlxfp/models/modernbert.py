@@ -140,7 +140,7 @@ def _read_more(json: Json) -> dict[str, Any]:
     global_base = rotary_base(ropes.get("full_attention") or {}, json.get("global_rope_theta"), 160_000.0)
     local_base = rotary_base(ropes.get("sliding_attention") or {}, json.get("local_rope_theta"), 10_000.0)
     if json.get("classifier_activation", "gelu") != json.get("hidden_activation", "gelu"):
-        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, not the activation of the layers")
+        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, but must be equal to hidden_activation")
     kinds, every = json.get("layer_types"), json.get("global_attn_every_n_layers")
     every = 3 if every is None else every
     if kinds is not None and kinds != _layer_types(len(kinds), every):

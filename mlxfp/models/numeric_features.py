@@ -75,8 +75,8 @@ class WithNumbers(nn.Module):
         answers = encode(self.head, ids, mask, token_type_ids=token_type_ids)
         if answers.ndim > 2 or (*answers.shape, 1)[:2] != (len(ids), self.outputs):
             raise ArgumentError(
-                f"The head must return the shape [{len(ids)}, {self.outputs}], with outputs={self.outputs} for each row of ids, got "
-                f"{list(answers.shape)}. Use a head for whole rows, and pass its number of outputs to WithNumbers."
+                f"The head must return the shape [{len(ids)}, {self.outputs}], one row of {self.outputs} outputs per text, got "
+                f"{list(answers.shape)}. Use a head with one result per text, not per token, and pass outputs=N for a head with N outputs."
             )
         wide = numbers.astype(self.deep_in.weight.dtype)  # collators keep integer columns as integers
         deep = self.dropout(nn.relu(self.deep_out(nn.relu(self.deep_in(wide)))))

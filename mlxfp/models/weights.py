@@ -105,8 +105,8 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
         )
     if other := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
         raise ArgumentError(
-            f"The arrays of the model do not match its config: {'; '.join(other):.300}. Merge adapters with merge_adapters, and "
-            "save the model before quantizing. If a size has changed, create a new model with this size."
+            f"The arrays of the model do not match its config: {'; '.join(other):.300}. Merge adapters with merge_adapters "
+            "before saving. Save a quantized model before its quantization. If a size has changed, create a new model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))

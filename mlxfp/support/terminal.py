@@ -48,6 +48,6 @@ def columns_text(schema: Any) -> str:
 
 
 def _type_text(kind: Any) -> str:
-    """Return the name of an Arrow type without the names of list items and extensions."""
+    """Return a short name of an Arrow type: `list<int64>` for `list<item: int64>`, and `tensor<float>[2, 2]` for a tensor type."""
     shape = getattr(kind, "shape", None)  # only tensor types of a fixed size have the attribute `shape`
     return str(kind).replace("<item: ", "<") if shape is None else f"tensor<{kind.value_type}>{list(shape)}"

@@ -266,7 +266,7 @@ CANNOT_BE = {
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
     r"tie_word_embeddings is false, but masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
-    r"classifier_activation is 'relu', not the activation of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
+    r"classifier_activation is 'relu', but must be equal to hidden_activation": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
     r"num_hidden_layers is 1000000000, but the files have only \d+ weights": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
@@ -409,7 +409,7 @@ def test_an_untied_embedding_does_not_matter_where_there_is_no_language_model(tm
 def test_models_with_other_layers_than_their_config_says_are_not_saved(tmp_path):
     quantized = body("bert", hidden_size=64, intermediate_size=64)
     nn.quantize(quantized, group_size=32)
-    with pytest.raises(ArgumentError, match=r"do not match its config: .*biases.*save the model before quantizing"):
+    with pytest.raises(ArgumentError, match=r"do not match its config: .*biases.*Save a quantized model before its quantization"):
         fp.models.save(tmp_path, quantized)
     grown = body("bert")
     grown.tokens = nn.Embedding(30, 8)

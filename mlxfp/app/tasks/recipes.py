@@ -210,7 +210,7 @@ def fit_recipe(  # noqa: PLR0913  # keyword-only arguments with defaults
     numeric: bool = False,
     seed: int = 0,
 ) -> Recipe:
-    """Fit the conversion of rows to batches on training rows with numeric targets: quantiles, vocabulary and scales.
+    """Fit quantiles, vocabulary and scales for the conversion of rows to batches. `rows` are training rows with numeric targets.
 
     Without `tokenizer`, a tokenizer with the given `kind` and `vocab_size` is trained on the text of the rows. With `numeric`,
     numerical columns are scaled and added to the inputs of the model head. The rows are read once for each of these fits, in epoch 0.

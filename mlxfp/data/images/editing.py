@@ -1,7 +1,7 @@
 """Base class of image stages.
 
-Neighbouring image stages are merged. A block of images passes through all merged stages before the next block. No column is made between
-the stages.
+Neighbouring image stages are merged. A block of images passes through all merged stages before the next block. This saves memory: the
+images between two stages are never stored as a column.
 """
 
 from abc import abstractmethod

@@ -72,7 +72,7 @@ class Grouping(Stage):
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return the possible group sizes and row lengths for `count` rows. `count=None` means that the number of rows is unknown."""
+        """Return all pairs of group size and row length that a dataset of `count` rows can give. `count=None`: unknown number of rows."""
 
     @property
     def share(self) -> Share | None:

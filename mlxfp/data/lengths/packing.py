@@ -22,7 +22,7 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
-Placed = tuple[Indices, Indices]  # row index of each piece, and the closed rows in the order of closing
+Placed = tuple[Indices, Indices]  # index of the packed row of each piece, and indices of the full packed rows
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
@@ -195,7 +195,7 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, open_tokens: int) -> RecordBatch:
-        """Cut documents at the ends of rows, given that open rows hold `open_tokens` tokens. Documents without tokens are dropped."""
+        """Cut documents at the ends of packed rows, and drop empty documents. The unfinished row already holds `open_tokens` tokens."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-open_tokens % self._length, ends[-1], self._length)
@@ -253,7 +253,7 @@ def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
 def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, list[int]]:
     """Put each piece into the open row with the least sufficient space. `free` is the free space of each open row.
 
-    Return the row of each piece, and the closed rows in the order of closing.
+    Return the index of the packed row of each piece, and the indices of closed rows, in the order of closing.
     """
     # Integers that combine free space and index of each open row, sorted so that the row with the least free space comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
@@ -279,7 +279,7 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
 def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
     """Put each piece into the oldest open row with enough space. `free` is the free space of each open row.
 
-    Return the row of each piece, and the closed rows in the order of closing.
+    Return the index of the packed row of each piece, and the indices of closed rows, in the order of closing.
     """
     rooms = dict(enumerate(free))  # free space of each open row, oldest row first
     placed, closed, opened = [], [], len(free)

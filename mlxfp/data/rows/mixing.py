@@ -121,9 +121,9 @@ class Mix(Joined):
     def traits(self) -> SourceTraits:
         """Properties for the planner. The value of `stop` decides whether the mixture is endless.
 
-        - `"restart"`: always endless.
-        - `"first"`: endless if all datasets are endless.
-        - `"all"`: endless if at least one dataset is endless.
+        - `"restart"`: the mixture is always endless.
+        - `"first"`: the mixture ends with the first dataset that ends. It is endless if all datasets are endless.
+        - `"all"`: the mixture ends when all datasets have ended. It is endless if at least one dataset is endless.
 
         Datasets of weight 0 do not count.
         """

@@ -145,13 +145,13 @@ class _Flow:
         self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Return True if the next job is finished, or if another piece of a job can be sent to a worker."""
+        """Return True if the next job is finished, or if another piece of work can be sent to a worker."""
         return first.done or self._room()
 
     def _room(self) -> bool:
-        """Return True if another piece of a job exists and may be sent to a worker.
+        """Return True if another piece of work exists and may be sent to a worker.
 
-        The numbers of running and unfinished jobs and the size of unread results are limited.
+        Three numbers are limited: pieces in the workers, unfinished jobs, and bytes of results that nobody has read yet.
         """
         if self._running >= self._most:
             return False

@@ -197,7 +197,7 @@ class _Together:
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:
     """Return True if no stage keeps rows between chunks. Any worker can then write any file."""
-    if skips_rows(dataset):  # `on_error`, also inside a child dataset, can list skipped rows only if all rows are processed in order.
+    if skips_rows(dataset):  # `on_error` lists skipped rows, so one process must process all rows in order.
         return False
     return not dataset.plan.stages and not dataset.plan.groups
 

@@ -13,9 +13,9 @@ _TWO = 2  # a column of two categories becomes one number
 
 
 def one_hot(categories: mx.array, count: int) -> mx.array:
-    """Return the one-hot encoding of categories, int[B], as float32[B, count].
+    """Return the one-hot encoding of categories, int[B], as float32[B, count]. If `count` is 2, the shape is [B, 1].
 
-    Category 0 and categories above `count` become zeros. Two categories become a single number, 1 or -1.
+    Category 0 (missing) and categories above `count` become zeros. If `count` is 2, category 1 becomes 1, and category 2 becomes -1.
 
     >>> one_hot(mx.array([0, 1, 3]), 3).tolist(), one_hot(mx.array([0, 1, 2]), 2).tolist()
     ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [[0.0], [1.0], [-1.0]])

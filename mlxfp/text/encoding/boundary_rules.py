@@ -21,7 +21,7 @@ from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
 # HINTED flags words that may be a piece of an added token. A row with a flagged word is not split if `Rule.spelled` matches the row.
-# WHOLE flags words that may have other ids as separate texts. A row with a flagged word is never split.
+# WHOLE flags words that may get other ids alone than inside a row. A row with such a word is never split.
 HINTED, WHOLE = 1, 2
 
 # Characters of an RE2 character set: all characters that any Unicode version or tokenizer regards as white space, and invisible characters.

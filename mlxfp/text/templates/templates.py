@@ -106,7 +106,7 @@ class Template:
         return tuple(dict.fromkeys(field for phrase in parse(self.pattern) for field in phrase.fields))
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` if a column is missing or the type of a column does not fit its format."""
+        """Raise `SchemaError` if a column is missing, or if its type does not fit the format in its placeholder, such as `{Fare:.2f}`."""
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], f"template({self.pattern!r})")
         for placeholder in self._fields:
             check_format(schema.field(placeholder.name).type, placeholder, self.pattern)

@@ -50,7 +50,7 @@ def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
             f"{', '.join(low):.200}. Call model.set_dtype(mx.float32) before train_state and train_step, and pass "
             "compute_dtype=mx.bfloat16 for speed.",
             RuntimeWarning,
-            stacklevel=4,  # level 4 is the caller of train_step, level 3 the decorator `explain_call`
+            stacklevel=4,  # the warning names the line that calls train_step
         )
     elif low:
         raise ArgumentError(

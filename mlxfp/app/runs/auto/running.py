@@ -25,8 +25,8 @@ _FIRST_LEAST = 0.1  # minimum time for the first successful model, as a fraction
 _FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-# Name of a module with a slow import. The first model (usually boosted trees) does not need this module.
-# The module is imported before the second model, so that the seconds of the import do not count as time of a fold.
+# Name of a module with a slow import. The module is imported after the first model and before the second model.
+# The first model (usually boosted trees) does not need the module, and no fold should be charged for the import.
 _SLOW = "skops.io"
 
 

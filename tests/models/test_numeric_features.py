@@ -324,7 +324,7 @@ class Mine(nn.Module):
 def test_a_head_of_ones_own_need_only_answer_for_rows():
     assert fp.models.WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
     for shape in ((2,), (2, 1), (1, 3), (2, 3, 1), ()):
-        message = rf"The head must return the shape \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Use a head with one result per text"
+        message = rf"The head must return the shape \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Use a head with one result per"
         with pytest.raises(ArgumentError, match=message):
             fp.models.WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
 

@@ -266,7 +266,7 @@ CANNOT_BE = {
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
     r"tie_word_embeddings is false, but masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
-    r"classifier_activation is 'relu', but must be equal to hidden_activation": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
+    r"classifier_activation is 'relu', but must be equal to hidden": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
     r"num_hidden_layers is 1000000000, but the files have only \d+ weights": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),

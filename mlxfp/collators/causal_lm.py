@@ -101,7 +101,7 @@ class _Causal(Padded):
             np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
         ragged |= documents
         ragged["labels"] = (labels, self.ignore_index)
-        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
+        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
 
     def _check_unused_mask(self, examples: Examples) -> None:
         """Raise `DataError` if `chat` has marked prompt tokens, but no argument of the collator names the mask."""

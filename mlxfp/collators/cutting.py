@@ -1,7 +1,7 @@
 """Collators of rows with different lengths: columns are read once for many rows, and batches are cut from these columns."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
@@ -235,13 +235,22 @@ def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bo
     return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in names}
 
 
-def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Return the columns of `carry`: numbers, tensors and equally long lists as arrays [N, ...], text as an Arrow column."""
+def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str, arrays: Container[str]) -> dict[str, Any]:
+    """Return the columns of `carry`: numbers, tensors and equally long lists as arrays [N, ...], text as an Arrow column.
+
+    Raises `SchemaError` if a column has the name of one of the `arrays` of the collator.
+    """
+    for name in names:
+        if name in arrays:
+            raise SchemaError(
+                f"{wanted_by} makes an array with the name of a column: got {name!r} in carry. Rename the column before batch with "
+                f"rename_columns({{{name!r}: {name + '_column'!r}}})."
+            )
     columns = {name: column_of(examples, name, wanted_by) for name in names}
     texts = {name: column for name, column in columns.items() if is_text(value_type(column.type))}
     return {name: texts[name] if name in texts else numbers_of(examples, name, wanted_by) for name in names}
 
 
-def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Return the columns of `carry` for a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
-    return {name: _as_carried(values) for name, values in carried_columns(examples, names, wanted_by).items()}
+def with_carried(batch: dict[str, Any], examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
+    """Add the columns of `carry` to a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
+    return batch | {name: _as_carried(values) for name, values in carried_columns(examples, names, wanted_by, batch).items()}

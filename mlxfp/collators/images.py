@@ -21,7 +21,7 @@ from mlxfp.collators.columns import (
     names_of,
     unnamed,
 )
-from mlxfp.collators.cutting import carried
+from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.labels import Classes, LabelKind, as_labels, check_label, labels_of
 from mlxfp.collators.stacking import Stacking
 from mlxfp.core.chunks import Example, Schema
@@ -150,7 +150,7 @@ class _Vision(Stacking):
         batch = {"images": mx.array(self._checked(self._pixels(view)))}
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
-        return self.finished(batch) | carried(view, self.carry, _NAME)
+        return with_carried(self.finished(batch), view, self.carry, _NAME)
 
     @property
     def _stacked(self) -> Stacked:

@@ -149,7 +149,7 @@ class _Masked(Padded):
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends), starts)
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids), **documents}
-        single = carried_columns(examples, self.carry, _NAME)
+        single = carried_columns(examples, self.carry, _NAME, {*ragged, self.mask})
         return Columns(self, examples, ends, ragged, single)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys, starts: NDArray[np.bool_]) -> tuple[Ids, Ids]:

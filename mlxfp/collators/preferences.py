@@ -9,7 +9,7 @@ from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
-from mlxfp.collators.cutting import carried
+from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_mask
 from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.chunks import Example
@@ -88,7 +88,7 @@ class _Preference(Choosing):
         batch: dict[str, Any] = {}
         for name, (ids, ends) in zip(("chosen", "rejected"), answers.values(), strict=True):
             batch |= {f"{name}_{part}": values for part, values in self._arranged(prompts, prompt_ends, ids, ends, length).items()}
-        return batch | carried(view, self.carry, _NAME)
+        return with_carried(batch, view, self.carry, _NAME)
 
     def _length(self, view: Examples, counts: dict[str, Any]) -> int:
         longest = max(int(lengths.max()) for lengths in counts.values()) - 1

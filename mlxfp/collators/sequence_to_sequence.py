@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
-from mlxfp.collators.cutting import carried, check_not_packed
+from mlxfp.collators.cutting import check_not_packed, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
@@ -90,7 +90,8 @@ class _Seq2seq(Choosing):
         ids, real = self._arranged(view, "input_ids", self.lengths)
         labels, real_labels = self._arranged(view, self.target, self.target_lengths)
         decoder = np.full(real_labels.shape, self.start_id, np.int32)
-        decoder[:, 1:] = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
+        inputs = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
+        decoder[:, 1:] = np.where(inputs == self.ignore_index, np.int32(self.pad_id), inputs)
         batch = {
             "input_ids": mx.array(pad_rows(ids, real, self.pad_id)),
             "attention_mask": mx.array(real.astype(np.int32)),
@@ -98,7 +99,7 @@ class _Seq2seq(Choosing):
             "decoder_attention_mask": mx.array(real_labels.astype(np.int32)),
             "labels": mx.array(pad_rows(labels, real_labels, self.ignore_index)),
         }
-        return batch | carried(view, self.carry, _NAME)
+        return with_carried(batch, view, self.carry, _NAME)
 
     def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the concatenated token ids of all rows, and the mask of their positions in the batch, bool[B, L]."""

@@ -108,7 +108,7 @@ class _Text(Padded):
             aligned = side_columns(examples, ends, _NAME, type_ids=self.type_ids)
             ragged |= {f"{self.prefix}{name}": values for name, values in aligned.items()}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
-        single |= carried_columns(examples, self.carry, _NAME)
+        single |= carried_columns(examples, self.carry, _NAME, {*ragged, *single, self.mask})
         return Columns(self, examples, ends, ragged, single)
 
 

@@ -181,7 +181,7 @@ class _Tokens(Padded):
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         ragged |= document_columns(examples, ends, _NAME, packed=self.packed)
         ragged["labels"] = (labels, self.ignore_index)
-        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
+        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
 
     def _of_tokens(self, examples: Examples, column: str, ends: Ends) -> Labels:
         labels = aligned_values(examples, column, ends, _NAME, integers=True)

@@ -21,7 +21,7 @@ from mlxfp.collators.columns import (
     ragged_of,
     vectors_of,
 )
-from mlxfp.collators.cutting import carried
+from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import check_padding, pad_rows, padded_mask
 from mlxfp.core.arrow.ragged import Ends
@@ -123,7 +123,7 @@ class _Audio(Choosing):
         }
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
-        return batch | carried(view, self.carry, _NAME)
+        return with_carried(batch, view, self.carry, _NAME)
 
     def prepared(self, schema: Schema) -> Prepared | None:
         if self.spectrogram is None:

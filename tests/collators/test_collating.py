@@ -113,3 +113,21 @@ def test_a_function_that_takes_the_group_for_a_dict_is_told_of_foreign():
     with pytest.raises(AttributeError, match="absent") as caught:
         list(fp.pipe(ROWS, fp.batch(2), fp.collate(lambda group: "text".absent)))  # type: ignore[attr-defined]  # the mistake
     assert not any("foreign" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("collator", "name"),
+    [
+        (fp.collators.text(pad_id=0, label="y", carry=["labels"]), "labels"),
+        (fp.collators.text(pad_id=0, carry=["attention_mask"]), "attention_mask"),
+        (fp.collators.causal(pad_id=0, carry=["labels"]), "labels"),
+        (fp.collators.masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["labels"]), "labels"),
+        (fp.collators.tokens(pad_id=0, labels="labels", carry=["labels"]), "labels"),
+        (fp.collators.seq2seq(pad_id=0, start_id=2, carry=["labels"]), "labels"),
+    ],
+    ids=repr,
+)
+def test_a_carried_column_never_replaces_an_array_of_the_collator(collator: Any, name: str):
+    rows = [{"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [3, 4], "y": 1}]
+    with pytest.raises(SchemaError, match=rf"makes an array with the name of a column: got '{name}' in carry\. Rename the column"):
+        collator(rows)

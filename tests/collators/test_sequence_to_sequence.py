@@ -66,3 +66,10 @@ def test_rows_of_pack_are_refused():
     rows = fp.pipe(fp.from_examples([{"input_ids": [5, 6], "labels": [7, 8]}]), fp.pack(4, aligned=["labels"]), batch(1))
     with pytest.raises(SchemaError, match=r"collators\.seq2seq would lose .* Remove pack, or remove the columns"):
         next(iter(fp.pipe(rows, fp.collate(fp.collators.seq2seq(pad_id=0, start_id=1)))))
+
+
+def test_ignored_labels_become_padding_in_the_input_of_the_decoder():
+    """An embedding has no row for -100, the label that losses ignore."""
+    found = fp.collators.seq2seq(pad_id=0, start_id=2)([{"input_ids": [5], "labels": [4, -100, 7]}])
+    assert found["decoder_input_ids"].tolist() == [[2, 4, 0]]
+    assert found["labels"].tolist() == [[4, -100, 7]]

@@ -47,7 +47,7 @@ class Condition:
             return _compare(self.operator, column, self.value)
         if pa.types.is_floating(column.type):  # values are compared with ==, because `pc.is_in` matches nan and distinguishes 0.0 from -0.0
             return reduce(pc.or_, [_compare("==", column, value) for value in self.value])
-        return pc.is_in(column, pa.array(self.value, column.type))
+        return pc.is_in(column, pa.array([_exact(value, column.type) for value in self.value], column.type))
 
     def possible(self, least: pa.Array, greatest: pa.Array) -> bool:
         """Return True if a column with this minimum and maximum (arrays of one value) can contain a value that meets the condition."""
@@ -58,7 +58,14 @@ class Condition:
 
 
 def _compare(operator: str, column: pa.Array, value: Any) -> pa.Array:
-    """Compare a column with a value exactly, without rounding. Raises an error if the column type cannot hold the value."""
-    if pa.types.is_integer(column.type) and isinstance(value, float):  # Arrow would truncate the float
+    return _COMPARE[operator](column, _exact(value, column.type))
+
+
+def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a value as a scalar of the column type. Raises an error if the type cannot hold the value. Arrow would truncate the value."""
+    if pa.types.is_integer(kind) and isinstance(value, float):
         raise TypeError(f"{value!r} is not an integer")
-    return _COMPARE[operator](column, pa.scalar(value, column.type))
+    scalar = pa.scalar(value, kind)
+    if pa.types.is_temporal(kind) and scalar.cast((original := pa.scalar(value)).type) != original:
+        raise TypeError(f"{value!r} has a time of day, or a finer unit than the column")
+    return scalar

@@ -284,9 +284,9 @@ class _Split(View):
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
         kinds = np.zeros(count, np.uint64) if values is None else values
         order = order[np.argsort(kinds[order], kind="stable")]  # Sort rows by value, in random order within each value.
-        sizes = (_sizes(int(size), self.fractions) for size in np.unique(kinds, return_counts=True)[1])
+        sizes = _sizes_by_value(np.unique(kinds, return_counts=True)[1], self.fractions)
         parts = np.empty(count, np.int64)
-        parts[order] = np.concatenate([np.repeat(np.arange(len(self.fractions)), part) for part in sizes] or [parts])
+        parts[order] = np.repeat(np.tile(np.arange(len(self.fractions)), len(sizes)), sizes.ravel())
         return parts
 
 
@@ -307,6 +307,19 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
     exact = np.asarray(fractions) * count
     sizes = np.floor(exact + 1e-9).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]] += 1
+    return sizes
+
+
+def _sizes_by_value(counts: Indices, fractions: tuple[float, ...]) -> Indices:
+    """Return the part sizes of each value, int64[V, P]. `counts` holds the number of rows of each value, int64[V].
+
+    The parts have exact sizes in total, also if each value has few rows: the rounding of values is spread evenly over the parts.
+    """
+    sizes = np.floor(np.outer(counts, fractions) + 1e-9).astype(np.int64)
+    missing = _sizes(int(counts.sum()), fractions) - sizes.sum(axis=0)  # rows that each part lacks after rounding down
+    turns = np.concatenate([(np.arange(number) + 0.5) / number for number in missing])
+    parts = np.repeat(np.arange(len(fractions)), missing)[np.argsort(turns, kind="stable")]
+    np.add.at(sizes, (np.repeat(np.arange(len(counts)), counts - sizes.sum(axis=1)), parts), 1)
     return sizes
 
 

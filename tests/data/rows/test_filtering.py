@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import operator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,3 +143,17 @@ def test_messages(wrong, message):
     with pytest.raises(MlxfpError) as caught:
         fp.filter_by(wrong)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        (pa.array([1, 2]), ("in", [2.5])),
+        (pa.array([dt.date(2024, 1, 1)]), ("==", dt.datetime(2024, 1, 1, 10))),
+        (pa.array([dt.date(2024, 1, 1)]), ("in", [dt.datetime(2024, 1, 1, 10)])),
+        (pa.array([0], pa.timestamp("s")), ("<", dt.datetime(1970, 1, 1, 0, 0, 0, 500_000))),
+    ],
+)
+def test_values_that_the_column_type_would_truncate_are_refused(column: pa.Array, condition: tuple[str, Any]):
+    with pytest.raises(SchemaError, match=r"filter_by cannot compare the column 'x' of .*Use a value of the column's type"):
+        list(fp.pipe(fp.from_table(pa.table({"x": column})), fp.filter_by([("x", *condition)])))

@@ -203,3 +203,16 @@ def test_a_column_to_split_by_holds_values_that_can_be_compared():
     nested = fp.from_examples([{"x": [1, 2]}])
     with pytest.raises(SchemaError, match=r"split needs a column of numbers or texts, got list<.*> for 'x'"):
         fp.schema(fp.pipe(nested, fp.split([0.5, 0.5], seed=0, group="x"))[0])
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=30),
+    st.sampled_from([(0.8, 0.2), (0.9, 0.1), (0.5, 0.3, 0.2), (0.98, 0.01, 0.01)]),
+)
+def test_stratified_parts_have_exact_sizes_also_if_each_value_has_few_rows(counts: list[int], fractions: tuple[float, ...]):
+    rows = [{"x": value} for value, count in enumerate(counts) for _ in range(count)]
+    parts = [[row["x"] for row in part] for part in fp.split(fractions, seed=0, stratify="x")(fp.from_examples(rows))]
+    assert sorted(value for part in parts for value in part) == [row["x"] for row in rows]
+    for part, fraction in zip(parts, fractions, strict=True):
+        assert abs(len(part) - fraction * len(rows)) < 1
+        assert all(part.count(value) >= int(fraction * count + 1e-9) for value, count in enumerate(counts))

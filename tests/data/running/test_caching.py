@@ -121,7 +121,6 @@ def test_a_cache_that_is_there_is_all_that_later_runs_need(tmp_path: Path):
 def test_large_caches_are_written_in_several_files_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(part_files, "_BYTES", 1000)
     monkeypatch.setattr(writing, "_BYTES", 3000)
-    monkeypatch.setattr(writing, "_FEWEST", 10)
     chunks = [pa.record_batch({"x": [place] * 10, "text": [f"row {place}"] * 10}) for place in range(39)]
     kept = fp.pipe(from_chunks(chunks), fp.cache(tmp_path))
     assert list(kept) == list(from_chunks(chunks))
@@ -187,8 +186,7 @@ def test_threads_that_make_one_cache_at_once_all_get_it_or_all_fail(tmp_path: Pa
 
 
 def test_a_cache_that_was_interrupted_goes_on_at_the_file_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writing, "_FEWEST", 10)
-    monkeypatch.setattr(writing, "_BYTES", 10)
+    monkeypatch.setattr(writing, "_BYTES", 80)
     calls: list[int] = []
 
     def counted(row: Any) -> Any:

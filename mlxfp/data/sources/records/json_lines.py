@@ -111,9 +111,9 @@ def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Parse a line and return the object as a dict. Returns an empty dict for a line that is not an object."""
+    """Parse a line and return the object as a dict, with integers of at most 400 digits. Returns an empty dict for other values."""
     try:
-        values = json.loads(line)
+        values = json.loads(line, parse_int=lambda digits: int(digits[:400]))  # Python refuses to read integers of more than 4,300 digits.
     except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

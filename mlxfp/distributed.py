@@ -334,7 +334,7 @@ def shard_linear(
     *,
     ranks: Ranks,
     segments: "int | Sequence[int] | Sequence[float]" = 1,
-) -> "nn.Module":
+) -> Any:
     """Divide a linear layer between the ranks that share a model copy, and record the division for checkpoints.
 
     Returns a layer of `mlx.nn.layers.distributed.shard_linear` that also stores `segments`, so that `load_latest` can combine the

@@ -128,7 +128,7 @@ class Stage(Part, Itemless, ABC):
         return ()
 
     @abstractmethod
-    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+    def step(self, state: State, chunk: RecordBatch, /) -> tuple[State, Iterable[RecordBatch]]:
         """Return the next state and the output chunks for one input chunk."""
 
     def finish(self, state: State) -> Iterable[RecordBatch]:
@@ -182,7 +182,7 @@ class RowWise(Stage):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Transform a chunk. The result must keep the hidden columns."""
 
-    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+    def step(self, state: State, chunk: RecordBatch, /) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True  # IPython hides frames with this local variable
         return state, (self.apply(chunk),)
 

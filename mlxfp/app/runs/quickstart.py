@@ -39,7 +39,7 @@ class PreparedFold:
 
     plan: Plan = field(repr=False)
     fold: Fold
-    splits: Splits = field(repr=False)
+    splits: Splits[Dataset[Any], Dataset[Any] | None] = field(repr=False)
     recipe: AnyRecipe
     model: nn.Module = field(repr=False)
 
@@ -56,7 +56,6 @@ class PreparedFold:
     @property
     def held_out(self) -> Dataset[Any]:
         """Evaluation batches."""
-        assert self.splits.valid is not None
         return labelled_batches(self.recipe, self.splits.valid)
 
     def training_batches(self, *, ahead: Ahead | None) -> Dataset[Any]:

@@ -79,6 +79,22 @@ score = end.score
 *_, best = fp.runs.tune(config)
 score = best.score
 
+
+def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
+    """Return one metric of a batch."""
+    return {"accuracy": fp.metrics.accuracy(model(batch["x"]), batch["y"])}
+
+
+def share_of_ones(model: Any, batch: dict[str, Any]) -> dict[str, tuple[float, int]]:
+    """Return numbers instead of arrays."""
+    return {"ones": (0.5, 4)}
+
+
+fp.metrics.compute(fp.metrics.merge(measure(model, batch) for batch in batches))
+fp.metrics.compute(measure(model, {}))
+fp.evaluate(model, measure)
+fp.evaluate(model, share_of_ones)
+
 carrying = attrs.evolve(fp.collators.text(pad_id=0), carry=("text",))
 fp.models.RealMLPConfig(columns=fp.models.TableColumns(()), target=fp.models.TableTarget("class", 2), hidden_sizes=(64, 64))
 fp.models.ConvNetConfig(outputs=2, hidden_sizes=[8], depths=[1])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
@@ -20,12 +20,14 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 Encode = Callable[[Dataset[Any]], Dataset[Any]]
+Valid = TypeVar("Valid")
+Test = TypeVar("Test")
 
 
 @explain_call
 def train_valid_batches(  # noqa: PLR0913  # each argument is a plain word
-    parts: Splits, collator: Collator, *, size: int, seed: int, encode: Encode | None = None, prefetched: int = 2
-) -> Splits:
+    parts: Splits[Valid, Test], collator: Collator, *, size: int, seed: int, encode: Encode | None = None, prefetched: int = 2
+) -> Splits[Valid, Test]:
     """Return batches of dataset splits. Training batches are shuffled in each epoch; validation and test batches keep their order.
 
     `encode` is a stage, or a `compose` of stages, such as `tokenize(...)`. The stage is applied to every split before batching.
@@ -48,13 +50,14 @@ def train_valid_batches(  # noqa: PLR0913  # each argument is a plain word
     check_not_negative(prefetched=prefetched)
     stages = () if encode is None else (encode,)
     train = pipe(parts.train, *stages, shuffle(seed=seed), batch(size, drop_last=True), collate(collator))
-    valid, test = (None if part is None else pipe(part, *stages, batch(size), collate(collator)) for part in (parts.valid, parts.test))
-    return Splits(prefetch(prefetched)(train) if prefetched else train, valid=valid, test=test)
+    others: list[Any] = [parts.valid, parts.test]
+    others = [None if part is None else pipe(part, *stages, batch(size), collate(collator)) for part in others]
+    return Splits(prefetch(prefetched)(train) if prefetched else train, *others)
 
 
 @explain_call
 def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
-    parts: Splits,
+    parts: Splits[Valid, Test],
     tokenizer: Tokenizer,
     *,
     length: int,
@@ -63,7 +66,7 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
     column: str = "text",
     path: str | PathLike[str] | None = None,
     prefetched: int = 2,
-) -> Splits:
+) -> Splits[Valid, Test]:
     """Return batches for a causal language model from splits of texts: `input_ids` and `labels`, int32[size, length].
 
     All texts of a split form one token stream, with `eos_id` after each text (`sep_id` if the tokenizer has no eos token). The stream
@@ -92,7 +95,7 @@ def language_model_batches(  # noqa: PLR0913  # each argument is a plain word
         windows(length + 1, stride=length, separator=end, drop_last=True),
     )
     keep = load() if path is None else cache(path)
-    rows = (None if part is None else keep(cut(part)) for part in (parts.valid, parts.test))
-    tokens = Splits(keep(cut(parts.train)), *rows)
+    others: list[Any] = [parts.valid, parts.test]
+    tokens: Splits[Any, Any] = Splits(keep(cut(parts.train)), *(None if part is None else keep(cut(part)) for part in others))
     collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # rows of equal length need no padding
     return train_valid_batches(tokens, collator, size=size, seed=seed, prefetched=prefetched)

@@ -334,7 +334,7 @@ def shard_linear(
     *,
     ranks: Ranks,
     segments: "int | Sequence[int] | Sequence[float]" = 1,
-) -> "nn.Module":
+) -> Any:
     """Divide a linear layer between the ranks that share a model copy, and record the division for checkpoints.
 
     Calls the function of the same name in MLX (`mlx.nn.layers.distributed`), and stores `segments` in the divided layer. With the stored

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Arrays, Collator, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
+from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.chunks import Schema
@@ -32,7 +32,7 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     pad_multiple: int = 1,
     side: Side = "right",
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Causal":
     """Return the collator for causal language models, for token ids in `input_ids`.
 
     A row of n tokens gives n - 1 predictions. `input_ids` int32[B, L] contains all tokens except the last; `labels` int32[B, L] contains

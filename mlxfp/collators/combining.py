@@ -16,7 +16,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 @explain_call
-def multimodal(collators: Sequence[Callable[[Any], dict[str, Any]]]) -> Collator:
+def multimodal(collators: Sequence[Callable[[Any], dict[str, Any]]]) -> "_Multimodal":
     """Return a collator that merges the batches of several collators. Each collator reads its columns of the same examples.
 
     Raises `ArgumentError` if two collators create an array of the same name. For example, only a single collator may create labels.

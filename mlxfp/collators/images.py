@@ -12,7 +12,6 @@ from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Arrays,
     Batch,
-    Collator,
     Numbers,
     Prepared,
     as_view,
@@ -81,7 +80,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
     label_kind: LabelKind = "class",
     classes: int | Sequence[str] | None = None,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Vision":
     """Return the collator for images.
 
     Accepted values of the column `image`:

@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Collator, ids_of, keys_of
+from mlxfp.collators.columns import ids_of, keys_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, places_within
@@ -41,7 +41,7 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     side: Side = "right",
     type_ids: bool = False,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Masked":
     """Return the collator for masked language models. The collator hides tokens of `input_ids`, and the labels are the hidden tokens.
 
     Each token is chosen with probability `rate`, except `special_ids`, `pad_id` and `mask_id`. Of the chosen tokens, 80 % are replaced by

@@ -11,7 +11,6 @@ from attrs import frozen
 from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import (
     Arrays,
-    Collator,
     Numbers,
     as_view,
     column_of,
@@ -30,7 +29,7 @@ from mlxfp.support.checks import check_integer, check_positive
 from mlxfp.support.errors import SchemaError
 
 
-def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
+def default(*, pad_id: int = 0, pad_multiple: int = 1) -> "_Default":
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
     Numbers become [B] and fixed-shape tensors [B, ...]. Integers become int32, floats float32; tensors keep smaller types. Text becomes a

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
+from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
 from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_mask
 from mlxfp.core.arrow.ragged import Ends, ends_of
@@ -32,7 +32,7 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
     lengths: Sequence[int] = (),
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Preference":
     """Return the collator for `losses.dpo`. Each row has token ids of a `prompt` and of two answers, `chosen` and `rejected`.
 
     The batch contains `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same arrays for `rejected`, all int32[B, L].

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_row, ids_of
+from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
 from mlxfp.collators.cutting import check_not_packed, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
 from mlxfp.core.chunks import Example, Schema
@@ -31,7 +31,7 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
     target_length: int | None = None,
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Seq2seq":
     """Return the collator for encoder-decoder models, for token ids in `input_ids` and in the column `target`.
 
     The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. For the target, the batch contains `labels`,

@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Collator, ids_of, names_of
+from mlxfp.collators.columns import ids_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import Side, check_padding
@@ -31,7 +31,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     side: Side = "right",
     type_ids: bool = False,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Text":
     """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
     The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import GROUP, Collator, at_row, column_of, ids_of, lists_of, names_of
+from mlxfp.collators.columns import GROUP, at_row, column_of, ids_of, lists_of, names_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, aligned_values, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
@@ -42,7 +42,7 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     side: Side = "right",
     type_ids: bool = False,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Tokens":
     """Return the collator for token classification: the batch of `text`, with `labels` int32[B, L], a label per token.
 
     Labels come from labels of tokens, words or spans. `labels` names a column with a list of labels, one per token of `input_ids`.

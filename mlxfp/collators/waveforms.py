@@ -12,7 +12,6 @@ from attrs import frozen
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Choosing,
-    Collator,
     Prepared,
     as_view,
     at_row,
@@ -49,7 +48,7 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
     lengths: Sequence[int] = (),
     pad_multiple: int = 1,
     carry: Sequence[str] = (),
-) -> Collator:
+) -> "_Audio":
     """Return the collator for sound with a single channel.
 
     The column `waveform` contains lists or tensors [T]: floats, which stay unchanged, or 16-bit samples, which are divided by 32768. The

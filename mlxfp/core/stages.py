@@ -129,7 +129,7 @@ class Stage(Part, Itemless, ABC):
         return ()
 
     @abstractmethod
-    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+    def step(self, state: State, chunk: RecordBatch, /) -> tuple[State, Iterable[RecordBatch]]:
         """Return the next state and the output chunks for one input chunk."""
 
     def finish(self, state: State) -> Iterable[RecordBatch]:
@@ -183,7 +183,7 @@ class RowWise(Stage):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Transform a chunk. The result must keep the hidden columns `__row__` and `__key__`."""
 
-    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+    def step(self, state: State, chunk: RecordBatch, /) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True  # IPython omits frames with this local variable from tracebacks
         return state, (self.apply(chunk),)
 

@@ -4,21 +4,24 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import evolve, field, frozen
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
+from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
+from mlxfp.core.examples import Examples
 from mlxfp.core.execution import row_task, run, start
 from mlxfp.core.running.runners import read_now
 from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage, check_level
+
+Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reorders` accepts
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import attrs
 import mlx.core as mx
 import pyarrow as pa
 from mlx import nn, optimizers
@@ -70,7 +71,41 @@ three = fp.train_valid_test(rows, seed=0, valid=0.1, test=0.1)
 fp.pipe(three.test, fp.batch(2))
 fp.pipe(fp.Splits(rows, valid=rows).valid, fp.batch(2))
 
-*_, end = fp.runs.run(fp.runs.load_config("titanic.yaml").config)
+fp.pipe(fp.train_valid_batches(three, fp.collators.default(), size=2, seed=0).test, fp.prefetch(2))
+
+config = fp.runs.load_config("titanic.yaml").config
+*_, end = fp.runs.run(config)
 score = end.score
+*_, best = fp.runs.tune(config)
+score = best.score
+
+
+def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
+    """Return one metric of a batch."""
+    return {"accuracy": fp.metrics.accuracy(model(batch["x"]), batch["y"])}
+
+
+def share_of_ones(model: Any, batch: dict[str, Any]) -> dict[str, tuple[float, int]]:
+    """Return numbers instead of arrays."""
+    return {"ones": (0.5, 4)}
+
+
+fp.metrics.compute(fp.metrics.merge(measure(model, batch) for batch in batches))
+fp.metrics.compute(measure(model, {}))
+fp.evaluate(model, measure)
+fp.evaluate(model, share_of_ones)
+
+carrying = attrs.evolve(fp.collators.text(pad_id=0), carry=("text",))
+fp.models.RealMLPConfig(columns=fp.models.TableColumns(()), target=fp.models.TableTarget("class", 2), hidden_sizes=(64, 64))
+fp.models.ConvNetConfig(outputs=2, hidden_sizes=[8], depths=[1])
+
+
+class RunningTotal(fp.Stage):
+    """A stage with names of its author for the arguments of `step`."""
+
+    def step(self, total: int, rows: pa.RecordBatch) -> tuple[int, tuple[pa.RecordBatch, ...]]:
+        """Add the number of rows."""
+        return total + rows.num_rows, (rows,)
+
 
 row: dict[str, Any] = rows[0]

@@ -42,7 +42,7 @@ class PreparedFold:
 
     plan: Plan = field(repr=False)
     fold: Fold
-    splits: Splits = field(repr=False)
+    splits: Splits[Dataset[Any], Dataset[Any] | None] = field(repr=False)
     recipe: AnyRecipe
     model: nn.Module = field(repr=False)
 
@@ -59,7 +59,6 @@ class PreparedFold:
     @property
     def held_out(self) -> Dataset[Any]:
         """Evaluation batches with the rows of `splits.valid`."""
-        assert self.splits.valid is not None
         return labelled_batches(self.recipe, self.splits.valid)
 
     def training_batches(self, *, ahead: Ahead | None) -> Dataset[Any]:

@@ -9,14 +9,14 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
+from mlxfp.core.chunks import Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import row_count, start
 from mlxfp.core.nodes import Share
 from mlxfp.core.sources import Position, SourceTraits, Task
 from mlxfp.core.stages import Stage
-from mlxfp.data.row_views import View, check_reorders
+from mlxfp.data.row_views import Rows, View, check_reorders
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -62,7 +62,7 @@ class World:
 
 
 @explain_call
-def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset[Example]], Dataset[Example]]:
+def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset[Rows]], Dataset[Rows]]:
     """Keep every `count`-th example, starting at `index`: the rows i with i % count == index.
 
     Use `shard` after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows

@@ -7,11 +7,11 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.chunks import Example, Indices, RecordBatch, no_rows
+from mlxfp.core.chunks import Indices, RecordBatch, no_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.sources import Position, SourceTraits
-from mlxfp.data.row_views import View, check_reorders, rows_at_once
+from mlxfp.data.row_views import Rows, View, check_reorders, rows_at_once
 from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
@@ -21,7 +21,7 @@ from mlxfp.support.randomness import fold_in
 
 
 @explain_call
-def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
+def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -> Callable[[Dataset[Rows]], Dataset[Rows]]:
     """Return the examples in random order. The order depends only on the seed and the epoch.
 
     Without `buffer`, all orders are equally likely. A dataset with random access (tables, Arrow files, and stages that treat each row

@@ -46,7 +46,8 @@ class Measured(ABC):
         """Compute the metric. Raises `DataError` with the name if the metric is undefined for the examples."""
 
 
-Totals = Mapping[str, tuple[float, float] | Measured]
+Number = float | mx.array
+Totals = Mapping[str, tuple[Number, Number] | Measured]
 
 
 def merge(parts: Iterable[Totals]) -> dict[str, Any]:

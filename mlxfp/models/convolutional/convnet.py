@@ -23,8 +23,8 @@ class ConvNetConfig:
 
     outputs: int
     num_channels: int = 3
-    hidden_sizes: tuple[int, ...] = field(default=(32, 64, 128), converter=tuple)
-    depths: tuple[int, ...] = field(default=(1, 1, 1), converter=tuple)
+    hidden_sizes: tuple[int, ...] = field(default=(32, 64, 128), converter=tuple[int, ...])
+    depths: tuple[int, ...] = field(default=(1, 1, 1), converter=tuple[int, ...])
     dropout: float = 0.1
 
     def __attrs_post_init__(self) -> None:

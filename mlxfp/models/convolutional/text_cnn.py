@@ -26,7 +26,7 @@ class TextCNNConfig(Config):
 
     vocab_size: int
     hidden_size: int = 300
-    kernel_sizes: tuple[int, ...] = field(default=(3, 4, 5), converter=tuple)
+    kernel_sizes: tuple[int, ...] = field(default=(3, 4, 5), converter=tuple[int, ...])
     max_position_embeddings: int = 512
 
     def __attrs_post_init__(self) -> None:

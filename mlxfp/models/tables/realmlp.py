@@ -36,7 +36,7 @@ class RealMLPConfig:
 
     columns: TableColumns
     target: TableTarget
-    hidden_sizes: tuple[int, ...] = field(default=(256, 256, 256), converter=tuple)
+    hidden_sizes: tuple[int, ...] = field(default=(256, 256, 256), converter=tuple[int, ...])
     dropout: float = 0.15
     steps: int | None = None
     one_hot: int = 8

@@ -17,7 +17,7 @@ from mlxfp.core.execution import progress_of
 from mlxfp.core.identity import comparable
 from mlxfp.core.sources import check_ends
 from mlxfp.distributed import Ranks
-from mlxfp.evaluation.metrics.totals import Measured, compute, merge, to_numpy
+from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import derived_key, random_key
 from mlxfp.support.checks import check_callable, check_returns, check_types, explain_call
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 _ROUNDS = 16  # number of batches per rank between two exchanges of messages with other ranks
 
-Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
+Measure = Callable[[Any, dict[str, Any]], Totals]
 
 
 @explain_call

@@ -33,7 +33,7 @@ class Parameter:
 
     key: str
     kind: Kind
-    values: tuple[Any, ...] = field(converter=tuple)
+    values: tuple[Any, ...] = field(converter=tuple[Any, ...])
 
     def __attrs_post_init__(self) -> None:
         if self.kind not in get_args(Kind):

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 
@@ -37,7 +38,7 @@ def tune(  # noqa: PLR0913
     vary: Sequence[str] = (),
     nested: bool = False,
     code: Code = None,
-) -> Iterator[RunEvent]:
+) -> Iterator[Any]:
     """Search lazily for better values of a configuration with Optuna (TPE). Yield the events and finally a `Tuned` event.
 
     A trial trains all folds with other values of the parameters in the search space of the model (`runs.SPACES`). Trial 0 is the

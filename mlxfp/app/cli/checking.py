@@ -125,7 +125,7 @@ def _credentials() -> Iterator[Finding]:
     """Report the location of Kaggle's credentials without reading the credentials."""
     try:
         from mlxfp.app.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # if MLX does not start, this import fails, and `_mlx` has already reported the error
+    except ImportError:  # MLX cannot start: the function `_mlx` reports this problem
         return
     location = credentials_in(os.environ, Path.home())
     yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": location})

@@ -26,6 +26,6 @@ def complete(parser: ArgumentParser) -> None:
     """Print the possible completions and exit the process, if a shell asks for completions."""
     try:
         argcomplete = optional("argcomplete", extra="completion", needed_by="completing mlxfp")
-    except MissingExtraError:  # without argcomplete, offer no completions, because the shell would hide an error message
+    except MissingExtraError:  # argcomplete is not installed: exit silently, because shells hide error messages during completion
         raise SystemExit(1) from None
     argcomplete.autocomplete(parser)

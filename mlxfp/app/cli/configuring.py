@@ -55,7 +55,7 @@ def _overrides(prefix: str) -> list[str]:
 def _values(path: str, begun: str) -> Iterator[str]:
     """Yield the possible values of an option: known names, true, false and null. Text options without known names yield file paths."""
     ways = _ways(path, {})
-    if any("string" in way.get("type", ()) for way in ways):  # names are listed only for text options, because listing imports MLX
+    if any("string" in way.get("type", ()) for way in ways):  # only options with text values have known names; listing the names is slow
         ways = _ways(path, known_names())
     names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
     kinds = [way.get("type", ()) for way in ways]  # a JSON type, or a list of JSON types
@@ -159,7 +159,7 @@ def _no_such_config(config: str) -> str:
 
 def _show(options: Namespace) -> int:
     """Print the complete configuration as YAML, for use as a configuration file."""
-    # All names in a preset are known. Without overrides, the slow `known_names` is not needed.
+    # A preset without overridden options contains only known names, so the slow call of `known_names` is skipped.
     preset_alone = options.config in PRESETS and not options.overrides
     resolved = loaded(options, None if preset_alone else known_names())
     say("\n".join(_with_origins(resolved) if options.origins else [write_document(unstructure(resolved.config)).rstrip("\n")]))

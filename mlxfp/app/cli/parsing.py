@@ -69,7 +69,7 @@ def start_mlx_quietly() -> None:
         if line in printed:
             continue
         warn(f"{problem} This warning is printed once. `mlxfp doctor` shows the state of the machine.")
-        with suppress(OSError):  # without a writable home folder, the next command prints the warning again
+        with suppress(OSError):  # if the list of printed warnings cannot be saved, the next command repeats the warning
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a", encoding="utf-8") as lines:
                 lines.write(line + "\n")

@@ -26,9 +26,9 @@ _TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # success message printed by rank 0;
 _LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
 _PORTS_OF_A_FILE = 256  # consecutive free ports needed with a hostfile: one for each rank, up to 256 ranks
-# This Python program runs mlx.launch with another `select` function.
+# Source code of a Python program that replaces the `select` function of mlx.launch and then starts mlx.launch.
 # In MLX 0.32, mlx.launch waits until a rank can receive input. A rank can always receive input, so the waiting loop keeps a core busy.
-# The new `select` function waits only for output of the ranks. No rank reads input, so waiting for input is not needed.
+# The replacement of `select` waits only for output of the ranks, because no rank reads input.
 # If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
 _START = """
 import os, signal

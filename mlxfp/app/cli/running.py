@@ -66,11 +66,11 @@ def _run(options: Namespace) -> int:
 
     With only a folder of data, mlxfp chooses several models, trains all models on the same folds within a time limit, and blends them.
     """
-    since = monotonic()  # the imports below count for the time limit
+    since = monotonic()  # the time limit includes the duration of the imports below
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
-        loaded(options, known_names())  # `loaded` reports mistakes in the configuration once, instead of once per rank
+        loaded(options, known_names())  # check the configuration once here, so that not every rank reports the same mistakes
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     start_mlx_quietly()
     from mlxfp.app.runs import run

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
 
-# Options that users change most in a first run. The preset chooses several models for the data.
+# The configuration file of a new project contains this preset and the options that users change most in a first run.
 _PRESET = "auto"
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "model": PRESETS[_PRESET]["model"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfp.app.kaggle.specs.spellings import Spelling
 
-# Kaggle competition names, as in the URLs, for specs with a different name.
+# Kaggle competition names by spec name. Every other spec has the same name as its competition.
 _KAGGLES = {
     "disaster_tweets": "nlp-getting-started",
     "house_prices": "house-prices-advanced-regression-techniques",

@@ -9,8 +9,8 @@ _COMPETITION = "a run reads the competition from the files in data.path, and mlx
 _MEMORY = "there is no memory option: a run keeps its rows in memory, and at most data.prefetch batches more; data.limit=N reads fewer rows"
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
-# Each option of mlxfp is followed by its names in other libraries. Case, underscores and dashes are ignored.
-# Some names of other libraries have no option in mlxfp. These names follow an explanation for the user instead of an option.
+# Each key is an option of mlxfp. Each value lists names of the option in other libraries. Case, underscores and dashes are ignored.
+# For names without an option in mlxfp, the key is an explanation for the user, such as `_DEVICE`.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
-_POINTS, _FEWEST = 4000, 10  # maximum number of points of all curves of a chart, and minimum number of points of a curve
+_POINTS, _FEWEST = 4000, 10  # a chart shows at most 4,000 points, except that every curve may have 10 points
 _CURVE = 200  # maximum number of points of a curve, because a chart is only 400 units wide
 _CURVES = 100  # maximum number of curves in a chart; later curves are left out
 _DOTS = 1000  # maximum number of points in a scatter plot
@@ -123,7 +123,7 @@ class _Axes:
     def __init__(self, low_x: float, high_x: float, low_y: float, high_y: float, *, whole: bool) -> None:
         self.low_x, self.high_x = _apart(low_x, high_x)
         self.low_y, self.high_y = _apart(low_y, high_y)
-        self.whole = whole  # x is a count, such as steps
+        self.whole = whole  # True if all x values are whole numbers, such as step numbers
 
     @classmethod
     def around(cls, points: Points) -> "_Axes":

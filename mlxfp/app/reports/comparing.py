@@ -28,7 +28,7 @@ ASSUMPTION = (
     "rows that folds share (Nadeau and Bengio, 2003). If the interval contains 0, the data do not show which run is better."
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
-_SAME = ("rows", "folds")  # data that must be equal for a comparison row by row
+_SAME = ("rows", "folds")  # two runs are compared only if their rows and folds are equal
 _PATHS = ("name", "output")  # options that always differ between two runs
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: number of rows, characters of a text, characters of a value
 _LINES, _LINE = 5, 80  # limits in printed comparisons: number of rows, characters of a text
@@ -198,7 +198,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     first_score, other_score = _score(first), _score(other)
     try:
         check_same((one.oof, two.oof))
-        if first_score is not None and other_score is not None:  # tuned thresholds are applied to these scores
+        if first_score is not None and other_score is not None:  # the stored scores were computed with the tuned thresholds
             difference = compare_scores(other_score, first_score, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
         difference = str(error)

@@ -98,11 +98,11 @@ class FinishedRun:
     scored: Scored | None = None
     linear: LinearModel | None = None  # baseline model; None if the rows cannot be read
     missing: str = ""  # reason for unreadable rows
-    model_of: ModelOf | None = None  # None for a blend, which has no models
+    model_of: ModelOf | None = None  # None for a blend, because the folder of a blend contains no models
 
     @property
     def blended(self) -> bool:
-        """True for a blend of runs, which has no models."""
+        """True for a blend of runs. The folder of a blend contains no models."""
         return BLENDED in self.metrics
 
     @property

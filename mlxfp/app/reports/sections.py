@@ -18,11 +18,11 @@ from mlxfp.support.errors import MlxfpError
 from mlxfp.support.html import Html, clip, element, joined, number, scrolled, share_bar, table
 from mlxfp.support.structuring import flatten
 
-_MISTAKES, _TEXT = 20, 400  # maximum number of listed mistakes, and maximum number of characters of a text
+_MISTAKES, _TEXT = 20, 400  # the report lists at most 20 mistakes and cuts texts after 400 characters
 _MATRIX = 12  # maximum number of classes in a confusion matrix
 _PAIRS = 20  # number of listed class pairs if there are too many classes for a confusion matrix
-_CLASSES, _NAME = 50, 60  # maximum number of classes in the balance table, and maximum number of characters of a name
-_CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # maximum numbers of charts, of warnings and of hashes
+_CLASSES, _NAME = 50, 60  # the balance table has at most 50 classes; names are cut after 60 characters
+_CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # the report shows at most 12 charts, 20 warnings and 200 file hashes
 _COLUMNS = 20  # maximum number of columns in the table of importances
 _OPTION = 200  # maximum number of characters of a configuration value
 
@@ -318,7 +318,7 @@ def configuration(run: FinishedRun) -> Html:
     The base is either the defaults or a preset, whichever has the fewest differences from the options of the run.
     """
     values, bases = flatten(run.settings), usual_options()
-    # The base has the fewest differences from the options of the run, because a run does not store the name of its preset.
+    # A run does not store the name of its preset, so the most similar preset is assumed.
     base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))
     usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]

@@ -27,7 +27,7 @@ OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metri
 REPORT = "report.html"
 # For model.name=auto: the folder with the runs of the single models, and the record of the chosen models.
 MEMBERS, DECIDED = "members", "members.json"
-BLENDED = "runs"  # key in metrics.json, only for blends
+BLENDED = "runs"  # the file metrics.json of a blend lists the blended runs under this key
 MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # File names in the folder of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
@@ -141,7 +141,7 @@ def claim(folder: Path, settings: Settings) -> None:
         _write_settings(folder, settings)
         return
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    # If the user removed an argument of an estimator, only the stored options contain the argument.
+    # Stored options may be missing in the new configuration, for example an estimator argument that the user removed.
     names = [*new, *(name for name in stored if name not in new)]
     differ = [
         f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
@@ -160,8 +160,8 @@ def claim(folder: Path, settings: Settings) -> None:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
             f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            "Choose another name, as in name=second, or remove the folder. Only training.epochs can be increased: mlxfp resume FOLDER "
-            "training.epochs=N."
+            "Choose another name, as in name=second, or remove the folder. If the only change is a larger number of epochs, use "
+            "mlxfp resume FOLDER training.epochs=N instead."
         )
 
 
@@ -215,7 +215,7 @@ def locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, thread_local=False)  # any thread may release the lock, because a generator may change its thread
+    lock = FileLock(folder / _LOCK, thread_local=False)  # any thread may release the lock, because another thread may close the generator
     try:
         lock.acquire(blocking=False)
     except Timeout as error:

@@ -20,7 +20,7 @@ from mlxfp.app.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
 from mlxfp.app.runs.plans import Models, Plan
 from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
-from mlxfp.app.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
+from mlxfp.app.runs.training import DIVERGENCE_REMEDY, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.app.runs.training import train as train_model
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.app.tasks.recipes import AnyRecipe
@@ -70,8 +70,8 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, train: Train) 
     answers = predict(others)
     if not np.isfinite(answers).all():
         raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity, because the training diverged. {DIVERGED}, or with "
-            "training.compute_dtype=float32."
+            f"The model of fold {files.fold} predicts NaN or infinity, because the training diverged. {DIVERGENCE_REMEDY} "
+            "Another remedy: set training.compute_dtype=float32."
         )
     predictions = fold_predictions(fold, answers).predictions
     write_array(files / FOLD_OOF, predictions)

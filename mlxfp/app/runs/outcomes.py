@@ -194,7 +194,7 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
         return {"without_duplicates": None}
     try:
         values = [plan.metric(scored.targets[kept], predictions[kept]) for kept, predictions in zip(rows, scored.predictions, strict=True)]
-    except DataError:  # the metric is undefined on the rows without a duplicate
+    except DataError:  # the metric cannot be computed without the duplicate rows
         return {"without_duplicates": None}
     return {"without_duplicates": float(np.mean(values))}
 

@@ -33,7 +33,7 @@ from mlxfp.support.checks import check_types
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress
 
-_LINEAR = 0.05  # maximum share of the time limit for the linear model of the reports
+_LINEAR = 0.05  # the linear model in the report may use at most 5 % of the time limit
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, since: float | None = None) -> Iterator[Any]:
@@ -97,7 +97,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     if more > epochs:
         with folders.locked(folder):
             # Store the new number of epochs in the folders of single models first, and in the main folder of the run last.
-            # If the process is killed in between, the next call repeats the change in all folders.
+            # If the process is killed before the last folder, the next call stores the new number of epochs in all folders again.
             for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
                 folders.extend(path, more)
         yield Noted(

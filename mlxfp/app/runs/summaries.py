@@ -9,7 +9,7 @@ from mlxfp.app.kaggle.specs.dates import date_order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.runs.plans import Plan
 
-_NAMES = 4  # maximum number of column names of one type
+_NAMES = 4  # the summary lists at most 4 column names of each type, and at most 4 classes
 
 
 def summarize(plan: Plan) -> str:

@@ -21,7 +21,7 @@ from mlxfp.support.errors import CheckpointError, NonFiniteError
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # names of two evaluations: on rows for early stopping, and on held-out rows
 NOTHING_LEFT = 0  # rank 0 sends 0 instead of a fold number after the training of all folds
-DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
+DIVERGENCE_REMEDY = "Begin another run, as in name=second, with a lower optimizer.learning_rate or with optimizer.clip_norm=1."
 
 
 @frozen
@@ -56,7 +56,7 @@ class _Training:
         optimizer = how.optimizer(work.goal, updates=updates, params=work.model.trainable_parameters())
         step = how.step(work.model, work.goal, optimizer, self.ranks)
         state = train_state(work.model, optimizer, seed=work.seed)
-        return step, step.start(state) if hasattr(step, "start") else state  # a step of the user may be a plain function
+        return step, step.start(state) if hasattr(step, "start") else state  # plain functions lack `start`
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, and yield the events. The observers that control the training come before the observers in `writing`."""
@@ -109,7 +109,7 @@ def train(  # noqa: PLR0913, PLR0917
             end = event
             yield Trained(run, files.fold, event)
     except NonFiniteError as error:
-        error.add_note(f"The training of fold {files.fold} diverged. {DIVERGED}, or with training.skip_nonfinite=true.")
+        error.add_note(f"The training of fold {files.fold} diverged. {DIVERGENCE_REMEDY} Another remedy: set training.skip_nonfinite=true.")
         raise
     assert end is not None
     # There is no best state if the time limit ended the training before the first evaluation.

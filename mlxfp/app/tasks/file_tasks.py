@@ -43,7 +43,7 @@ from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
 _VALID = ("valid", "val", "validation", "test")  # folder names of the validation part
-_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # readers of text columns; other files are read as text lines
+_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # readers by suffix; files with other suffixes are read as lines
 
 
 @frozen

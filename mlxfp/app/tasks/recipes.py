@@ -133,8 +133,7 @@ class Recipe:
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # Permuted rows are cut without an error. The method `budget` counts tokens in the original column order only.
-        # Another column order may need one token more.
+        # Permuting columns may make a row one token longer than the limit that the method `budget` has checked. Such a row is cut.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:

@@ -228,7 +228,7 @@ def test_a_loss_that_is_no_number_names_the_values_of_the_configuration(tmp_path
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     with pytest.raises(ArithmeticError, match="The loss is nan") as caught:
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null", "training.epochs=9", "observers.every=1")
-    assert "optimizer.clip_norm=1, or with training.skip_nonfinite=true" in caught.value.__notes__[-1]
+    assert "optimizer.clip_norm=1. Another remedy: set training.skip_nonfinite=true" in caught.value.__notes__[-1]
 
 
 def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):

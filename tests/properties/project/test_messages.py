@@ -404,7 +404,7 @@ CASES: list[Case] = [
     (
         lambda: fp.kaggle.folds.time([1, 1, 2], count=2),
         ArgumentError,
-        "time needs more distinct times than folds, got 2 distinct times for count=2. Use fewer folds.",
+        "Folds by time need more distinct times than folds, got 2 times for count=2. Reduce count.",
     ),
     (lambda: fp.kaggle.folds.stratified([0, 1], count=2, seed=0, repeats=0), ArgumentError, "repeats must be at least 1, got repeats=0."),
     (lambda: fp.kaggle.folds.grouped([[1]], count=2, seed=0), ArgumentTypeError, "groups must be one value per row, [N], got int64[1, 1]."),

@@ -16,10 +16,10 @@ from mlxfp.support.optional import optional
 Curve = Callable[[Numbers], Any]  # maps probabilities to probabilities
 
 _CANDIDATES = 200
-# The search for the best class factors multiplies the factor of one class by each of these numbers, and keeps the best product.
+# To tune the weight of a class, the search multiplies the weight by each of these numbers and keeps the weight with the best score.
 _FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))
 _PASSES = 2
-_ROWS = 5000  # class factors are tuned on at most 5,000 evenly spaced rows, because each metric call takes milliseconds
+_ROWS = 5000  # maximum number of rows for tuning class weights, evenly spaced; with more rows, the many metric calls take too long
 
 
 def platt() -> Learn:
@@ -212,7 +212,7 @@ def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
     """Return the probabilities of class 1, [n], from a single array [n] or [n, 2]."""
     chances = _single_model("A threshold", predictions)
     if chances.ndim == 2 and chances.shape[1] != 2:
-        raise ArgumentError(f"A threshold needs two classes, got {chances.shape[1]}. Use class_weights.")
+        raise ArgumentError(f"A threshold needs two classes, got {chances.shape[1]} classes. For more than two classes, use class_weights.")
     chances = chances[:, 1] if chances.ndim == 2 else chances
     if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
         raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")

@@ -31,10 +31,10 @@ Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # truncated SVD: number of components for words, and the same for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
-_TYPICAL = 16  # number of sampled training rows; their values replace missing values in columns without missing values in training
-_FEW_CODES = 20  # columns of whole numbers with at most 20 distinct values are not read as categories
-_ROWS_PER_CODE = 2  # columns of whole numbers with fewer than 2 rows per distinct value, on average, are not read as categories
-_SHARED = 0.8  # whole numbers are not read as categories if fewer than 80 % of the rows share their value with another row
+_TYPICAL = 16  # number of training rows whose values replace an unexpected missing value; the resulting predictions are averaged
+_FEW_CODES = 20  # a column of identifiers (repeated whole numbers, such as shop numbers) has more than 20 distinct values
+_ROWS_PER_CODE = 2  # a column of identifiers has at least 2 rows per identifier on average
+_SHARED = 0.8  # in a column of identifiers, at least 80 % of the rows share the identifier with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 

@@ -27,7 +27,7 @@ from mlxfp.support.optional import optional
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
 # A table of 50,000 rows and 20 columns needs 1.45 s with one thread, and 0.85 s with two threads.
 # A table of 5,000 rows and 10 columns needs 0.22 s with one thread, and 0.15 s with two threads.
-# If another program occupies one of the two cores, the smaller table needs 12 s with two threads.
+# With two threads, the table of 5,000 rows needs 12 s if another program occupies one of the two cores.
 _NUMBERS = 200_000
 
 
@@ -41,7 +41,7 @@ class Examples:
     valid: tuple[Any, NDArray[Any]] | None = None
     coded: tuple[int, ...] = ()  # indices of the categorical columns
     patience: int = 50  # rounds without improvement
-    seconds: float | None = None  # maximum time of a fit of boosted trees
+    seconds: float | None = None  # maximum duration of a fit of boosted trees, in seconds
 
     def clock(self) -> Callable[[], bool]:
         """Start a timer. Return a function that returns False until `seconds` have passed, and True afterwards."""

@@ -22,7 +22,7 @@ _FEW_CLASSED = {"n_estimators": 300, "learning_rate": 0.03, "num_leaves": 15, "m
 _FEW_VALUES = {"n_estimators": 1500, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 5}
 _MANY = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "colsample_bytree": 0.6}
 # Settings of kernel machines, tuned on eight tables with 600 to 3,600 rows and 5 to 200 columns.
-# Gamma depends on the number of columns, because a constant gamma suits either few or many columns, not both.
+# The kernel width gamma depends on the number of columns, because no constant suits tables with few columns and with many columns.
 _KERNEL, _GAMMA = {"C": 5.0}, 0.25
 _SAMPLED = {"subsample": 0.8, "subsample_freq": 1, "reg_lambda": 1.0}
 
@@ -108,7 +108,7 @@ def _tfidf(task: Task, arguments: Arguments) -> Any:
     if not task.classed:
         return linear.Ridge(**({"alpha": 1.0, "solver": "sparse_cg", "tol": 1e-4} | {**arguments}))
     # The dual solver takes a tenth of the time of lbfgs on sparse rows, but is limited to two classes.
-    # With more than two classes, one model per class is needed.
+    # For more than two classes, one model per class separates the class from all other classes.
     model = linear.LogisticRegression(**({"C": 10.0, "solver": "liblinear", "dual": True, "max_iter": 1000} | {**arguments}))
     if len(task.spec.classes) > 2:
         model = optional("sklearn.multiclass", extra="kaggle", needed_by="model.name=tfidf").OneVsRestClassifier(model)

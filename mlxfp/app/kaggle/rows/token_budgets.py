@@ -111,13 +111,13 @@ def token_budget(
         columns=tuple(sorted(columns, key=lambda column: -column.mean)),
     )
     if budget.over and overflow == "refuse":
-        largest = ", ".join(f"{column.column} ({column.mean:.1f} tokens a row)" for column in budget.columns[:_NAMED])
-        named = f" The columns with the most tokens: {largest}." if largest else ""
+        columns_text = ", ".join(f"{column.column} ({column.mean:.1f} tokens a row)" for column in budget.columns[:_NAMED])
+        largest_columns = f" The columns with the most tokens: {columns_text}." if columns_text else ""
         raise DataError(
             f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={max_length}: {budget.mean:.1f} on "
-            f"average, {budget.longest} at most.{named} Tokens beyond max_length would be lost. Choose a remedy: raise max_length if "
-            'the model has more positions; set form="key_value" for shorter texts; remove columns from the spec; list values that mean '
-            '"none" in the absent argument of ColumnSpec, because such values are omitted; allow truncation with overflow="cut".'
+            f"average, {budget.longest} at most.{largest_columns} Choose one of five remedies. Raise max_length if the model has more "
+            'positions. Set form="key_value" for shorter texts. Remove columns from the spec. Set ColumnSpec(absent=["none"]) to omit '
+            'values such as "none". Set overflow="cut" to remove the tokens beyond max_length.'
         )
     return budget
 

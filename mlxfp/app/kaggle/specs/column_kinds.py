@@ -17,8 +17,8 @@ ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
 
 _CATEGORIES = 20  # a column of texts is categorical if it has at most 20 distinct values, and at least two rows per value on average
-_SHARE = 0.05  # in a column of more than 400 rows, the number of distinct values may be up to 5 % of the rows instead of 20
-_SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column without named values
+_SHARE = 0.05  # with more than 400 rows, a categorical column may have more than 20 distinct values: up to 5 % of the number of rows
+_SYNTHETIC_CATEGORIES = 4  # number of categories of a synthetic column if the spec lists no categories
 _WORDS = (
     *("amber", "birch", "cedar", "delta", "ember", "fern", "grove", "harbor", "island", "juniper", "kettle", "lantern"),
     *("meadow", "north", "orchard", "pebble", "quartz", "river", "south", "timber", "upland", "valley", "willow", "yellow"),
@@ -88,7 +88,7 @@ def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Ge
 
 def _synthetic_numbers(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
     values = random.standard_normal(count)
-    size = int(random.integers(4))  # the median number of the column is 3 * 10**size: 3, 30, 300 or 3000
+    size = int(random.integers(4))  # the median of the synthetic numbers is 3, 30, 300 or 3000
     return SyntheticColumn(np.array([f"{value:.{0 if size else 2}f}" for value in 3 * 10**size * np.exp(values / 2)], object), values)
 
 

@@ -294,7 +294,7 @@ def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
 _GROUPS = 10  # minimum number of groups in the train file
 _ROWS = 3  # minimum number of train rows per group on average
 _SHARED = 0.8  # minimum fraction of train rows that share the group with another row
-_TESTED = (20, 2)  # minimum number of test rows, and of groups in the test file: a few test rows may have only new groups by chance
+_TESTED = (20, 2)  # a group column needs at least 20 test rows and 2 groups in the test file: fewer rows may have only new groups by chance
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:

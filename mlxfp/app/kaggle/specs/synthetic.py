@@ -103,7 +103,7 @@ class _SyntheticRows:
         cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
             signals = [column.signal[rows] for column in inputs.values()]
-            # A target depends most on its first signal. Each target therefore starts with the signal of another column.
+            # A target depends most on the first input column. The order of the input columns therefore differs between targets.
             for index, name in enumerate(spec.target):
                 if name != spec.id:
                     cells[name] = self.target(name, (*signals[index:], *signals[:index]))
@@ -125,7 +125,7 @@ class _SyntheticRows:
         """Return the random cells of an input column."""
         random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
         if column.name == self.spec.time and not column.values:
-            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` creates the cells of the time column
+            return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` creates the cells
         cells = column.kind.synthesize([code for code, _ in column.values], count, random)
         if column.name in (self.spec.group, self.spec.time):
             return cells

@@ -86,7 +86,8 @@ def submission(
     name, *columns = model.header
     if name not in rows.header:
         raise DataError(
-            f"The test file {os.fspath(test)!r} has no column {name!r}, the id of the sample. Columns: {', '.join(rows.header)}."
+            f"The test file {os.fspath(test)!r} has no column {name!r}, the id column of the sample submission {os.fspath(sample)!r}. "
+            f"The columns of the test file are: {', '.join(rows.header)}. Choose two files of the same competition."
         )
     ids = rows.column(name)
     problems = [f"no predictions for the column {column!r}" for column in columns if column not in predictions]

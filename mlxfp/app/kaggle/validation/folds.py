@@ -202,7 +202,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:
-        raise ArgumentError(f"time needs more distinct times than folds, got {kinds} distinct times for count={count}. Use fewer folds.")
+        raise ArgumentError(f"Folds by time need more distinct times than folds, got {kinds} times for count={count}. Reduce count.")
     ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for index in range(count):  # assign at least one distinct time to every period
@@ -341,7 +341,7 @@ def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.ran
     order = chance.permutation(len(table))
     order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
     totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
-    # Each group goes to the fold that makes the class counts most even. An empty fold is always best, so no fold stays empty.
+    # Each group goes to the fold that makes the class counts most even. Groups go to empty folds first, so no fold stays empty.
     for group in order:
         trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)

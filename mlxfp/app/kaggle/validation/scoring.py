@@ -128,7 +128,8 @@ def labels_of(predictions: ArrayLike) -> Numbers:
         return values
     if values.min() < 0 or values.max() > 1:
         raise ArgumentError(
-            f"Labels are needed, got values from {values.min():g} to {values.max():g}. Return class numbers, or probabilities from 0 to 1."
+            f"The metric compares predicted classes, got predictions from {values.min():g} to {values.max():g}. Predict class numbers, or "
+            "probabilities from 0 to 1."
         )
     return (values > 0.5).astype(np.float64)
 
@@ -196,7 +197,7 @@ def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
         return 1.0  # if all targets and labels are equal, the formula of Cohen's kappa would divide by zero
-    # Labels without rows stay in the confusion matrix, because weights depend on the distance between labels.
+    # Keep unused labels in the confusion matrix, because the metric weights an error by the distance between the two labels.
     kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
 

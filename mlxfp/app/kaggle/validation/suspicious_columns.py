@@ -21,7 +21,7 @@ _MOST = 50_000  # maximum number of examined rows, evenly spaced
 _CLASSES = 100  # maximum number of classes: an array of rows x classes would need gigabytes
 _DISTINCT = 0.95  # minimum fraction of distinct texts in an identifier column, below 1 because of duplicate rows
 _FEW_TEXTS = 0.1  # maximum fraction of texts in a column of otherwise numeric cells
-_LEAK = 0.99  # a column is a target leak if the column alone avoids this fraction of the errors of a constant prediction
+_LEAK = 0.99  # a column leaks the target if predictions from the column alone have 99 % fewer errors than a constant prediction
 
 
 def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -
     count = np.bincount(column.codes, minlength=column.groups).astype(float)
     sums = np.stack([np.bincount(column.codes, values, column.groups) for values in targets.T], axis=1)
     others, known = sums[column.codes] - targets, count[column.codes] - 1
-    # A value that occurs in only one row gets the mean target of the next lower and the next higher value.
+    # The target of a row with a unique value is predicted from the rows with the next lower and the next higher value.
     if column.ordered:
         neighbours = np.zeros_like(sums)
         neighbours[1:] += sums[:-1] / count[:-1, None]

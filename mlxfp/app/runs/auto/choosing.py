@@ -20,7 +20,7 @@ _RESAMPLES = 100  # number of bootstrap resamples for estimating a standard erro
 _RESAMPLED = 5000  # maximum number of rows in a bootstrap resample, and for learning the weights of the models
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics for which the likeliest class scores better on new rows than a tuned threshold
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: predicting the likeliest class scores better on new rows
 
 
 @frozen

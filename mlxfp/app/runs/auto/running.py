@@ -21,8 +21,8 @@ from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpE
 
 _MEMBERS = 0.88  # share of the time limit until the end of the last model; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
-_FIRST_LEAST = 0.1  # minimum time for the first successful model, as a fraction of the time limit, even if no time remains after reading
-_FITS = 0.8  # share of the remaining time for fitting each further model; the rest is for its predictions
+_FIRST_LEAST = 0.1  # the first successful model always gets this fraction of the time limit, even after a slow start
+_FITS = 0.8  # a further model may use 80 % of the remaining time for fitting, and 20 % for predicting
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
 # Name of a module with a slow import. The module is imported after the first model and before the second model.
@@ -70,7 +70,7 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
             seconds = max(_FIRST_FITS * remaining, _FIRST_LEAST * 60 * plan.minutes) if first else _FITS * max(remaining, 0)
             member_plan = evolve(member_plan, seconds=seconds / len(list(plan.folds)))
         entry = yield from _members_events(plan, member_plan, record, entry, None if first else remaining, run_member)
-        if entry.kept is None:  # the network is too slow with all epochs; the new entry has fewer epochs
+        if entry.kept is None:  # the network is too slow: train again with fewer epochs
             rmtree(member_plan.folder)
             yield from _run_entry(plan, record.decided(entry), index, end, run_member)
             return

@@ -44,7 +44,7 @@ CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # a blend of several models; the data determine the choice of the models
 # Names of table networks that are also names of optimizers.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
-PLATEAU = "plateau"  # schedule without a function in SCHEDULES; an observer lowers the learning rate instead
+PLATEAU = "plateau"  # schedule that lowers the learning rate when the metric stops improving; an observer applies this schedule
 
 # Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
 CHOICES: Mapping[str, Collection[str]] = {
@@ -192,7 +192,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # learning_rate=null is valid only for optimizers that set their own learning rate
+    if peak is None:  # learning_rate=null is valid only for optimizers with a built-in learning rate
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak

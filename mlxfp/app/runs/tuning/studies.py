@@ -93,7 +93,7 @@ class Study:
             return next((lock for number, lock in running if number == 0), None) or self._begin()
 
     def _begin(self) -> Trial:
-        # Do not count failed trials. Proposals depend only on the seed and the earlier trials, so a continued study repeats its proposals.
+        # Failed trials do not change the seed of the sampler, so a continued study proposes the same values as an uninterrupted study.
         count = len(self._in("COMPLETE", "PRUNED", "RUNNING"))
         self.inner.sampler = self.optuna.samplers.TPESampler(seed=fold_in(self.seed, "trial", count) % 2**31)
         inner = self.inner.ask()
@@ -205,7 +205,7 @@ def opened(  # noqa: PLR0913
 def _file_lock(path: Path) -> Any:
     from filelock import FileLock
 
-    return FileLock(path, thread_local=False)  # any thread may release the lock, because a generator may change its thread
+    return FileLock(path, thread_local=False)  # any thread may release the lock, because another thread may close the generator
 
 
 def _number(trial: Any) -> int:

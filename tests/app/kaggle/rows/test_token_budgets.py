@@ -40,7 +40,7 @@ def test_rows_that_are_too_long_are_refused_with_the_largest_columns(tokenizer: 
         fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8)
     assert str(caught.value).startswith("100.0 % of 2 rows have more tokens than max_length=8: ")
     assert "The columns with the most tokens: Pclass (" in str(caught.value)
-    assert 'allow truncation with overflow="cut".' in str(caught.value)
+    assert 'Set overflow="cut" to remove' in str(caught.value)
     assert fp.kaggle.token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
 
 

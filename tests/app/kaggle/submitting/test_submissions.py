@@ -147,7 +147,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         ({"spelling": {"x": "number"}}, UnknownNameError, "No column of the sample is named 'x'"),
         ({"spelling": {"y": "float"}}, UnknownNameError, "No spelling is named 'float'"),
         ({"test": "nothing.csv"}, MissingFileError, "There is no file at 'nothing.csv'"),
-        ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
+        ({"test": "a\n1\n"}, DataError, "has no column 'id', the id column of the sample submission"),
         ({"sample": "id,y\n"}, DataError, "is empty or has only a header"),
         ({"sample": ""}, DataError, "A file has no header"),
         ({"sample": "id,y\n1,2,3\n"}, DataError, r"A record has 3 fields, but there are 2 columns: got '1,2,3\\n', in line 2 of"),

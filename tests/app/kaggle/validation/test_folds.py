@@ -71,7 +71,7 @@ def test_stratified_groups_are_never_parted(groups: list[int], count: int, seed:
 @given(st.lists(st.integers(0, 15), min_size=5, max_size=60), st.integers(1, 4))
 def test_time_validates_on_what_comes_later_only(times: list[int], count: int):
     if len(set(times)) <= count:
-        with pytest.raises(ArgumentError, match="time needs more distinct times than folds"):
+        with pytest.raises(ArgumentError, match="Folds by time need more distinct times than folds"):
             folds.time(times, count=count)
         return
     made = folds.time(times, count=count)

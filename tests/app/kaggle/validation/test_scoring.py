@@ -90,7 +90,7 @@ def test_agreement_on_one_label_is_full_agreement():
         ("accuracy", [], [], ArgumentError, r"got \[0\] and \[0\]"),
         ("accuracy", [0, 1], [0.5, np.nan], DataError, "The predictions for accuracy must be finite, got nan in row 1"),
         ("accuracy", ["yes"], [1], ArgumentTypeError, "The targets of accuracy must be numbers, got .'yes'.. Encode classes as"),
-        ("accuracy", [0, 1], [0.2, 2.5], ArgumentError, "Labels are needed, got values from 0.2 to 2.5"),
+        ("accuracy", [0, 1], [0.2, 2.5], ArgumentError, "The metric compares predicted classes, got predictions from 0.2 to 2.5"),
         ("rmse", [0, 1], [[0, 1], [1, 0]], ArgumentError, r"rmse needs one value for each row, \[N\], got \[2, 2\]"),
         ("rmsle", [0, 1], [-1, 0], DataError, "rmsle needs values above -1, got a value of -1"),
         ("roc_auc", [1, 1], [0.2, 0.4], DataError, "The metric 'roc_auc' needs positive and negative examples, got 2 of one kind"),

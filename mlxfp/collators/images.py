@@ -59,7 +59,7 @@ class Normalization:
             raise ArgumentError(f"Every std must be above 0, got {self.std}. Remove constant channels.")
 
 
-# ImageNet: values of the pretrained models of torchvision. CIFAR-10 and MNIST: computed from all pixels of the training images.
+# Means and standard deviations. ImageNet: the same numbers as in torchvision. CIFAR-10 and MNIST: computed from all training images.
 NORMALIZATIONS: Registry[Normalization] = Registry(
     "normalization",
     {

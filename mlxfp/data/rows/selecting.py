@@ -210,7 +210,7 @@ class _Splitting:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
         if isinstance(source, View) and source.permutes and dataset.indexable:
-            # A shuffle changes the order in each epoch, so the dataset before the shuffle is split. Later stages apply to each part.
+            # The order after a shuffle differs in each epoch. The split is therefore moved before the shuffle.
             inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)

@@ -80,7 +80,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # Check the recipe now, so that an invalid recipe does not fail later inside the engine.
+    _ = lifted.stages  # Build the stages now, so that `lift` itself raises the errors of an invalid argument `recipe`.
     return lifted
 
 
@@ -202,7 +202,7 @@ class _Table(Source):
     """Source that reads the table passed to a function made by `lift`. The table includes the hidden columns `__row__` and `__key__`."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # columns used by the recipe; None means all columns
+    columns: tuple[str, ...] | None = None  # names of the columns that the stages need; None: all
     indexable = True
 
     def schema(self) -> Schema:

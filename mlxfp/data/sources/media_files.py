@@ -179,7 +179,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # A copy of the source has no cached list of files, so the files are listed again.
+        names = attrs.evolve(self).names  # `evolve` returns a copy without cached file names, so that the folder is listed again.
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:

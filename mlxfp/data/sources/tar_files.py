@@ -37,7 +37,7 @@ _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
 _ROWS_AT_ONCE = 64  # maximum number of rows in a chunk
-_BYTES_AT_ONCE = 16 << 20  # number of bytes after which a chunk ends early
+_BYTES_AT_ONCE = 16 << 20  # A chunk with this number of bytes ends, even if the chunk has fewer than 64 rows.
 _MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 
 

@@ -36,8 +36,8 @@ class Stacked(RowWise):
         other = next((row for row, image in enumerate(images) if image.shape != images[0].shape), None)
         if other is not None:
             raise DataError(
-                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first image of the group has "
-                f"{images[0].shape}. Give size=(height, width) if sizes differ, or mode if channels differ."
+                f"{self._at(chunk, other)} has the shape {images[other].shape}, but the first image has the shape {images[0].shape}. "
+                "To make sizes equal, give size=(height, width). To make channels equal, give mode='rgb'."
             )
         return np.stack(images)
 

@@ -30,7 +30,7 @@ class Proportion:
     0.74
     """
 
-    wanted: float  # Share that the weights request. If the weights change during a run, this is their mean up to the cursor.
+    wanted: float  # share given by the weights, or the mean share up to the cursor if the weights change during a run
     realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
@@ -60,8 +60,8 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
         if not child:
             raise PipelineError(
-                f"mixture_proportions needs a mixture, but finds none in {dataset!r}. The pipeline has no mix, or a part such as load, "
-                "cache, shuffle or concat follows mix. Put mix after load, cache, shuffle and concat."
+                f"mixture_proportions needs a mixture, but finds none in {dataset!r}. Add mix to the pipeline. Put mix after load, "
+                "cache, shuffle and concat, because mixture_proportions cannot see a mixture inside these stages."
             )
         ((owner, child_cursor),) = child
     mixture = owner.source

@@ -81,7 +81,7 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     check_dataset(dataset, batch_shapes)
     if dataset.level != "batches":
         raise PipelineError(
-            f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Add collate(...) at the end of the pipeline."
+            f"batch_shapes needs batches, but the last stage {dataset.parts[-1]!r} yields {dataset.level}. Add a stage collate(...)."
         )
     return tuple(sorted(set(_facts(dataset))))
 

@@ -101,7 +101,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # The cursor of a stream contains rows.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # A cursor of a stream contains rows with all columns.
 
     def schema(self) -> Schema:
         schema = super().schema()

@@ -62,8 +62,8 @@ def decode(data: bytes, path: str) -> tuple[Floats, int]:
     except Exception as error:  # soundfile raises many exception types for damaged files
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise DataError(
-            f"A file cannot be decoded as sound: {reason or type(error).__name__}, in {path!r}. Copy the file again, convert the file with "
-            'ffmpeg -i old new.wav, or skip damaged files with on_error("skip").'
+            f"A file cannot be decoded as sound: {reason or type(error).__name__}, in {path!r}. Copy the file again, convert the file "
+            '(ffmpeg -i old new.wav), or skip damaged files with on_error("skip").'
         ) from error
     if missing:
         raise DataError(f'A file ends early: {missing}, in {path!r}. Copy the file again, or skip damaged files with on_error("skip").')

@@ -146,8 +146,8 @@ class _MediaSource(Source):
         others = [name for name in self.names if "/" not in name]
         if folders and others:
             raise DataError(
-                f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self._locate('')!r}. "
-                "Move these files into a class folder, or out of the folder."
+                f"{self._locate('')!r} has class folders, but also {len(others)} files outside class folders, such as {others[0]!r}. "
+                "Move these files into class folders, or to another folder."
             )
         return {name: label for label, name in enumerate(folders)}
 

@@ -158,7 +158,7 @@ class _Retried(RawIOBase):
             raise
         if len(data) < size:
             self.file.close()
-            raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
+            raise ConnectionError(f"the server sent only {len(data):,} of {size:,} bytes")
         return data
 
 

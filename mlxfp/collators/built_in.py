@@ -24,7 +24,7 @@ class Setting:
     classes: Classes
     length: int | None
     given_tokenizer: Tokenizer | None
-    columns: tuple[str, ...]  # columns of the rows to collate; empty if unknown
+    columns: tuple[str, ...]  # column names of the dataset; empty if unknown
     seed: int
     collators: Mapping[str, Callable[..., Collator]]
 
@@ -53,7 +53,7 @@ class BuiltIn:
     name: str
     make: Callable[..., Collator]
     tasks: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)  # (modality, kind)
-    roles: Mapping[str, str | None] = field(factory=dict, kw_only=True)  # usual column of each role; None: no usual column
+    roles: Mapping[str, str | None] = field(factory=dict, kw_only=True)  # maps each role, such as "label", to its default column or None
     reads_tokens: bool = field(default=False, kw_only=True)  # True: rows need `input_ids`
     arguments: Callable[[Setting], dict[str, Any]] = field(default=lambda setting: {}, kw_only=True)
 

@@ -136,7 +136,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            # After this error, `collate` collates each group alone, so that the second error names the row.
+            # `collate` hides this error and collates each group separately. The user sees the error of `too_long`, which names the row.
             raise DataError("The rows are too long.")
         return length
 

@@ -132,7 +132,7 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # None marks a group to collate alone. The result is a batch, or an error that names the row.
+                else:  # `batch` is None: collate this group alone. An invalid row then raises an error with the row number.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -153,7 +153,7 @@ class _CollateReferences(_CollateCuts):
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # stacks that are not in use; a stack owns the memory for a batch
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # memory for batches that is free for reuse
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)

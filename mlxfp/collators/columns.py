@@ -30,7 +30,7 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
-GROUP = "group"  # word for the input of a collator in error messages
+GROUP = "group"  # Error messages use this word for the rows that a collator receives.
 
 
 class Prepared(NamedTuple):

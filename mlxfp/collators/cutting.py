@@ -34,7 +34,7 @@ class Columns:
 
     collator: "Padded"
     examples: Examples
-    ends: Ends  # Row bounds, int64[N + 1]. With `collator.spare` = 1 (next-token labels), batches omit the last value of each row.
+    ends: Ends  # index of the first value of each row, followed by the number of values: int64[N + 1]
     ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # columns with one value per row: arrays [N, ...], or Arrow columns of text
 
@@ -62,7 +62,7 @@ class Columns:
         """
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
-        together: list[Cut] = []  # small batches, which are padded together
+        together: list[Cut] = []  # Batches with few values are collected and padded in one step.
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
             length = fits[most]
@@ -157,7 +157,7 @@ class Padded(Cutting):
     pad_multiple: int
     side: Side
     carry: tuple[str, ...]
-    packed: bool | None = None  # True for rows of `pack`; None for a collator without packed rows
+    packed: bool | None = None  # True if the stage `pack` made the rows, otherwise False. None: the collator accepts no packed rows.
     spare = 0  # 1 if the last token of a row is only used as a label
 
     @property

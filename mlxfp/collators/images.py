@@ -55,10 +55,10 @@ class Normalization:
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
         if min(self.std) <= 0:
-            raise ArgumentError(f"Every std must be above 0, got {self.std}. Remove constant channels.")
+            raise ArgumentError(f"Every std must be above 0, got std={self.std}. Write 1.0 for a channel whose pixels are all equal.")
 
 
-# ImageNet: values of the pretrained models of torchvision. CIFAR-10 and MNIST: computed from all pixels of the training images.
+# Means and standard deviations. ImageNet: the same numbers as in torchvision. CIFAR-10 and MNIST: computed from all training images.
 NORMALIZATIONS: Registry[Normalization] = Registry(
     "normalization",
     {

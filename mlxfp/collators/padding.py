@@ -138,7 +138,7 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     """Return the mask of the rows padded by `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # entries before the change from 1 to 0 (right padding) or from 0 to 1 (left)
+    first = counts if side == "right" else lengths - counts  # number of leading ones (right padding) or leading zeros (left padding)
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
     pieces = Pieces(len(counts))  # `halves` is a run of ones beside a run of zeros. Each mask row is a slice of `halves`.

@@ -108,7 +108,7 @@ def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
 def to_batch(chunk: RecordBatch) -> Batch:
     """Return the batch stored in a row."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
-    mx.eval(batch)  # Other threads may not evaluate lazy arrays, so the arrays are evaluated here.
+    mx.eval(batch)  # Evaluate the arrays now, because MLX cannot evaluate lazy arrays in another thread.
     return batch
 
 

@@ -107,7 +107,7 @@ class TaskSpec:
         """Return the default column name for a role such as "label". Raises `UnknownNameError` if the task has no such role."""
         known = TASK_COLLATORS[self.modality, self.kind].roles
         if role not in known:
-            raise unknown_name(f"role of a column in a {self.kind} task of {self.modality}", role, known)
+            raise unknown_name(f"column role for a {self.kind} task of {self.modality}", role, known)
         return known[role]
 
 

@@ -25,7 +25,7 @@ Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reor
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.
-# Without this minimum, chunks would be too small for rows that share data: the measured size counts shared data once per row.
+# This number is also a minimum, because rows that share data seem larger than they are. Their chunks would be too small.
 _FIRST_ROWS = 4
 # Number of row references (16 bytes each) in a chunk.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
@@ -204,9 +204,9 @@ class _RowReferences(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self.view.in_table()
-        assert table is not None  # A view without a table never creates this source.
+        assert table is not None  # `View.in_table` creates `_RowReferences` only for data in a table.
         rows = table.holder.rows
-        # Chunks stay small, because a resumed run computes the batches of the last chunk again.
+        # Small chunks save time after an interruption: a resumed run computes all batches of the interrupted chunk again.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = exact_length(self.view) or 0

@@ -123,7 +123,7 @@ def test_a_normalization_that_cannot_be_is_refused():
         fp.collators.Normalization([0, 0], [1, 1])
     with pytest.raises(ArgumentError, match="got 1 means and 3 standard deviations"):
         fp.collators.Normalization([0], [1, 1, 1])
-    with pytest.raises(ArgumentError, match=r"Every std must be above 0, got \(0\.0,\)"):
+    with pytest.raises(ArgumentError, match=r"Every std must be above 0, got std=\(0\.0,\)"):
         fp.collators.Normalization([0], [0])
 
 
@@ -188,8 +188,8 @@ def test_images_of_different_sizes_need_a_size():
     with pytest.raises(DataError) as error:
         fp.collators.vision()(files)
     assert str(error.value) == (
-        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first image of the group has (6, 5, 3). "
-        "Give size=(height, width) if sizes differ, or mode if channels differ."
+        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), but the first image has the shape (6, 5, 3). "
+        "To make sizes equal, give size=(height, width). To make channels equal, give mode='rgb'."
     )
 
 

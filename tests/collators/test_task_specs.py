@@ -16,7 +16,7 @@ def test_columns_are_named_as_usual_unless_said_otherwise():
     assert (task.column("label"), task.column("image")) == ("digit", "image")
     assert TaskSpec("text", "seq2seq").column("target") == "labels"
     assert TaskSpec("text", "causal").column("prompt_mask") is None
-    with pytest.raises(UnknownNameError, match=r"No role of a column in a causal task of text is named 'label'\. .*Known: prompt_mask"):
+    with pytest.raises(UnknownNameError, match=r"No column role for a causal task of text is named 'label'\. .*Known: prompt_mask"):
         TaskSpec("text", "causal").column("label")
 
 
@@ -51,7 +51,7 @@ def test_a_task_is_a_value(modality: Any, kind: Any):
             ("text", "masked"),
             {"columns": {"label": "y"}},
             UnknownNameError,
-            r"No role of a column in a masked task of text is named 'label'",
+            r"No column role for a masked task of text is named 'label'",
         ),
         (("text", "causal"), {"columns": ["x"]}, ArgumentTypeError, "columns must be Mapping, got list"),
         (("text", "regression"), {"columns": {"label": 3}}, ArgumentTypeError, "label must be a string"),

@@ -59,7 +59,7 @@ class _ColorJitter(ImageStage):
     saturation: float = 0.0
     hue: float = 0.0
     image: str = "image"
-    draws_each: ClassVar[int] = 8  # Each of the 4 changes needs two random numbers, for its order and its amount.
+    draws_each: ClassVar[int] = 8  # two random numbers for each of the 4 changes: for the order and for the strength
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         for change in np.argsort(drawn[:4], kind="stable").tolist():
@@ -78,7 +78,7 @@ class _ColorJitter(ImageStage):
 _HUE = 3
 
 
-# Images that brightness, contrast and saturation mix with the image: black, the mean grey, and the grey image.
+# Brightness blends the image with black, contrast with the mean grey value, and saturation with the grey image.
 _OTHERS: tuple[Callable[[Pixels], Any], ...] = (
     lambda pixels: 0,
     lambda pixels: int(in_mode(pixels, "grey").mean() + 0.5),

@@ -110,7 +110,7 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
         blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
     else:
         # Images are decoded one at a time to save memory.
-        # `kinds[1]` describes the images after the first stage. If this stage is `decode`, files are decoded in its colour mode.
+        # Files are decoded directly in the colour mode that the images have after the first stage.
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 

@@ -16,7 +16,7 @@ _JPEG = b"\xff\xd8\xff"
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
 Encoded = bytes | memoryview
 
-_MOST_REUSED = 1 << 24  # bytes of the largest image that is decoded into the shared buffer of `Memory`
+_MOST_REUSED = 1 << 24  # Size limit of the shared buffer, in bytes. Each larger image gets its own memory.
 
 
 @define(eq=False)
@@ -79,7 +79,7 @@ def _has_metadata(data: Encoded) -> bool:
     """
     offset = 2
     while data[offset : offset + 2] not in (b"\xff\xda", b""):  # \xff\xda begins the SOS segment, which holds the pixels
-        # A segment that does not start with 0xFF is unusual, so Pillow must examine the file.
+        # Every segment of a JPEG file should start with 0xFF. Pillow reads the metadata of files that break this rule.
         if data[offset] != 0xFF or data[offset + 1] == 0xE1:
             return True
         offset += 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")

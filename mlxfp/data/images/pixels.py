@@ -126,7 +126,7 @@ def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """
     (count, old_height, width, channels), (height, new_width) = images.shape, size
     wide = images.swapaxes(0, 1).reshape(old_height, -1, 1)
-    # The method `reshape` moves row r of image n from the wide image to row r * count + n of the tall image.
+    # The tall image holds first row 0 of all images, then row 1 of all images, and so on.
     tall = _resized_by(simd, wide, (height, wide.shape[1])).reshape(height * count, width, channels)
     return _resized_by(simd, tall, (height * count, new_width)).reshape(height, count, new_width, channels).swapaxes(0, 1)
 

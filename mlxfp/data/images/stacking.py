@@ -36,8 +36,8 @@ class Stacked(RowWise):
         other = next((row for row, image in enumerate(images) if image.shape != images[0].shape), None)
         if other is not None:
             raise DataError(
-                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first image of the group has "
-                f"{images[0].shape}. Give size=(height, width) if sizes differ, or mode if channels differ."
+                f"{self._at(chunk, other)} has the shape {images[other].shape}, but the first image has the shape {images[0].shape}. "
+                "To make sizes equal, give size=(height, width). To make channels equal, give mode='rgb'."
             )
         return np.stack(images)
 
@@ -52,4 +52,4 @@ class Stacked(RowWise):
         return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, row, of=_GROUP)}{file_of(chunk, self.image, row)}"
 
 
-_GROUP = "group"  # word for a group of rows in messages
+_GROUP = "group"  # Error messages use this word for the rows that a stage receives together.

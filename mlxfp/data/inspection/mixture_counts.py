@@ -30,7 +30,7 @@ class Proportion:
     0.74
     """
 
-    wanted: float  # share according to the weights; if weights change during the run, the mean share up to the cursor
+    wanted: float  # share given by the weights, or the mean share up to the cursor if the weights change during a run
     realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
@@ -60,8 +60,8 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
         child = tuple(owner.source.traits.children_at(replay(owner, child_cursor).position)) if len(children(owner.source)) == 1 else ()
         if not child:
             raise PipelineError(
-                f"mixture_proportions needs a mixture, but finds none in {dataset!r}. The pipeline has no mix, or a part such as load, "
-                "cache, shuffle or concat follows mix. Put mix after load, cache, shuffle and concat."
+                f"mixture_proportions needs a mixture, but finds none in {dataset!r}. Add mix to the pipeline. Put mix after load, "
+                "cache, shuffle and concat, because mixture_proportions cannot see a mixture inside these stages."
             )
         ((owner, child_cursor),) = child
     mixture = owner.source
@@ -81,7 +81,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
         chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
-    # `chunk` is None before the first item, and for an item that stages create at the end of the data.
+    # `chunk` is None if the cursor lies between two source chunks, or after the last source chunk.
     if chunk is None or mixture.traits.level != "examples":
         return mixture.given_at(after)
     needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _items_of(dataset, cursor, chunk.slice(0, size)))

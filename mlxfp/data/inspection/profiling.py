@@ -101,7 +101,7 @@ class Profile:
     seconds: float
     first: float  # seconds until the first item
     consumed: float  # seconds spent in `consume`
-    sent: int = 0  # bytes sent to other ranks per item by `consume`
+    sent: int = 0  # average number of bytes that `consume` sends to other ranks for an item
 
     @property
     def stall(self) -> float:

@@ -174,7 +174,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    # The source of packed rows runs as a stage of the child dataset, so the result of this source is already in the trace.
+    # The source of packed rows is also the last stage of `datasets[index]`, so its result was already yielded.
     if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks

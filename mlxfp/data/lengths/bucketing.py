@@ -170,7 +170,7 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        # With a token budget (argument `tokens`), the number of rows does not determine the sizes of the last groups.
+        # With the argument `tokens`, the number of rows does not tell the sizes of the incomplete groups at the end of the data.
         known = None if self.size is None else count
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)

@@ -52,8 +52,8 @@ class Planned(View):
     """Source of packed rows or groups with random access. All rows are planned once, from the lengths of all documents."""
 
     stage: Any  # stage that packs or groups a stream of documents
-    columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # columns of the documents that the stage reads; None: all
-    # source with all columns, before columns were selected; both sources have the same plan
+    columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
+    # Source before columns were selected. The selection does not change the plan, so this source provides the plan.
     whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property
@@ -99,7 +99,7 @@ class Planned(View):
 
     def schema(self) -> Schema:
         schema: Schema = super().schema()
-        if self.whole is not None and self.columns is None:  # The columns selected from groups may lack the column of tokens.
+        if self.whole is not None and self.columns is None:  # The selected columns may lack the tokens, which `stage.schema` needs.
             return schema
         packed: Schema = self.stage.schema(schema)
         return packed
@@ -123,7 +123,7 @@ class Planned(View):
 
 @frozen(eq=False)
 class _Packed(Task):
-    documents: Task  # task that reads one document for each piece (document or part of a document)
+    documents: Task  # Task that reads the document of each piece. A document cut into two pieces is read twice.
     packing: Any
     plan: IndexPlan
 

@@ -81,7 +81,7 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     check_dataset(dataset, batch_shapes)
     if dataset.level != "batches":
         raise PipelineError(
-            f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Add collate(...) at the end of the pipeline."
+            f"batch_shapes needs batches, but the last stage {dataset.parts[-1]!r} yields {dataset.level}. Add a stage collate(...)."
         )
     return tuple(sorted(set(_facts(dataset))))
 
@@ -136,7 +136,7 @@ def _facts(dataset: Dataset[Any]) -> tuple[Any, ...]:
             facts = tuple(_grouped(stage, facts, before, after))
         else:
             longest = stage.traits.longest_row or (lambda _: None)
-            # The stage may have shortened rows, so the minimum length is 0.
+            # A stage may shorten rows, even to 0 tokens, so the smallest possible row length is 0.
             facts = tuple(Groups(groups.sizes, 0, longest(groups.most)) for groups in facts)
     return facts
 
@@ -208,19 +208,19 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below` holds for each distinct length the number of shorter rows, and at the end the number of all rows.
     """
     count = len(distinct)
-    # For each length, total number of tokens if all rows up to this length are padded to this length.
+    # `best[n]` is the total number of tokens if the rows of the n shortest lengths are padded to one common length.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # The rows between the chosen split and `last` are padded to the longest length among these rows.
+        # `choice[last]` is the best split: lengths after the split, up to number `last`, are padded to one common length.
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    # A choice is never 0: until all distinct lengths are used, each additional padded length reduces padding.
+    # Follow the splits back from the largest length. No split is 0, because each additional padded length reduces padding.
     for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]

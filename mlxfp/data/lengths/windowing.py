@@ -134,7 +134,7 @@ def _size(stream: RecordBatch) -> int:
 def _after(stream: RecordBatch, position: int) -> RecordBatch:
     """Return a stream without its tokens before `position`."""
     tokens, ends = read_tokens(stream, "tokens", "windows")
-    first = int(np.searchsorted(ends[1:], position, side="right"))  # number of documents that end before the position
+    first = int(np.searchsorted(ends[1:], position, side="right"))  # number of documents that end at `position` or earlier
     rest = stream.slice(first)
     offsets = rest.column("offset").to_numpy().copy()
     offsets[:1] += position - ends[first]

@@ -151,9 +151,9 @@ class _Open:
     """Reader of an open file, with buffered rows and a cursor. Datasets are immutable, so a dataset never stores such a mutable reader."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor = number, cursor  # cursor before the buffered rows of the file
+        self.number, self.cursor = number, cursor  # position in the file before the rows in `buffered`
         self.buffered: Any = None  # buffered rows
-        self._cursor_after: Any = cursor  # cursor after the buffered rows of the file
+        self._cursor_after: Any = cursor  # position in the file after the rows in `buffered`
         self._joined = len(mixture.read_parts) > 1
         self._chunks = run(mixture.read_parts[number], start(epoch, cursor))
         stack.callback(self._chunks.close)
@@ -215,7 +215,7 @@ class OneFile(Source):
         with closing(chunks):
             for chunk, after in chunks:
                 if after[0] > self.number and after[:3] != (self.number + 1, 0, 0):
-                    return  # The file has no more rows: this chunk belongs to the next file.
+                    return  # This chunk comes from the next file, so the current file has no more rows.
                 rows = np.arange(row, row + chunk.num_rows)
                 keys = fold_in_rows(fold_in(0, epoch, "file", self.number), rows)
                 row += chunk.num_rows

@@ -143,8 +143,8 @@ class _Gathered(Task):
     """Task that reads rows from several datasets and puts the rows in the requested order."""
 
     parts: tuple[Task, ...]
-    owners: tuple[int, ...]  # index of the dataset that each task in `parts` reads
-    leaves: tuple[int, ...]  # index of the first data source of the dataset that each task in `parts` reads
+    owners: tuple[int, ...]  # for each task in `parts`: index of its dataset
+    leaves: tuple[int, ...]  # for each task in `parts`: index of the first data source of its dataset
     order: Indices  # final order of the concatenated rows
 
     @property

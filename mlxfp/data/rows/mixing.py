@@ -25,7 +25,7 @@ from mlxfp.support.terminal import columns_text
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
-# Progress of one dataset: examples or tokens yielded so far, items yielded so far, completed passes (-1 after the end), cursor.
+# Progress of a dataset: number of examples or tokens, number of items, number of passes (-1 after the last pass), and cursor.
 _Mark = tuple[int, int, int, Cursor | None]
 
 
@@ -157,7 +157,7 @@ class Mix(Joined):
                 stack.callback(reader.close)
             while True:
                 ended = [index for index, reader in readers.items() if not reader.fill()]
-                # With stop="first", an ended dataset stays in `readers`, so that items due after the end of this dataset are never yielded.
+                # With stop="first", an ended dataset stays in `readers`. The mixture then ends when the next item of this dataset is due.
                 if self.stop != "first":
                     for index in ended:
                         reader = readers.pop(index)
@@ -233,7 +233,7 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = self._due([0])  # sort keys (due times) of the buffered items, followed by the sort key of the next item
+        self.times: Times = self._due([0])  # due time of each buffered item (earlier items are smaller), then the due time of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)

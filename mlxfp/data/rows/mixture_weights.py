@@ -82,7 +82,7 @@ def weights_for(count: int, weights: Sequence[float] | Mapping[int, Sequence[flo
         check_not_negative(**{"start of weights": start})
     if 0 not in phases or any(before >= after for before, after in pairwise(phases)):
         raise ArgumentError(
-            f"weights that change must start at 0 and ascend, got the starts {list(phases)}. "
+            f"The keys of the mapping weights must start at 0 and ascend, got the keys {list(phases)}. "
             "Write weights={0: [3, 1], 10_000: [1, 1]} to change the weights after 10,000 examples."
         )
     return Weights(tuple(phases), tuple(tuple(_checked(count, values)) for values in phases.values()))

@@ -18,7 +18,7 @@ from mlxfp.support.errors import DataError
 Item = TypeVar("Item")
 
 # Number of epochs reserved for each endless repeat. No run reaches this number of epochs.
-# Epoch e of an outer repeat uses the inner epochs from e * FOREVER on, so that no row key occurs twice.
+# In nested repeats, outer epoch e starts at inner epoch e * FOREVER. Every epoch therefore has different random numbers.
 FOREVER = 2**32
 
 

@@ -78,10 +78,10 @@ def split(
     check_integer(seed=seed)
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
     if isinstance(fractions, int | float):
-        raise ArgumentTypeError(f"fractions is a list, got {fractions}. Write split([{fractions}, {round(1 - fractions, 6)}], seed=0).")
+        raise ArgumentTypeError(f"fractions must be a list, got {fractions}. Write fractions=[{fractions}, {round(1 - fractions, 6)}].")
     if isinstance(fractions, Mapping):
         raise ArgumentTypeError(
-            f"fractions is a list, got {dict(fractions)!r:.80}. Write {', '.join(map(str, fractions)):.80} = "
+            f"fractions must be a list, got {dict(fractions)!r:.80}. Write {', '.join(map(str, fractions)):.80} = "
             f"fp.split({[*fractions.values()]!r:.60}, seed=0)(rows)."
         )
     check_types((Sequence, np.ndarray), fractions=fractions)
@@ -210,7 +210,7 @@ class _Splitting:
         check_level(dataset, self, frozenset({"examples"}))
         source = dataset.source
         if isinstance(source, View) and source.permutes and dataset.indexable:
-            # A shuffle changes the order in each epoch, so the dataset before the shuffle is split. Later stages apply to each part.
+            # The order after a shuffle differs in each epoch. The split is therefore moved before the shuffle.
             inner = source.dataset
             parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
             return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)

@@ -101,7 +101,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # On a stream, the position contains buffered rows.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # A cursor of a stream contains rows with all columns.
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -189,8 +189,8 @@ class _EveryNth(Stage):
         if self.ends == "pad":
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
-        pending = seen % self.count > self.index  # True if this rank has its row of the last round, but the round is incomplete
-        # After a resume with another number of ranks, `rows` may lack the row of the incomplete round. `max` then avoids a count of -1.
+        pending = seen % self.count > self.index  # True if the last row of this rank has no counterpart yet on a later rank
+        # After a resume with another number of ranks, `rows` may be empty although `pending` is True. `max` avoids a negative count.
         whole = max(0, rows.num_rows - pending)
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

@@ -67,7 +67,7 @@ def _open(stamp: FileStamp, written: File) -> pa.ipc.RecordBatchFileReader:
     with_text_names(reader.schema)
     mapped.seek(_MAGIC_BYTES)
     if is_compressed(mapped):
-        raise pa.ArrowInvalid(f"{file.name} is compressed, although cache writes uncompressed files, and could fill the memory")
+        raise pa.ArrowInvalid(f"{file.name} is compressed and could fill the memory (cache writes only uncompressed files)")
     return reader
 
 

@@ -358,7 +358,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # No later run could use the files, because a correction of the pipeline changes its fingerprint.
+            out.clear()  # Delete the files, because a corrected pipeline has another fingerprint and cannot use these files.
             raise
 
 

@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # Number of failed rows that are tolerated at any rate, because two failures in a hundred rows say little.
+FORGIVEN = 10  # During an epoch, `max_rate` applies only above this number of failed rows: two failures in a hundred rows say little.
 _USUAL_RATE = 0.001
 
 
@@ -98,7 +98,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # At the start of a run, `lists` is also empty for a valid pipeline.
+    if not lists and not lists_all(dataset):  # At the start of a run, `lists` is empty even for a pipeline with `on_error`.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'

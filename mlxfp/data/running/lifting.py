@@ -80,7 +80,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     if key is not None:
         check_text(key=key)
     lifted = _Lifted(recipe, key)
-    _ = lifted.stages  # Check the recipe now, so that an invalid recipe does not fail later inside the engine.
+    _ = lifted.stages  # Build the stages now, so that `lift` itself raises the errors of an invalid argument `recipe`.
     return lifted
 
 
@@ -164,8 +164,8 @@ class _Lifted:
             drawing = next((stage for stage in self.stages if stage.traits.draws), None)
             if drawing is not None:
                 raise PipelineError(
-                    f"Without key and offset, {drawing!r} would draw the same random numbers in every table, in {self!r}. Name a column of "
-                    'distinct values, as in lift(recipe, key="id"), or give the index of the first row, as in '
+                    f"{drawing!r} needs key or offset, because it would draw the same random numbers in every table, in {self!r}. "
+                    'Name a column of distinct values: lift(recipe, key="id"). Or give the index of the first row of each table: '
                     "lift(recipe)(table, offset=4096)."
                 )
         else:
@@ -202,7 +202,7 @@ class _Table(Source):
     """Source that reads the table passed to a function made by `lift`. The table includes the hidden columns `__row__` and `__key__`."""
 
     table: pa.Table = field(default=None, eq=False)
-    columns: tuple[str, ...] | None = None  # columns used by the recipe; None means all columns
+    columns: tuple[str, ...] | None = None  # names of the columns that the stages need; None: all
     indexable = True
 
     def schema(self) -> Schema:
@@ -278,7 +278,7 @@ def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
         numbered = not len(keys) or (keys.min() >= 0 and keys.max() < 1 << LEAF_BITS)
         return (keys.astype(np.int64) if numbered else numbers), _keys_of(keys)
     if not (is_text(values.type) or is_binary(values.type) or pa.types.is_fixed_size_binary(values.type)):
-        raise SchemaError(f"A key column needs integers, text or bytes, got {name!r} of {values.type}. Cast it, or name another column.")
+        raise SchemaError(f"The key column {name!r} needs integers, text or bytes, got {values.type}. Cast the column, or name another.")
     plain = (value.encode() if isinstance(value, str) else value for value in values.to_pylist())
     return numbers, _keys_of(np.fromiter((_digest(value) for value in plain), np.uint64, len(values)))
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any
 
-_numbers = itertools.count()  # ids for the `Meter` objects of this process
+_numbers = itertools.count()  # source of new ids for `Meter` objects
 _lock = threading.Lock()
-_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # meters created in this process, found by id
-_copies: "dict[int, Meter]" = {}  # In a worker process, copies of the meters of the parent process, found by id.
+_read: "weakref.WeakValueDictionary[int, Meter]" = weakref.WeakValueDictionary()  # maps ids to the `Meter` objects of this process
+_copies: "dict[int, Meter]" = {}  # In a worker process, `_copies` maps ids to copies of the `Meter` objects of the parent process.
 
 Counts = tuple[float, int, int]
 

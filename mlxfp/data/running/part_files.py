@@ -85,7 +85,7 @@ FORMATS = {
     "parquet": Format("parquet", ".parquet", write_parquet),
     "jsonl": Format("jsonl", ".jsonl", write_jsonl),
 }
-ITEMS = Format("items", ".arrow", write_items)  # format of `cache`: one record batch for each group or batch
+ITEMS = Format("items", ".arrow", write_items)  # `cache` writes each group, or each batch, as one record batch of Arrow.
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

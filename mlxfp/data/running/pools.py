@@ -21,8 +21,8 @@ from mlxfp.core.sources import ChunkTask, Position, Task
 from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
-_FIRST_ROWS = 16  # number of rows in a piece of a job, until the time per row is known
-# Target time for a piece of a job, in seconds. Transfers are short in comparison, and all workers finish at about the same time.
+_FIRST_ROWS = 16  # number of rows sent to a worker at first, before the time per row is measured
+# Target time in seconds for the rows sent to a worker. Transfers take less time, and all workers finish at about the same time.
 _SECONDS = 0.03
 _UNREAD_BYTES = 256 << 20  # Maximum size of unread results, in bytes. Above this size, no further job is sent to the workers.
 
@@ -99,7 +99,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks of all job pieces, so that chunks and cursors are the same as without workers.
+    if len(chunks) == len(results) > 1:  # Several workers shared a job: join the chunks, so that cursors are the same as without workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -182,7 +182,7 @@ class _Flow:
     def _submit(self, entry: _Entry) -> None:
         """Send the next rows of a job to a worker."""
         rows, first = entry.job.task.rows, entry.begun
-        # The rows of a `ChunkTask` are already read, so without expensive steps a worker would have nothing to do.
+        # A `ChunkTask` contains rows that are already in memory. Without expensive steps, a worker would save no time.
         if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):
             entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
             with self._changed:

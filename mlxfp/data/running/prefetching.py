@@ -105,7 +105,7 @@ class Prefetch(Wrapper):
             if line.is_forked():  # Thread and workers belong to the parent process.
                 return
             line.close()
-            if pool is not None:  # The pool is closed before `join`, because the thread may be waiting for the pool.
+            if pool is not None:  # The thread may be waiting for a result of the pool. Closing the pool ends this wait.
                 pool.close()
             worker.join()
             if pool is not None and self.watch is not None:
@@ -147,7 +147,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # `explain` reports this error in another line, so the error is ignored here.
+        with suppress(MlxfpError, OSError):  # The output of `explain` already contains this error.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
@@ -256,7 +256,7 @@ class _Line:
             if self._watch is not None:
                 self._watch.watch(len(self._items))
             self._changed.wait_for(lambda: self._closed or self._items or self._ended)
-            if self._closed:  # Python exits while another thread reads: SystemExit ends the reading thread silently.
+            if self._closed:  # Python is exiting. SystemExit ends the current thread without an error message.
                 raise SystemExit
             if not self._items:
                 return None

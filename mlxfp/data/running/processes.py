@@ -43,7 +43,7 @@ _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run is private an
 _ROOM = 1 << 30  # Number of bytes that must be free in `/dev/shm`. A container may have only 64 MB.
 _THROUGH_PIPE = 1 << 16  # Largest message that is sent through the pipe, in bytes. Larger messages are sent as files.
 _LOOK = 1.0  # seconds between checks whether the parent process still runs
-# One thread per worker, because there are as many workers as cores.
+# Libraries use one thread in each worker process, because there are already as many worker processes as cores.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
 
@@ -155,7 +155,7 @@ class Processes(Pool):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # `dumps` may add nested values to `_shared`, so the number is chosen afterwards.
+            name = f"shared-{len(self._shared)}"  # `dumps` may add values to `_shared`, so the file number is computed after `dumps`.
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
@@ -276,8 +276,8 @@ def _make_folder() -> tuple[Path, int]:
             lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-    # Other pools delete every unlocked folder with the prefix `mlxfp-run-`.
-    # The folder gets this prefix only after its lock, so that no other pool can delete the folder.
+    # Another process may delete unlocked folders with the prefix `mlxfp-run-`, as in the loop above.
+    # The new folder is therefore locked first, and then renamed from `mlxfp-new-` to `mlxfp-run-`.
     new = Path(tempfile.mkdtemp(prefix="mlxfp-new-", dir=parent))
     lock = _lock(new)
     return new.rename(parent / new.name.replace("mlxfp-new-", _PREFIX)), lock

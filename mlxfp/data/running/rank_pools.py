@@ -11,7 +11,7 @@ from mlxfp.data.running.pools import Inline
 from mlxfp.support.errors import ArgumentError, RankError
 
 _BUSY, _FAILED = -1.0, -2.0
-# Seconds between messages to other ranks: first and longest pause. The first pauses are short, because a job may be short.
+# Shortest and longest pause between two messages to other ranks, in seconds. The pauses grow, so that short jobs end quickly.
 _FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5
 _DIGITS = 8  # number of hexadecimal digits of a fingerprint that are sent as one number
 

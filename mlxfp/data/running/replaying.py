@@ -97,7 +97,7 @@ def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
         except Exception:
             if result is None:
                 raise
-            return result  # An error of the next item does not affect the state at the cursor.
+            return result  # The error belongs to an item after the cursor, so the result is still valid.
     return now()
 
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _MOST = 64, 1 << 20  # row counts: rows sampled to estimate the row size, and maximum per file
+_LOOKED_AT, _MOST = 64, 1 << 20  # number of rows sampled to estimate the row size, and maximum number of rows in a file
 
 
 @explain_call
@@ -119,7 +119,7 @@ def write(
             return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         out.clear_lock()
-        return manifest  # Return without taking the lock, which also works in a read-only folder.
+        return manifest  # All files exist. No lock is needed, so a read-only folder works too.
     with out.alone(), closing(runner.open()) as pool:
         return out.begin_whole() or _write(dataset, out, pool)
 

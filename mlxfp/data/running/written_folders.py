@@ -36,12 +36,12 @@ class WrittenFolder:
     schema: Schema  # schema of a file without rows
     pipeline: tuple[str, ...]
     fingerprint: str
-    hidden: bool = False  # True if hidden columns are written as well
+    hidden: bool = False  # True for `cache`, which also writes the columns `__row__` and `__key__`
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the lock of the folder. Other threads and processes wait, so that no file is written twice or removed during use."""
-        from filelock import FileLock  # imported here, because this import takes longer than the imports for all file formats
+        from filelock import FileLock  # imported only when a lock is needed, because this import is slow
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
@@ -56,7 +56,7 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # Waiting processes notice the deletion of the lock file and create a new one.
+            Path(lock.lock_file).unlink(missing_ok=True)  # A waiting process then creates a new lock file.
             with suppress(OSError):
                 self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()
@@ -118,7 +118,7 @@ class WrittenFolder:
             entry = json.loads(path.read_bytes())
             after = entry.pop("after")
             file, cursor = File(**entry), None if after is None else Cursor.from_bytes(b64decode(after))
-        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the entry is missing or damaged
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or damaged file
             return None, None
         return (file, cursor) if file.name == self.name(index) else (None, None)
 
@@ -139,7 +139,7 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            # The progress folder remains if a process was killed just after writing the manifest.
+            # A process that was killed just after writing the manifest leaves its progress files. Delete these files.
             shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 

@@ -18,12 +18,12 @@ MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate 
 
 _MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
 _HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
-_MOST_CHANNELS = 2  # maximum for `_plain_wav`; libsndfile reads further header fields for more than 2 channels
+_MOST_CHANNELS = 2  # `_plain_wav` reads at most 2 channels, because files with more channels have further header fields.
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
-_UNKNOWN_LENGTH = (1 << 63) - 1  # libsndfile's value for a FLAC file without a length
+_UNKNOWN_LENGTH = (1 << 63) - 1  # number of frames that libsndfile returns for a FLAC file without a declared length
 # A program that writes to a pipe does not know the size of the samples, and declares a placeholder in a WAV or AIFF header.
 # ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000, and sox 0x7FFFF000. The samples then fill the rest of the file.
-# A declared size of at least `_UNKNOWN_SIZE` is a placeholder. `_MOST_SAMPLES` limits real sizes to smaller numbers.
+# A declared size of `_UNKNOWN_SIZE` bytes or more is a placeholder. Real files are smaller, because `_MOST_SAMPLES` limits their size.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 _SIZE_OF_SAMPLES = re.compile(
@@ -62,8 +62,8 @@ def decode(data: bytes, path: str) -> tuple[Floats, int]:
     except Exception as error:  # soundfile raises many exception types for damaged files
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise DataError(
-            f"A file cannot be decoded as sound: {reason or type(error).__name__}, in {path!r}. Copy the file again, convert the file with "
-            'ffmpeg -i old new.wav, or skip damaged files with on_error("skip").'
+            f"A file cannot be decoded as sound: {reason or type(error).__name__}, in {path!r}. Copy the file again, convert the file "
+            '(ffmpeg -i old new.wav), or skip damaged files with on_error("skip").'
         ) from error
     if missing:
         raise DataError(f'A file ends early: {missing}, in {path!r}. Copy the file again, or skip damaged files with on_error("skip").')
@@ -120,7 +120,7 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
         with wave.open(BytesIO(data)) as file:
             channels, width, rate, frames, *_ = file.getparams()
             samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
-    except (wave.Error, EOFError, ValueError, RuntimeError):  # The caller decodes such a file with libsndfile.
+    except (wave.Error, EOFError, ValueError, RuntimeError):
         return None
     whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
     if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:

@@ -79,7 +79,7 @@ def _without_hidden(file: FileStamp) -> Schema:
         return schema
     if ERROR in schema.names:
         raise SchemaError(
-            f"read_arrow cannot read a cache with rows that on_error would skip: got the column {ERROR!r}, in {file.path}. "
+            f"read_arrow cannot read a cache that contains failed rows: got the column {ERROR!r}, in {file.path}. "
             "Put on_error before cache and write the cache again, or read the cache with the pipeline that wrote the cache."
         )
     return pa.schema([column for column in schema if column.name not in HIDDEN], schema.metadata)

@@ -226,7 +226,7 @@ def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
         if count <= rows:
             yield chunk
     if count != rows:
-        raise pa.ArrowInvalid(f"a row group has {count:,} rows, but the file header declares {rows:,} rows")
+        raise pa.ArrowInvalid(f"the file header declares {rows:,} rows in a row group, but the row group has {count:,} rows")
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:

@@ -75,7 +75,7 @@ def as_types(schema: Any) -> Types:
 
 def schema_argument(types: Types, *, scan: bool) -> str:
     """Return the argument `schema` of a reader as source code for a `repr`. Returns an empty string if nothing was declared."""
-    if scan:  # With schema="scan", `types` holds only the JSON columns, which belong in the argument `json_columns`.
+    if scan:  # With schema="scan", `types` contains only the columns of the argument `json_columns`.
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
@@ -112,7 +112,7 @@ def _may_round(column: pa.Array) -> bool:
         dtype, limit = np.dtype(f"f{kind.bit_width // 8}"), largest_exact(kind)
         values = np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -limit and values.max(initial=0) < limit:
-            return False  # This shortcut is the usual case. Data with NaN fails the comparisons and needs the test below.
+            return False  # Most columns return here. A column with NaN fails both comparisons and is tested below.
         return bool((np.abs(values) >= limit).any())  # values at nulls are arbitrary
     if is_list_like(kind) and (pa.types.is_nested(kind.value_type) or pa.types.is_floating(kind.value_type)):
         return _may_round(column.values)

@@ -318,8 +318,8 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
                     stream.seek(offset)
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
-                    f"A record does not end: got {wanted:,} bytes without a record end, from byte {offset:,} of {path} on. Look there for "
-                    "a missing newline, or in CSV for an unclosed quote. quote=None reads quotes as text."
+                    f"A record is too long: got {wanted:,} bytes without a record end, after byte {offset:,} of {path}. Add the missing "
+                    "newline. In CSV, close the open quote, or give quote=None if quotes are plain text."
                 )
             else:
                 wanted *= 2

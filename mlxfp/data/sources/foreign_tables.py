@@ -15,8 +15,8 @@ from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
 
 # Methods of other libraries that return a table in memory, tried in this order.
-# `to_arrow` belongs to older versions of Daft and cuDF, `toArrow` to Spark, and `to_pyarrow` to Ibis.
-# `collect` belongs to lazy frames of polars and narwhals, and `to_table` to datasets and scanners of pyarrow and Lance.
+# Spark has `toArrow`, Ibis has `to_pyarrow`, and older versions of Daft and cuDF have `to_arrow`.
+# Lazy frames of polars and narwhals have `collect`, and datasets and scanners of pyarrow and Lance have `to_table`.
 _METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
 
 
@@ -38,7 +38,7 @@ def _as_arrow(table: Any) -> pa.Table:
         return pa.Table.from_batches([_from_columns({_name_of(table): table})])
     if _is_stream(table):
         return _streamed(table)
-    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # only datasets of Ray Data have both methods
+    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # Only a dataset of Ray Data has `iter_batches` and `map_batches`.
         parts = list(table.iter_batches(batch_size=None, batch_format="pyarrow"))
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
     if not _is_connection(table):

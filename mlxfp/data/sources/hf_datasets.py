@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintErro
 from mlxfp.support.optional import optional
 
 # Stream classes of `datasets` whose `state_dict` resumes exactly.
-# Other streams resume inexactly: a shuffle buffer is filled with different rows, and a batched `map` may skip a row.
+# Streams with a shuffle buffer or a batched `map` do not resume exactly: after the resume, rows may be missing or different.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 _FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
 _PLAIN = ("Value", "List", "LargeList", "Sequence")  # feature classes that the Arrow type describes completely

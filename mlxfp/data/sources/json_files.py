@@ -40,7 +40,7 @@ from mlxfp.support.file_formats import with_compressions
 Unknown = Literal["raise", "ignore"]
 
 _LOSSY = "a number is too long or too large for floats"
-_WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # start of a file with one array or object over several lines
+_WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # matches the start of a file that is a single JSON array or a single JSON object
 # Pattern of an escaped surrogate without the other surrogate of its pair.
 _HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
@@ -154,7 +154,7 @@ class _ReadJsonl(LineSource):
                 f"Convert the file with jq {call} a.json > a.jsonl, or read the file whole: from_examples(json.load(file)).",
             )
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        reason = str(error).partition(" in row ")[0]  # row numbers in the block mean nothing to a user
+        reason = str(error).partition(" in row ")[0]  # Remove the row number, because it does not count from the start of the file.
         if "surrogate pair" in reason and (half := _HALF.search(line)):
             return Fault(start, f"A text has half of a surrogate pair: got {half[0]!r} in {shorten(line)}", "Write \\ufffd in its place.")
         make_fault = _explain(line, known, reason, more_keys=schema is None)
@@ -166,7 +166,7 @@ class _ReadJsonl(LineSource):
 def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     guarded = guard(data)
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys)
-    if len(guarded) > BLOCK and other_keys != "infer":  # type inference ("infer") needs all lines in one call
+    if len(guarded) > BLOCK and other_keys != "infer":  # To infer types, Arrow must parse all lines in one call.
         # Parse pieces of the block in parallel. If a piece fails, parse the whole block below, so that row numbers in errors are correct.
         with suppress(pa.ArrowInvalid):
             reading = arrow_json.ReadOptions(block_size=BLOCK)

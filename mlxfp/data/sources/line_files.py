@@ -45,10 +45,10 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError, without_secrets
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # Maximum number of columns for blocks of the usual size. The number assumes 1 KB of data per column and block.
+_WIDE = 500  # Files with at least twice as many columns are read in larger blocks, so that each block has about 1 KB per column.
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
-_LONG = pa.decimal128(19, 0)  # During a scan, this type marks integers too long for float64. Such integers join only with integers.
+_LONG = pa.decimal128(19, 0)  # During a scan, integers too long for float64 get this type. It has a common type only with integers.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -256,7 +256,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
     blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
-    # For each column, the first single value that mixes types, such as a list of numbers and texts, and its block.
+    # Maps a column to its first value that mixes types, such as [1, "a"], and to the block that contains this value.
     faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:

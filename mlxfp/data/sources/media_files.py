@@ -146,8 +146,8 @@ class _MediaSource(Source):
         others = [name for name in self.names if "/" not in name]
         if folders and others:
             raise DataError(
-                f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self._locate('')!r}. "
-                "Move these files into a class folder, or out of the folder."
+                f"{self._locate('')!r} has class folders, but also {len(others)} files outside class folders, such as {others[0]!r}. "
+                "Move these files into class folders, or to another folder."
             )
         return {name: label for label, name in enumerate(folders)}
 
@@ -179,7 +179,7 @@ class _MediaSource(Source):
     def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
             return tuple(file.version for file in list_remote(self.root, self.suffixes))
-        names = attrs.evolve(self).names  # A copy of the source has no cached list of files, so the files are listed again.
+        names = attrs.evolve(self).names  # `evolve` returns a copy without cached file names, so that the folder is listed again.
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:

@@ -41,7 +41,7 @@ def partition_of(folders: Iterable[str]) -> Partition:
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # The text is not percent-encoded and stays unchanged.
+    except UnicodeDecodeError:  # A text that is not percent-encoded stays unchanged.
         return text
 
 
@@ -74,7 +74,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """
     try:
         return cast_exactly(pa.array([text], pa.string()), kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # The value is invalid, or Arrow cannot convert text to this type.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
             f"A folder name does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."

@@ -158,7 +158,7 @@ class _Retried(RawIOBase):
             raise
         if len(data) < size:
             self.file.close()
-            raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
+            raise ConnectionError(f"the server sent only {len(data):,} of {size:,} bytes")
         return data
 
 
@@ -224,7 +224,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=_WAIT, exp_base=4),
-        # only Exception, so that an interrupt by the user ends the retries
+        # Retry only after a subclass of Exception, so that KeyboardInterrupt ends the retries.
         retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and _may_pass(_reason(error))),
         reraise=True,
     )

@@ -37,7 +37,7 @@ _Rows = Generator[_Row, None, None]
 
 _KEY = "key"
 _ROWS_AT_ONCE = 64  # maximum number of rows in a chunk
-_BYTES_AT_ONCE = 16 << 20  # number of bytes after which a chunk ends early
+_BYTES_AT_ONCE = 16 << 20  # A chunk with this number of bytes ends, even if the chunk has fewer than 64 rows.
 _MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 
 
@@ -234,7 +234,7 @@ def _read_archive(file: FileStamp) -> _Archive:
             for extension, member in files.items():
                 end = member.offset_data + member.size
                 if end > file.size:
-                    raise _damaged(f"it has {file.size:,} bytes, but {member.name!r} ends at byte {end:,}", file)
+                    raise _damaged(f"the archive has {file.size:,} bytes, but {member.name!r} ends at byte {end:,}", file)
                 spans.setdefault(extension, []).append((row, member.offset_data, member.size))
     return _Archive(file, tuple(keys), {name: _table(entries, len(keys)) for name, entries in spans.items()})
 
@@ -331,8 +331,8 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
     if not member.isreg() or member.sparse is not None:
         kind = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
         raise DataError(
-            f"A tar archive has no bytes for a file of a row: {member.name!r} is {kind}, in {file.path}. Write the archive again with tar "
-            "--dereference --hard-dereference and without --sparse."
+            f"A tar archive must contain the bytes of all files, but {member.name!r} is {kind}, in {file.path}. "
+            "Write the archive again with tar --dereference --hard-dereference and without --sparse."
         )
     if not 0 <= member.size <= _MOST_BYTES:
         raise DataError(

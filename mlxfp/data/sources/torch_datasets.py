@@ -47,7 +47,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
     See also: `from_hf`, `from_iterable`.
     """
     items = _Items(dataset, as_columns(columns))
-    # The classes of PyTorch's IterableDataset also define `__getitem__`.
+    # An `IterableDataset` of PyTorch has the method `__getitem__` but no random access, so the class name is tested.
     streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(items, schema))

@@ -254,7 +254,7 @@ def test_parts_that_do_not_declare_shapes_are_run():
 def test_batch_shapes_is_for_batches():
     table, group = fp.from_table(numbered([2, 3])), fp.bucket_by_length([4], size=2)
     with pytest.raises(
-        PipelineError, match=r"batch_shapes takes batches, got groups from bucket_by_length\(.*Add collate\(\.\.\.\) at the end"
+        PipelineError, match=r"batch_shapes needs batches, but the last stage bucket_by_length\(.* yields groups\. Add a stage collate"
     ):
         batch_shapes(fp.pipe(table, group))
     with pytest.raises(ArgumentTypeError, match="shapes works on a dataset, got int"):

@@ -351,7 +351,7 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
     (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
     with pytest.raises(
         DataError,
-        match=r"The cache .* cannot be read: part-00000.arrow is compressed, although cache writes uncompressed files.*Delete this folder",
+        match=r"The cache .* cannot be read: part-00000.arrow is compressed and could fill the memory.*Delete this folder",
     ):
         list(fp.pipe(ROWS, *stages, fp.cache(tmp_path)))
 
@@ -406,7 +406,7 @@ def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
 def test_marked_rows_of_a_cache_are_not_taken_for_data(tmp_path: Path):
     failing = fp.map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()}))
     list(fp.pipe(ROWS, failing, fp.cache(tmp_path / "marked"), fp.on_error("skip", max_rate=1)))
-    with pytest.raises(SchemaError, match=r"cannot read a cache with rows that on_error would skip.*Put on_error before cache"):
+    with pytest.raises(SchemaError, match=r"cannot read a cache that contains failed rows: got the column .*Put on_error before cache"):
         list(fp.read_arrow(tmp_path / "marked"))
     list(fp.pipe(ROWS, failing, fp.on_error("skip", max_rate=1), fp.cache(tmp_path / "well")))
     assert len(list(fp.read_arrow(tmp_path / "well"))) == 49

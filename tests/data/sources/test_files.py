@@ -55,7 +55,7 @@ def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypat
     Path(tmp_path, "a").write_bytes(b"short\n" + b"x" * 5000)
     read = blocks(str(tmp_path / "a"), 0, last_newline, 16)
     next(read)
-    with pytest.raises(DataError, match=r"A record does not end: got 1,\d+ bytes without a record end, from byte 6 of .*a on\. Look there"):
+    with pytest.raises(DataError, match=r"A record is too long: got 1,\d+ bytes without a record end, after byte 6 of .*a\. Add the"):
         next(read)
 
 

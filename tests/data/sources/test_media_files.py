@@ -97,7 +97,7 @@ def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any):
     write(tmp_path, {f"a.{suffix}": b"1", f"cat/b.{suffix}": b"1"})
     with pytest.raises(MissingFileError, match=r"The path is a file\. Give its folder"):
         list(read(tmp_path / f"a.{suffix}"))
-    with pytest.raises(DataError, match=rf"Some files are in class folders, but 1 are not, such as 'a\.{suffix}', in"):
+    with pytest.raises(DataError, match=rf"has class folders, but also 1 files outside class folders, such as 'a\.{suffix}'\."):
         list(read(tmp_path))
     with pytest.raises(ArgumentTypeError, match="path must be one folder, got list"):
         read([tmp_path])

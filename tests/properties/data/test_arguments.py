@@ -34,7 +34,7 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
     [
         (lambda: fp.iterate(ROWS, b"MLXFPCUR"), r"must be a cursor from iterate, got bytes: .*\. Convert bytes with Cursor\.from_bytes"),  # type: ignore[arg-type]
         (lambda: fp.iterate(ROWS, 3), r"cursor .* got int: 3\. .* as in epoch=1\."),  # type: ignore[arg-type]
-        (lambda: fp.split(0.9, seed=0), r"fractions is a list, got 0\.9\."),  # type: ignore[arg-type]
+        (lambda: fp.split(0.9, seed=0), r"fractions must be a list, got 0\.9\."),  # type: ignore[arg-type]
         (lambda: fp.bucket_by_length(32, size=2), r"lengths must be Sequence or ndarray, got int: 32\."),  # type: ignore[arg-type]
         (lambda: fp.mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray or Mapping, got float: 0\.5\."),  # type: ignore[arg-type]
         (lambda: fp.mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]

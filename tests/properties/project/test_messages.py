@@ -246,7 +246,7 @@ CASES: list[Case] = [
         ArgumentError,
         "fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
-    (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions is a list, got 0.8. Write split([0.8, 0.2], seed=0)."),
+    (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
     (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
     (lambda: fp.select([-1]), ArgumentError, "indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n."),
     (

@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 SEGMENTS = "_segments"  # name of the layer attribute that stores the argument `segments`; the layers of MLX do not store this argument
-_LIMIT = 1800.0  # maximum time to wait for another rank, in seconds
+_LIMIT = 1800.0  # default time limit for waiting for another rank, in seconds
 _MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
 _BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
 _SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process

@@ -170,8 +170,8 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     for name, module in adapters.items():
         if "m" in module or not isinstance(module.get("linear"), nn.Linear | nn.QuantizedLinear):
             raise ArgumentError(
-                f"merge_adapters merges only LoRA adapters of linear layers, but layer {name!r} is a {type(module).__name__}. Merge the "
-                "adapters of this model with the command mlx_lm.fuse."
+                f"merge_adapters merges only LoRA adapters of linear layers, but layer {name!r} is a {type(module).__name__}. Write "
+                "save_adapters(folder, model), and then run the command mlx_lm.fuse --adapter-path FOLDER."
             )
     merged = {id(module): _merged(module) for module in adapters.values()}
     return _copied(model, lambda module: merged.get(id(module)))

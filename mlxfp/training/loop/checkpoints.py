@@ -44,7 +44,7 @@ from mlxfp.training.steps.segments import joined, part_of
 from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
-_COMPARED = 16  # maximum number of checkpoints that a rank reports to the other ranks, newest first
+_COMPARED = 16  # maximum number of recent checkpoints that a rank reports to the other ranks
 
 
 @frozen

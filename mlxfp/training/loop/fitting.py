@@ -248,7 +248,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # discard requests for state changes from the time before this run
+    run.control.take()  # discard requests for state changes made before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
     yield progress.event(RunStarted, run.total(progress), history, *settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))

@@ -35,7 +35,7 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
     # A loss that returns (mean * weight, weight) casts an integer weight twice: in the product, and as a result.
-    # The multiplication by 1 and the reshapes follow the casts, so that no result is a cast. They need no additional kernels.
+    # The multiplication by 1 and the reshapes follow the casts, so that no result is a cast, and need no additional kernel.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 

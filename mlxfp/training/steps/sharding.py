@@ -265,7 +265,7 @@ def _has_running_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, nn.BatchNorm) and "running_mean" in layer
 
 
-# Optimizers that cannot update the elements of an array separately, and the smallest number of array axes with this limitation.
+# Optimizers that update whole arrays instead of single elements. The value is the smallest number of axes of such arrays.
 _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 

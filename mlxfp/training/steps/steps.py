@@ -345,7 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # shared arrays again, because weight decay changes unused copies of shared arrays
+        params = with_shared(params, self._shared)  # weight decay changes unused copies of shared arrays, so put the shared arrays back
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

@@ -278,7 +278,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # the path [0][0].input_ids becomes input_ids
+    ]  # for example, the path [0][0].input_ids becomes input_ids
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 

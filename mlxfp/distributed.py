@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 SEGMENTS = "_segments"  # name of the layer attribute that stores the argument `segments`; the layers of MLX do not store this argument
-_LIMIT = 1800.0  # default time limit in seconds, as in other libraries
+_LIMIT = 1800.0  # default time limit for waiting for another rank, in seconds
 _MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
 _BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
 _SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process
@@ -63,7 +63,7 @@ class Ranks:
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
     _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # group of ranks that share one model copy
-    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # group of ranks with equal parts of copies
+    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # group of ranks with the same part of a model
     _sent: list[int] = field(factory=lambda: [0], repr=False, kw_only=True)
 
     @property
@@ -172,13 +172,13 @@ class Ranks:
         [[0.1, 3.0]]
         """
         table = np.zeros((self.world.size, 1 + len(numbers)))
-        table[self.world.rank] = 1.0, *numbers
-        # MLX cannot send float64, so ranks send the bits of their tables as integers. Each rank fills only its own row of the table.
+        table[self.world.rank] = 1.0, *numbers  # the rows of other ranks stay zero, so the sum over all ranks contains every row
+        # MLX cannot send float64 numbers. Each number is therefore sent as two integers of type uint32.
         if self.world.size > 1:
             bits = mx.array(table.view(np.uint32))
             table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
             if not (table[:, 0] == 1.0).all():  # the backend "ring" may leave out a dead rank without raising an error
-                raise self._rank_error("no data arrived from the rank")
+                raise self._rank_error("a rank sent no data")
         rows: list[list[float]] = table[:, 1:].tolist()
         return rows
 
@@ -198,7 +198,7 @@ class Ranks:
         rows = [row.tobytes() for row in received]
         contents = [row[:size] for row, size in zip(rows, sizes, strict=True)]
         if any(not row.startswith(expected + _digest(expected)) for row, expected in zip(rows, contents, strict=True)):
-            raise self._rank_error("no data arrived from the rank")  # the backend "ring" may return outdated bytes for a dead rank
+            raise self._rank_error("a rank sent no data")  # the backend "ring" may return outdated bytes for a dead rank
         return contents
 
     def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:

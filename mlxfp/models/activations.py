@@ -74,11 +74,10 @@ def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
     return value
 
 
-# Phi(x) and sigmoid(x) are approximated by 1/2 + x P(x^2) / Q(x^2) with polynomials P and Q. The error is below 1e-8.
-# Each tuple holds the coefficients of the polynomials P and Q, and a limit of |x|.
+# The functions Phi(x) and sigmoid(x) are approximated by 1/2 + x P(x^2) / Q(x^2) with polynomials P and Q. The error is below 1e-8.
+# Each tuple has three items: the coefficients of the numerator P, the coefficients of the denominator Q, and a limit of |x|.
 # For |x| above the limit, Phi(x) and sigmoid(x) are 0 or 1 within 5e-8.
-# The polynomials P and Q were fitted with Lawson's method (iteratively reweighted least squares) at 200 Chebyshev points.
-# The polynomials P and Q were fitted in arithmetic with 60 decimal digits.
+# Fitting method: Lawson's method (iteratively reweighted least squares) at 200 Chebyshev points, with 60 decimal digits.
 _PHI = (
     (2.2749278697666975e-08, 6.351439843782624e-06, 0.00016878949876415305, 0.004677042073893999, 0.03384956777374926, 0.3989422350361531),
     (1.1974501840083355e-06, 7.36335355020565e-05, 0.0018842455925433272, 0.028644030262675955, 0.25151420746498143, 1.0),

@@ -169,7 +169,10 @@ def merge_adapters(model: nn.Module) -> nn.Module:
         )
     for name, module in adapters.items():
         if "m" in module or not isinstance(module.get("linear"), nn.Linear | nn.QuantizedLinear):
-            raise ArgumentError(f"merge_adapters takes LoRA of linear layers, got {type(module).__name__} in {name!r}. Use mlx_lm.fuse.")
+            raise ArgumentError(
+                f"merge_adapters merges only LoRA adapters of linear layers, but layer {name!r} is a {type(module).__name__}. Write "
+                "save_adapters(folder, model), and then run the command mlx_lm.fuse --adapter-path FOLDER."
+            )
     merged = {id(module): _merged(module) for module in adapters.values()}
     return _copied(model, lambda module: merged.get(id(module)))
 
@@ -241,8 +244,8 @@ def _chosen(linear: Collection[str], patterns: tuple[str, ...] | None) -> list[s
         in_lists = [name for name in linear if any(part.isdigit() for part in name.split("."))]
         if not in_lists:
             raise ArgumentError(
-                f"The model has no linear layers inside lists, got {listed(map(repr, linear)) or 'none'}. Give the names of layers "
-                f"in layers=[...]."
+                "By default, lora adapts only linear layers inside lists of modules, but the model has no such layers. Linear layers of "
+                f"the model: {listed(map(repr, linear)) or 'none'}. Name the layers to adapt in layers=[...]."
             )
         return in_lists
     for pattern in patterns:

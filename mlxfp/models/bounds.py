@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# Two parts of an error message for each kind of index: the number of valid indices, and a remedy for an invalid index.
+# Texts for errors about invalid indices. The key is the kind of index. The values are the number of valid indices and a remedy.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -103,7 +103,7 @@ class BoundError(DataError):
         return BoundError(self.name, self.value, self.index, self.rows, self.bound, source)
 
 
-# Bounds of the arguments of a compiled function: (index of the argument, bound, index of the argument with the example weights).
+# Checks of a compiled function. Key: (index of the argument with ids, range of valid ids, index of the argument with example weights).
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
@@ -175,10 +175,10 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     """
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # as unsigned numbers, negative numbers exceed the upper bound
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # changes negative ids to large ids, which are also invalid
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # the fast test fails for arrays that are traced, empty or bfloat16, and for labels from 0 to 1
+    except (ValueError, TypeError):  # the fast test does not support arrays that are traced, empty or bfloat16, or probabilities as labels
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

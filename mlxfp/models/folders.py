@@ -77,7 +77,7 @@ def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
             # The metadata contain "pt", because transformers requires the name of a framework. Arrays have the layout of PyTorch.
             mx.save_safetensors(str(file), dict(arrays), {"format": "pt", **UNSEALED})
             seal(file)
-    except RuntimeError as error:  # MLX raises RuntimeError for write errors
+    except RuntimeError as error:  # MLX raises RuntimeError if a file cannot be written
         hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 

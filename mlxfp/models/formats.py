@@ -28,7 +28,7 @@ _OWN_HEAD = "mlxfp_head."  # weight prefix of heads unknown to transformers; avo
 class HeadFormat:
     """File format of a head."""
 
-    kinds: tuple[str, ...]  # names of heads in HEADS with this format
+    kinds: tuple[str, ...]  # names of the heads that use this file format; keys of HEADS
     modules: Names  # maps module names of the head to names in transformers
     read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads config.json and returns a head: name in HEADS, and arguments
 
@@ -42,11 +42,11 @@ class Format:
     prefix: str  # prefix of the names of the backbone's weights in a model with a head
     config: type
     modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if equal
-    heads: Mapping[str, HeadFormat] = {}  # formats by suffix of the class name
+    heads: Mapping[str, HeadFormat] = {}  # maps the suffix of a class name in transformers, such as ForMaskedLM, to the format of the head
     defaults: Mapping[str, Any] = {}  # values for keys missing in config.json; they take precedence over the defaults of `config`
     allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first value applies if the key is missing
-    constants: Mapping[str, Any] = {}  # config fields without a key in config.json, with one fixed value per model type
-    detected: Mapping[str, str] = {}  # boolean config fields without a key in config.json: true if a weight name has this suffix
+    constants: Mapping[str, Any] = {}  # config fields with a fixed value for this model type; config.json has no keys for these fields
+    detected: Mapping[str, str] = {}  # maps a boolean config field to a suffix: the field is true if a weight name ends with the suffix
     read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields from several keys of config.json
     write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes further keys of config.json from a config
     renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
@@ -118,8 +118,8 @@ class Blueprint:
     prefix: str  # prefix of the names of the backbone's weights
     kind: str | None = None  # name of the head in HEADS; None for a backbone without a head
     settings: Settings = field(factory=dict)  # arguments of the head
-    own_head: bool = False  # True if transformers does not have this head
-    numbers: Settings | None = None  # arguments of WithNumbers, or None without numeric features
+    own_head: bool = False  # True for a head unknown to transformers
+    numbers: Settings | None = None  # arguments of the wrapper for numeric features, WithNumbers; None without numeric features
 
     def name_of(self, weight: str) -> str:
         """Return the name of a weight in the files."""

@@ -67,7 +67,7 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # `body` is assigned last, because `draw_weights` must not change its weights
+        self.body = body  # assigned after `draw_weights`, which must not change the weights of the backbone
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
         """Return the logits, float[B, outputs], of `ids`, int[B, L]. `mask`, [B, L], is 1 on real tokens; None means no padding.

@@ -20,7 +20,7 @@ from mlxfp.support.registries import Registry
 
 Input = mx.array | None  # type of an optional input of a model
 
-PRETRAINED = "pretrained"  # attribute of a module, and key of config.json, for the name of a model on the hub
+PRETRAINED = "pretrained"  # module attribute that stores the hub name of a pretrained model; config.json has the same key
 _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
@@ -255,7 +255,7 @@ def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type
     elif kind is set or kind is mx.array:
         new = copy(value)
     elif isinstance(value, MethodType) and id(value.__self__) in done:
-        # A bound method, for example self.activation = self.gelu, is bound to the copy of its module.
+        # A bound method, such as self.activation = self.gelu, must use the copied module instead of the original module.
         new = MethodType(value.__func__, done[id(value.__self__)])
     else:
         new = value

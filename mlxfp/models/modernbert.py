@@ -146,7 +146,7 @@ def _read_more(json: Json) -> dict[str, Any]:
     if kinds is not None and kinds != _layer_types(len(kinds), every):
         every = next((index for index, kind in enumerate(kinds) if index and kind == "full_attention"), len(kinds))
         if kinds != _layer_types(len(kinds), every):
-            raise DataError(f"the global layers in layer_types have irregular distances: {kinds}")
+            raise DataError(f"layer_types must have 'full_attention' at equal intervals, such as every third layer, got {kinds}")
     return {"global_rope_theta": global_base, "local_rope_theta": local_base, "global_attn_every_n_layers": every}
 
 

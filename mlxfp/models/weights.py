@@ -169,7 +169,8 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
     # The check comes before the creation of the model, because a wrong number of blocks could exhaust the memory.
     if plan.config.num_hidden_layers > len(weights):
         raise DataError(
-            f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} weights. Correct config.json."
+            f"num_hidden_layers is {plan.config.num_hidden_layers}, but the files have only {len(weights)} arrays, less than one array per "
+            "layer. Correct num_hidden_layers in config.json."
         )
     return plan
 

@@ -219,7 +219,7 @@ def test_layers_that_are_shared_stay_shared():
 def test_what_lora_cannot_adapt_is_refused():
     for call, message in (
         (lambda: lora(Blocks(), layers=["*.third"]), "layers: no linear layer is named '*.third'"),
-        (lambda: lora(nn.Linear(2, 2)), "The model has no linear layers inside lists, got ''. Give the names of layers in layers=[...]."),
+        (lambda: lora(nn.Linear(2, 2)), "has no such layers. Linear layers of the model: ''. Name the layers to adapt in layers=[...]."),
         (lambda: lora(lora(Blocks())), "The model already has adapters, for example in 'layers."),
         (lambda: lora(Blocks(), dropout=1.0), "dropout must be at least 0 and less than 1, got dropout=1.0"),
         (lambda: lora(Blocks(), rank=0), "rank must be at least 1"),

@@ -261,13 +261,13 @@ CANNOT_BE = {
     r"the type of rotary positions is 'llama3', not 'default'": ("LlamaForCausalLM", {"rope_parameters": {"rope_type": "llama3"}}),
     r"head_dim is 6, not hidden_size / num_attention_heads = 2": ("LlamaForCausalLM", {"head_dim": 6}),
     r"attention_bias is True, not False": ("LlamaForCausalLM", {"attention_bias": True}),
-    r"the global layers in layer_types have irregular distances": (
+    r"layer_types must have 'full_attention' at equal intervals": (
         "ModernBertForMaskedLM",
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
     r"tie_word_embeddings is false, but masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
     r"classifier_activation is 'relu', but must be equal to hidden": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
-    r"num_hidden_layers is 1000000000, but the files have only \d+ weights": (BERT, {"num_hidden_layers": 10**9}),
+    r"num_hidden_layers is 1000000000, but the files have only \d+ arrays": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
     r"config\.json has no architectures.*load_body": (BERT, {"architectures": None}),

@@ -144,8 +144,8 @@ class HitCounts(Measured):
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
             raise DataError(
-                f"The metric {name!r} needs rows with a label or a prediction of the measured classes, got no rows. Rows with ignore_index "
-                'or weight 0 are left out. With average="binary", only class 1 is measured. Check the labels, or evaluate on more rows.'
+                f"The metric {name!r} got no rows to measure. Rows with weight 0 and rows with the label ignore_index are not measured. "
+                'With average="binary", only rows with label 1 or prediction 1 are measured. Check the labels, or evaluate on more rows.'
             )
         return float(np.mean(2 * self.correct[rows != 0] / rows[rows != 0]))
 

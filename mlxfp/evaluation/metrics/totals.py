@@ -113,7 +113,7 @@ def _merge(name: str, totals: Sequence[Any]) -> Any:
     other = next((type(total) for total in totals if type(total) is not kind), kind)
     if other is not kind:
         raise ArgumentTypeError(
-            f"The metric {name!r} is a {kind.__name__} in one total and a {other.__name__} in another total. Rename one of the metrics."
+            f"Two metrics named {name!r} have different types: one is a {kind.__name__}, the other a {other.__name__}. Rename one metric."
         )
     if kind is tuple:
         return tuple(added([_on_host(part) for part in column]) for column in zip(*totals, strict=True))

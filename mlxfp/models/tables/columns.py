@@ -32,7 +32,7 @@ _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are 
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
 _COMPONENTS = 16  # number of principal components of word counts, and of counts of word parts; the same number as for tree models
 _NGRAMS = 2048  # maximum number of n-grams of a text column, most frequent first; limits the size of the saved config
-_DIGITS = 6  # decimal digits of weights and components
+_DIGITS = 6  # number of decimal digits of the saved TF-IDF weights and principal components
 _CATEGORIES = 1000  # maximum number of categories of a column, most frequent first; other categories count as unseen
 
 

@@ -41,7 +41,7 @@ def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
 def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
     """Return the scale of a distribution given by ascending values and the row count of each value."""
     known, ends = np.array(values), np.cumsum(counts)
-    positions = np.array([0, 0.25, 0.5, 0.75, 1]) * (ends[-1] - 1)  # fractional indices of the minimum, quartiles and maximum
+    positions = np.array([0, 0.25, 0.5, 0.75, 1]) * (ends[-1] - 1)  # indices of minimum, quartiles and maximum in the sorted rows
     below, above = (known[np.searchsorted(ends, edge(positions), side="right")] for edge in (np.floor, np.ceil))
     return robust_scale(*(below + (above - below) * (positions % 1)))
 

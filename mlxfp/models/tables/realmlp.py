@@ -17,7 +17,7 @@ from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_h
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types, explain_class
 
-_MIXED = 5  # number of training rows whose random weighted mean determines the initial bias of a neuron
+_MIXED = 5  # the initial bias of a neuron comes from the mean of this number of training rows, weighted at random
 
 
 @explain_class
@@ -103,7 +103,7 @@ class RealMLP(nn.Module):
         activation = mish if config.target.kind == "value" else selu
         self.activations = [MixedActivation(size, activation) for size in config.hidden_sizes]
         self.dropouts = [FadingDropout(config.dropout) for _ in config.hidden_sizes]
-        self.steps_done = mx.array(0, mx.int32)  # the counter is an integer array, because integer arrays are not trained
+        self.steps_done = mx.array(0, mx.int32)  # number of completed steps; an integer array, because float arrays would be trained
         if examples is not None:
             self._adapt(examples, seed)
 

@@ -106,7 +106,7 @@ class TabM(nn.Module):
         answers, kind = self.members(numbers, categories), self.config.target.kind
         if kind == "value":
             return answers.mean(axis=1)
-        # The result is the logit of p, the mean of the probabilities from all members.
+        # Each member of the ensemble predicts a probability. The result is the logit of the mean probability p.
         # For a target of kind "class", the logit is log p. For a target of kind "labels", the logit is log p - log(1 - p).
         count = answers.shape[1]
         if kind == "class":

@@ -149,14 +149,13 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
-        # Optimizer moments need no check, because moments are divided between ranks like their parameters.
+        # Optimizer moments have the segment sizes of their parameters, so only parameters and buffers are checked.
         unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))
         if unknown:
             raise CheckpointError(
-                f"The parts of a divided layer cannot be joined: {owner} has no segment sizes for {', '.join(unknown):.200}. A segment is "
-                "a range of rows that was divided separately, such as the queries of a layer for queries, keys and values. Older files and "
-                "layers of MLX's shard_linear do not record segment sizes. Divide the layers with "
-                f"mlxfp.distributed.shard_linear{remedy}."
+                f"The parts of a divided layer cannot be joined: {owner} has no segment sizes for {', '.join(unknown):.200}. A layer for "
+                "queries, keys and values has three segments, and the ranks divide each segment separately. Older files and MLX's "
+                f"shard_linear do not record segment sizes. Divide the layers with mlxfp.distributed.shard_linear{remedy}."
             )
 
 

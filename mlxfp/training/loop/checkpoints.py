@@ -44,7 +44,7 @@ from mlxfp.training.steps.segments import joined, part_of
 from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
-_COMPARED = 16  # number of saved steps that a rank reports to the other ranks; a folder usually has fewer checkpoints
+_COMPARED = 16  # maximum number of recent checkpoints that a rank reports to the other ranks
 
 
 @frozen
@@ -109,8 +109,8 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     """
     if isinstance(state, Module):
         raise ArgumentTypeError(
-            f"state must be TrainState, got {type(state).__name__}: {state!r:.80}. Write models.save(model, folder), or "
-            "save_state(path, train_state(model, optimizer))."
+            f"state must be TrainState, got {type(state).__name__}: {state!r:.80}. To save a model without optimizer, call "
+            "models.save(folder, model). To save a training state, call save_state(path, train_state(model, optimizer))."
         )
     check_types(TrainState, state=state)
     check_utf8(path, "file")
@@ -163,10 +163,10 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     own_shards = _shards_of(like)
     stored, target = ((shards["index"], shards["count"]) for shards in (fields["shards"], own_shards))
     if stored != target:
-        has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (stored, target))
+        content, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (stored, target))
         raise CheckpointError(
-            f"{path} has {has}, but the state in the argument like is {expected}. A model divided between ranks has one file per rank. "
-            "Read all files with load_latest(folder, like, ranks=connect()); pass the folder that contains rank-0."
+            f"{path} contains {content}, but the argument `like` contains {expected}. A model divided between ranks has one file per rank. "
+            "Read all files with load_latest(folder, like, ranks=connect()). The folder must contain the folder rank-0."
         )
     check_same_segments(Path(path), fields["shards"], own_shards)
     return _fitting(Path(path), arrays, fields, like)
@@ -321,9 +321,9 @@ def _common_step(ranks: Ranks, saved_steps: Collection[int], folder: str | os.Pa
     seen = [{int(step) for step in steps if step >= 0} for steps in ranks.gather([*last, *[-1] * (_COMPARED - len(last))])]
     common = set.intersection(*seen)
     if not common and any(seen):
-        counts = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
+        last_steps = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
         raise CheckpointError(
-            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (last step of each rank: {counts}). Start the same "
-            "number of ranks as in the earlier run, each on the machine with its folder. To begin a new run, use another folder."
+            f"The ranks have no checkpoint of the same step in {os.fspath(folder)}. Last saved steps: {last_steps}. Start as many ranks "
+            "as in the earlier run. Every rank needs the checkpoints that this rank saved. To begin a new run, use another folder."
         )
     return max(common, default=None)

@@ -218,7 +218,7 @@ def _of_all_ranks(
                 other_calls.append(call)
         short = len(own_calls) * world.copies < count
         # With `together`, every rank takes part in every forward pass, because each rank stores a part of the parameters.
-        # A rank with too few batches therefore computes a batch of another rank and discards the result.
+        # A rank without a next batch computes a batch of another rank and discards the result, so that no rank waits forever.
         # A rank without any batch also computes a batch of another rank, to learn the structure of the results.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():

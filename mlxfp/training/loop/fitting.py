@@ -113,7 +113,7 @@ def last(events: Iterable[Event]) -> Event:
 
     >>> last(iter([]))
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: There are no events, so there is no last event. A stream can be consumed once: call fit again.
+    mlxfp.support.errors.ArgumentError: last got no events. An event stream can be read only once. Call fit again for a new stream.
     """
     first: Event | None = None
     final: Event | None = None
@@ -126,7 +126,7 @@ def last(events: Iterable[Event]) -> Event:
         stop_interrupted("last", events, final)
         return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
     if final is None:
-        raise ArgumentError("There are no events, so there is no last event. A stream can be consumed once: call fit again.")
+        raise ArgumentError("last got no events. An event stream can be read only once. Call fit again for a new stream.")
     return final
 
 
@@ -248,7 +248,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # this call discards requests made before the run
+    run.control.take()  # discard requests for state changes made before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
     yield progress.event(RunStarted, run.total(progress), history, *settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -257,7 +257,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # `closing` ends the threads that prepare batches if the run fails
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # after an error, `closing` ends the threads that prepare batches
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)
@@ -313,8 +313,8 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # The last step of a run also reads metrics, but the totals change only at multiples of `log_every`.
-    # A continued run therefore rounds the totals in the same way as an uninterrupted run.
+    # Running totals are updated only at multiples of `log_every`, although the last step of a run also reads metrics.
+    # An interrupted and continued run thus adds the metrics in the same order as an uninterrupted run. The sums are bit-identical.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())
@@ -326,8 +326,8 @@ def _epoch_means(run: _Run, progress: _Progress) -> dict[str, float]:
     means = compute(merge([progress.running.totals, _unread_totals(run, progress)]))
     if means.get("weight") == 0:
         raise DataError(
-            f"No batch of epoch {progress.epoch} has a weight, so no step changed the parameters: all labels are ignored, or there are no "
-            "labels. Check the labels and masks of a batch: fp.inspect.preview(batches)."
+            f"All batches of epoch {progress.epoch} have weight 0 in the loss, so no step changed the parameters. The batches have no "
+            "labels, or all labels are ignored. Check the labels and masks of a batch: fp.inspect.preview(batches)."
         )
     return means
 

@@ -226,4 +226,4 @@ def _after(array: mx.array, *others: mx.array) -> mx.array:
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
-    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # the constant keeps the gradient of a zero row finite
+    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # 1e-12 keeps the gradient finite for rows of zeros

@@ -55,7 +55,7 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
             evaluated = {
                 evaluation.step for evaluation in event.history if any(evaluation_of(name) == prefix[:-1] for name in evaluation.metrics)
             }
-            if supports_trial(validate):  # this trial evaluation reports errors before later observers create files
+            if supports_trial(validate):  # a trial run of `validate` reports errors before other observers create files
                 with _noted("in a trial of validate(state) of evaluate_every on the first batch, before the run"):
                     run_trial(validate, event.state)
         yield event

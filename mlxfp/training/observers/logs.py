@@ -147,7 +147,7 @@ def _record(event: Event, seconds: float) -> dict[str, Any]:
     return head | words | ({"metrics": numbers} if numbers else {})
 
 
-@lru_cache(maxsize=64)  # the cache is necessary, because `hasattr` with attrs cached properties is slow for missing attributes
+@lru_cache(maxsize=64)  # cached per event class, because `hasattr(event, name)` is slow for missing attributes of attrs classes
 def _words(kind: type[Event]) -> tuple[str, ...]:
     return tuple(attribute.name for attribute in fields(kind) if attribute.name in _WORDS)
 
@@ -171,7 +171,7 @@ def _parse_json(line: str) -> tuple[str, int, float]:
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
     if not (isinstance(event, str) and counts and _is_number(seconds) and record.get(_NEEDS.get(event, "event")) is not None):
-        raise ValueError("event must be text, step and epoch integers, seconds a number, and no field of the event may be missing")
+        raise ValueError("event must be text, step and epoch must be integers, seconds must be a number, and no field may be missing")
     words = [record.get(name) for name in ("message", "reason")]
     if not all(isinstance(word, str | None) for word in words) or not isinstance(metrics, dict):
         raise ValueError("message and reason must be text, and metrics must be an object")

@@ -79,7 +79,7 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
     rates = list(panels["learning rate"].values())
     if len(rates) > 1 and all(points == rates[0] for points in rates):
         panels["learning rate"] = {"learning_rate": rates[0]}  # groups of parameters with equal rates need one curve
-    panels.pop("weight", None)  # no plot of the metric `weight`, because the batch size shows no progress
+    panels.pop("weight", None)  # the metric `weight` is the batch size, which shows no progress and needs no plot
     return panels
 
 

@@ -13,7 +13,7 @@ from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_KEPT = 0.99  # factor for the weight of all earlier steps at each new step; the average speed covers about 100 steps
+_KEPT = 0.99  # decay factor per step of the moving average of the speed; the average covers about 100 steps
 
 
 @explain_call

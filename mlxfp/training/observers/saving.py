@@ -139,7 +139,7 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.save(event, earlier)  # omit evaluations of the current step, because further evaluations may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # include evaluations of the current step, because the run has ended
+                yield from saver.save(event, saver.history)  # all evaluations of the last step are now known, so save them too
                 yield from saver.wait()
             yield event
         yield from saver.wait()

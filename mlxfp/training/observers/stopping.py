@@ -118,7 +118,7 @@ def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: R
                 yield _stopped(events, event, number.name)
                 return
     finally:
-        with suppress(ValueError):  # `signal.signal` raises ValueError if garbage collection closes the stream in another thread
+        with suppress(ValueError):  # if the garbage collector runs this code in another thread, `signal.signal` raises ValueError
             if signal.getsignal(number) is note:
                 signal.signal(number, before)
 
@@ -128,5 +128,5 @@ def _is_read(event: Event) -> bool:
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
-    getattr(events, "close", lambda: None)()  # events are closed explicitly, because threads may still be preparing batches
+    getattr(events, "close", lambda: None)()  # closing the event stream ends the threads that still prepare batches
     return event.derive(Stopped, reason)

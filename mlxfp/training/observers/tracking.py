@@ -20,7 +20,7 @@ from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
 
 _LOGGER = logging.getLogger("mlxfp")
-_TRIES = 3  # number of consecutive failures before logging stops; every failed job may wait for a timeout
+_TRIES = 3  # logging stops after this number of consecutive failures, because each failure may take a whole timeout
 
 Number = tuple[str, float, int]  # name, value and step of a metric
 

@@ -23,7 +23,7 @@ def _rate_indices(structure: TreeDef) -> tuple[int, ...]:
 
 def is_rate(path: str) -> bool:
     """Return True for the path of a learning rate in an optimizer state."""
-    return path.rpartition(".")[2] == "learning_rate"  # a parameter named learning_rate has paths such as learning_rate.m in the state
+    return path.rpartition(".")[2] == "learning_rate"  # False for learning_rate.m, the moment of a model parameter named learning_rate
 
 
 @frozen

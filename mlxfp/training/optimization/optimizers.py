@@ -34,7 +34,7 @@ def __dir__() -> list[str]:
 
 Where = Callable[[str, mx.array], bool]
 _BLOCK = re.compile(r"\bblocks\.(\d+)\.")
-_EMBEDDINGS = ("tokens", "positions", "types")  # embedding layers of the backbones in models
+_EMBEDDINGS = ("tokens", "positions", "types")  # names of the layers for token, position and token type embeddings in models of mlxfp
 
 
 @explain_call

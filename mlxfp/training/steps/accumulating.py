@@ -10,7 +10,7 @@ from mlxfp.evaluation.rows import sum_of
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # a bool array, or the constant True if the value is already known to be true
+Condition = mx.array | Literal[True]  # type of a condition: a bool array, or the constant True for a condition that always holds
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -25,18 +25,17 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         types = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
         if len(numbers) == 1 and getattr(numbers[0], "size", None) == 1:
             raise ArgumentTypeError(
-                f"A loss or metric returns (sum, weight), two scalars, got a single scalar, {types}. Return the sum and the count of the "
-                "values, (values.sum(), mx.array(values.size)), or multiply a mean by its count: (mean * count, count)."
+                f"A loss or metric must return two scalars, (sum, weight), got one scalar: {types}. Return (values.sum(), "
+                "mx.array(values.size)) for the values of a batch, or (mean * count, count) for the mean of a batch."
             )
         raise ArgumentTypeError(
-            f"A loss or metric returns (sum, weight), two scalars, got ({types}). "
-            "Return a loss of fp.losses as is, or the sum and the count of other values: (values.sum(), mx.array(values.size))."
+            f"A loss or metric must return two scalars, (sum, weight), got ({types}). Return the result of a loss in fp.losses "
+            "unchanged, or return (values.sum(), mx.array(values.size)) for the values of a batch."
         )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # An example is a loss (mean * weight, weight) with an integer weight: the graph casts the weight twice, and one cast is a result.
-    # The factor 1 adds an operation after the cast of the sum. The product is free, because a later division shares its kernel.
-    # The two reshapes add operations after the cast of the weight, without a kernel. A product would need a kernel for the weight.
+    # A loss that returns (mean * weight, weight) casts an integer weight twice: in the product, and as a result.
+    # The multiplication by 1 and the reshapes follow the casts, so that no result is a cast, and need no additional kernel.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 

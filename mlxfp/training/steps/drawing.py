@@ -137,5 +137,5 @@ def _takes_key(function: Callable[..., Any]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # built-in functions may lack a signature
         return False
-    # The three parameters are the model, the batch and the key.
+    # A function with a key has three required arguments: the model, the batch and the key.
     return sum(parameter.kind in _REQUIRED and parameter.default is parameter.empty for parameter in parameters) == 3

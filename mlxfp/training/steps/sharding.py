@@ -26,7 +26,7 @@ from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten, paths
 from mlxfp.training.steps.segments import sizes_of
 
-# Subtrees of the state with the paths of the parameters: optimizer moments, averages, and sums of gradients.
+# Pattern for the parts of a state that have one array per parameter: optimizer moments, averages, and sums of gradients.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.
@@ -265,7 +265,7 @@ def _has_running_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, nn.BatchNorm) and "running_mean" in layer
 
 
-# Optimizers that update arrays as a whole, if an array has at least the given number of axes.
+# Optimizers that update whole arrays instead of single elements. The value is the smallest number of axes of such arrays.
 _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 

@@ -53,6 +53,6 @@ def warn_of_tied_arrays(model: nn.Module) -> None:
                 "so the weights differ after the first step. To share the weight, use one module at both paths: "
                 "self.head = self.tokens, and self.head.as_linear(x). To train two weights, copy the array: mx.array(weight).",
                 RuntimeWarning,
-                stacklevel=4,  # level 4 is the caller of train_step, level 3 the decorator `explain_call`
+                stacklevel=4,  # the warning names the line that calls train_step
             )
             return

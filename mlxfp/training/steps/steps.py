@@ -122,7 +122,7 @@ def train_step(  # noqa: PLR0913  # independent options of the step
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
     if clip_norm is not None and not clip_norm > 0:
-        raise ArgumentError(f"clip_norm must be above 0, got clip_norm={clip_norm!r}. To measure without clipping pass float('inf').")
+        raise ArgumentError(f"clip_norm must be above 0, got {clip_norm!r}. Pass float('inf') to measure gradient norms without clipping.")
     if compute_dtype is not None and compute_dtype not in (mx.bfloat16, mx.float16):
         raise ArgumentError(f"compute_dtype must be mx.bfloat16 or mx.float16, got compute_dtype={compute_dtype!r}.")
     if ema is not None and not 0 < ema < 1:
@@ -153,7 +153,7 @@ class TrainStep:
         self._model = model.emptied()
         self._shared = shared_indices(model.bind(model.params, model.buffers), model.params)
         self._loss = loss
-        self.optimizer = deepcopy(optimizer)  # a copy of the optimizer, because tracing a new shape reads the optimizer again
+        self.optimizer = deepcopy(optimizer)  # a copy, because later changes of the given optimizer must not affect this step
         self._options = options
         trees = {"params": model.params, "buffers": model.buffers, "opt": start(optimizer, model.params), "extra": {}}
         self._plain, _ = flatten(trees)
@@ -221,7 +221,7 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        mx.async_eval(() if self._options.compile else trees)  # the update of the previous step, which reuses the memory of the older state
+        mx.async_eval(() if self._options.compile else trees)  # start the previous update now, which frees the memory of older states
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -254,7 +254,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # `_gradients` also computes this mean. A shared result would be slower, because MLX fuses each mean with its later operations.
+        # The mean loss is computed here and in `_gradients`, because MLX can then fuse each division with later operations.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
@@ -310,7 +310,7 @@ class TrainStep:
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             share, divisor = total, weight
-            if options.ranks is not None and options.fully:  # gradients are summed over the ranks, so all ranks need the same divisor
+            if options.ranks is not None and options.fully:  # all ranks divide losses by the total weight of all ranks
                 share, divisor = mx.where(weight == 0, 0, total), options.ranks.add_up(mx.stop_gradient(weight))
             mean = share / mx.where(divisor == 0, 1, divisor)
             return mean if scale is None else mean * scale, (total, divisor, weight, buffers, touched)
@@ -345,7 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # replace unused copies of shared arrays, which weight decay has changed
+        params = with_shared(params, self._shared)  # weight decay changes unused copies of shared arrays, so put the shared arrays back
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
@@ -372,7 +372,7 @@ class TrainStep:
         differs = difference(self._structure, structure)
         if flatten({**trees, "extra": {}})[0] == self._plain:
             raise ArgumentError(
-                f"The state belongs to a step with other options. {differs} Use the same options, or reset them with step.start(state)."
+                f"The state belongs to a step with other options. {differs} Use the same options, or reset options with step.start(state)."
             )
         raise ArgumentError(
             f"The state does not belong to the model and optimizer of this step. {differs} Build the state with "

@@ -182,7 +182,7 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # MLX returns `name` in every call, and `_results[name]` is the structure of the results
+        return name, arrays  # every compiled call returns `name`, the key of the tree structure in `_results`
 
 
 @define
@@ -220,7 +220,7 @@ class Compiler:
         """Arrays that the function of the user reads although they are no arguments, recorded at the first compilation."""
         if self._outside is None:
             self._outside = Outside.of(self._user)
-            mx.eval(self._outside.arrays)  # MLX refuses to compile a function that reads arrays without values
+            mx.eval(self._outside.arrays)  # compute the arrays now, because MLX cannot compile a function that reads lazy arrays
         return self._outside
 
     def check_outside(self) -> None:
@@ -228,8 +228,8 @@ class Compiler:
         if self.outside.edges and self.outside.has_changed():
             names = ", ".join(dict.fromkeys(type(module).__name__ for module in self.outside.modules)) or "arrays"
             raise ArgumentError(
-                f"{self._name} is compiled and reads weights that are not its arguments ({names}). These weights have changed since. "
-                "Put the parameters into the batch and call functional(module).apply "
+                f"{self._name} reads weights ({names}) that are not among its arguments, and the weights have changed since compilation. "
+                "Pass the weights as part of the batch and compute with functional(module).apply "
                 '(see "Models that train in turn" in the docs), or compile again after each change.'
             )
 
@@ -260,7 +260,7 @@ def _checked(
     """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
-        return function(*args)  # inside an outer trace, the function runs uncompiled
+        return function(*args)  # inside another compiled function, no separate compilation is necessary
     known = len(bounds)
     try:
         result = traced(*args)
@@ -268,7 +268,7 @@ def _checked(
         if "uncaptured inputs" not in str(error):
             raise
         result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # for ids out of range, the lazy result is never computed
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # for invalid ids, `holds` raises an error before MLX computes `result`
         return function(*args)
     return result
 
@@ -278,7 +278,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
     structure, constants = key
     names = [
         re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # the pattern removes the number of the argument from the start of each path
+    ]  # for example, the path [0][0].input_ids becomes input_ids
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
@@ -300,7 +300,7 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # constant leaves in order, with None for each array; empty if all leaves are arrays
+_Constants = tuple[_Constant | None, ...]  # one item per leaf of a tree: the constant, or None for an array; empty without constants
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:

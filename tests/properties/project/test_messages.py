@@ -676,7 +676,7 @@ CASES: list[Case] = [
         MissingFileError,
         "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
     ),
-    (lambda: fp.last([]), ArgumentError, "There are no events, so there is no last event. A stream can be consumed once: call fit again."),
+    (lambda: fp.last([]), ArgumentError, "last got no events. An event stream can be read only once. Call fit again for a new stream."),
 ]
 
 

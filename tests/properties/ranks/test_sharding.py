@@ -317,11 +317,11 @@ def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
     assert fp.load_state(tmp_path / "part.safetensors", state).state == state
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), fp.optimizers.adamw(0.1))
     said = (
-        r"has part 1 of 2, but the state in the argument like is a whole state\. .* Read all files with load_latest\(folder, like, ranks="
+        r"contains part 1 of 2, but the argument `like` contains a whole state\. .* Read all files with load_latest\(folder, like, ranks="
     )
     with pytest.raises(CheckpointError, match=said):
         fp.load_state(tmp_path / "part.safetensors", whole)
-    with pytest.raises(CheckpointError, match=r"has part 1 of 2, but the state in the argument like is part 2 of 2"):
+    with pytest.raises(CheckpointError, match=r"contains part 1 of 2, but the argument `like` contains part 2 of 2"):
         fp.load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
 
 

@@ -314,7 +314,7 @@ def test_the_events_of_a_stopped_run_are_all_that_happened():
     stream.close()
     assert names(events) == ["RunStarted", "Stepped", "Stepped"]
     assert fp.last(fp.pipe(events)).step == 2
-    with pytest.raises(ArgumentError, match="There are no events"):
+    with pytest.raises(ArgumentError, match="last got no events"):
         fp.last(stream)
 
 

@@ -262,7 +262,7 @@ class _Words:
     """
 
     special: Any  # pattern that finds special tokens in messages
-    parts: Any  # pattern that finds special tokens, replaced special tokens, and answer marks in a rendered conversation
+    parts: Any  # pattern that finds special tokens, names that replace special tokens, and answer marks in a rendered conversation
     guards: dict[str, str]
 
 

@@ -291,7 +291,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
             return column
     except MISFITS as error:
         failed = error
-    # Search lists and mappings for arrays only after a failure: a visit of every value is slow.
+    # Search lists and mappings for arrays only if the fast conversion above fails. The search visits every value.
     plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
     if not _fails(plain, kind):
         return array_of(plain, kind)

@@ -50,7 +50,7 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    # Pipeline of the cursor; None for the cursor of an inner dataset.
+    # Pipeline that created the cursor. None for the cursor of a dataset that another dataset reads.
     owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)
 
     @property

@@ -15,7 +15,7 @@ from mlxfp.support.errors import MlxfpError, without_generated_frames
 from mlxfp.support.html import clip, element, fragment
 
 _ONE = {"examples": "example", "groups": "group", "batches": "batch"}
-_PART, _LINE = 1000, 500  # maximum number of characters in the text of a part, and in a line about an optimization
+_PART, _LINE = 1000, 500  # maximum number of characters in the text of a stage or source, and in a line about an optimization
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:

@@ -33,9 +33,9 @@ from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.support.progress import Progress
 
-__tracebackhide__ = True  # pytest omits all frames of this module from tracebacks; IPython omits functions that set this variable
+__tracebackhide__ = True  # pytest omits all frames of this module from tracebacks
 _ROWS_BY_NUMBER = 1024  # number of rows per job for a source with random access
-_ROWS_AT_ONCE = 256  # number of rows converted to dicts at once: wastes little after an early stop, and amortises the cost of Arrow calls
+_ROWS_AT_ONCE = 256  # Number of rows converted to dicts at once. Few rows are wasted after an early stop, and Arrow calls are rare.
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
@@ -111,7 +111,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # for nested datasets, only the innermost source adds the note to the error
+        if not children(plan.source):  # if datasets are nested, only the innermost source adds its name to the error
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -132,7 +132,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
         for fed in chunks:
             if fed.before is not None:
                 base = Snapshot(base.epoch, fed.before, base.rows, base.states, base.items)
-            if whole and not done:  # one chunk is one item, so the cursor holds only the position
+            if whole and not done:  # after a whole chunk, a cursor holds only the source position
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states, base.items + 1)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
@@ -170,7 +170,7 @@ class _Fed(NamedTuple):
     calls: Calls
     rows: int
     after: Position  # position in the source from which a run continues after these rows
-    before: Position | None = None  # position in the source before these rows; None: the position after the previous rows
+    before: Position | None = None  # position in the source where these rows start; None: rows start where the previous rows end
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -321,7 +321,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # for nested datasets, only the innermost source adds the note to an error
+    text = "" if children(plan.source) else plan.text  # only the innermost of nested datasets adds an error note
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 

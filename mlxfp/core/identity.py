@@ -33,7 +33,7 @@ from mlxfp.support.errors import FingerprintError
 Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part of a pipeline, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
-# Functions in files with these prefixes are installed code, mlxfp included. `_methods` and `_helpers` hash only their names.
+# Functions in files with these prefixes are installed code, mlxfp included. Fingerprints contain only the names of such functions.
 # The prefix "<" matches built-in modules, for example "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
@@ -110,7 +110,7 @@ def _part(part: Any) -> bytes:
 def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
     for piece in _pieces(value, inside):
-        state.update(len(piece).to_bytes(8, "little"))  # the length of each piece distinguishes ("ab", "c") from ("a", "bc")
+        state.update(len(piece).to_bytes(8, "little"))  # hash the lengths, too, to distinguish ("ab", "c") from ("a", "bc")
         state.update(piece)
     return state.digest()
 

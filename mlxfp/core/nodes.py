@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # before Python 3.13, defaults of type variables need typing_
 
     Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # by default, the items of `Dataset(source)` are examples
 else:
-    Item = TypeVar("Item")  # the type variable is invariant: a batch is a mapping, too, but must not pass as an example
+    Item = TypeVar("Item")  # invariant, so that type checkers reject a dataset of batches as a dataset of examples
 
 
 class Share(NamedTuple):
@@ -26,9 +26,9 @@ class Share(NamedTuple):
 
     shards: int  # number of ranks; 0 if the part does not divide rows between ranks
     batch_rows: int  # number of rows per batch; 0 if the part makes no batches of a fixed size
-    alone: Any  # the same stage or source for a single rank
+    alone: Any  # the stage or source as it would be with a single rank
     # Function called as position_after(epoch, position, rows). The result is the position after `rows` further rows of this rank.
-    # The argument `position` may be a position of any rank.
+    # The argument `position` may come from a cursor of any rank.
     position_after: Callable[[int, Any, int], Any] | None = None
 
 
@@ -111,8 +111,8 @@ class Pipeline(Generic[Item]):
     resolved: Any  # see `planning.py`
     plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
-    calls: Any  # functions that read the source
-    planned_calls: Any  # functions that read the source of the optimized plan
+    calls: Any  # functions that read rows of the data source
+    planned_calls: Any  # functions that read rows of the data source after optimization, for example without unused columns
     hooks: Any
 
 

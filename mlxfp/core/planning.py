@@ -196,7 +196,7 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Yield the first output chunks of the stages in `resolved`. Stages before index `first` are skipped: `hooks` provide their output."""
     __tracebackhide__ = True
-    # For schema inference, groups count as examples, so a run drops empty groups.
+    # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
@@ -229,7 +229,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # A source that selects rows of an inner dataset needs no message: the plan of the inner dataset has the message.
+    # A source with the trait `keeps_rows` needs no message: the plan of the dataset that the source reads lists the columns.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -303,7 +303,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # If earlier steps dropped columns, a projection replaces this stage. The stage could otherwise fail on the dropped columns.
+            # A stage that selects columns could fail on columns dropped before. A projection of the remaining columns replaces the stage.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)

@@ -56,6 +56,6 @@ def file_of(chunk: RecordBatch, name: str, row: int) -> str:
     paths = [chunk.column(PATH)] if PATH in names else []
     index = chunk.schema.get_field_index(name)
     if index >= 0 and pa.types.is_struct(kinds[index]) and kinds[index].get_field_index(PATH) >= 0:
-        paths.append(chunk.column(index).field(PATH))  # Hugging Face datasets store the path inside a struct
+        paths.append(chunk.column(index).field(PATH))  # Hugging Face datasets store the path of a file in a struct with the bytes
     files = [path[row].as_py() for path in paths if is_text(path.type)]
     return "".join(f" ({path})" for path in files if path)

@@ -17,7 +17,7 @@ from mlxfp.core.stages import CACHE_ADVICE, Level
 from mlxfp.support.errors import PipelineError
 
 Position = Any
-Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and the position after the task; see `Source.tasks`
+Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and the source position after its rows; see `Source.tasks`
 
 
 class Task(ABC):
@@ -101,9 +101,9 @@ class InTable:
     """A table in memory, and the table row of each source row. `collate` uses both to gather batches directly from the table."""
 
     holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
-    # Function from (epoch, row indices) to references: a chunk with the columns `__row__` and `__epoch__` of the table rows.
+    # Function from (epoch, row indices) to a chunk that identifies table rows by the columns `__row__` and `__epoch__`.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source that yields references instead of rows; None if the source reads the table in table order
+    source: Any = None  # source that yields the columns of `places` instead of rows; None if rows are read in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
@@ -131,21 +131,21 @@ class SourceTraits:
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
     keeps_rows: bool = False  # True if every row is a row of the inner dataset, selected without reading column values
     take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
-    # Function that returns True if reading is expensive enough for a worker. The default `bool()` is False.
+    # Function that returns True if reading is expensive enough for a worker. The default function, `bool`, returns False.
     costly: Callable[[], bool] = bool
-    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
-    exact_length: Callable[[], int | None] | None = None  # function that counts the rows; may first read the rows of `load` or `cache`
+    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; the default task calls `take`
+    exact_length: Callable[[], int | None] | None = None  # function that counts the rows; `load` and `cache` may read all rows first
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
-    # function that returns the inner datasets with their cursors
+    # Function that returns a pair (dataset, cursor) for each dataset that this source reads.
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
-    # Function `before(chunk, after)`: returns the source position before a chunk of examples, or None if this position is unknown.
+    # The function `before(chunk, after)` returns the source position before a chunk of examples, or None if the position is unknown.
     # The argument `after` of `before(chunk, after)` is the source position after the chunk.
-    # Sources with inner datasets define `before`, so that a resumed run does not read the previous chunk again.
+    # With `before`, a resumed run does not read the previous chunk again. Sources that read other datasets define `before`.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
-    # function that returns the datasets whose rows are read; None: the inner datasets
+    # Function that returns the datasets from which the source reads rows. None: all datasets in the arguments of the source.
     read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory that the source reads, or None
     share: Share | None = None  # how the source depends on the number of ranks; None: independent

@@ -86,7 +86,7 @@ class Traits:
     predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
     # Function from the input count to the output count; None: unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    # function from the maximum row length before the stage to the maximum after the stage; None: the planner measures rows
+    # Function from the maximum token count of an input row to the maximum of an output row. None: the planner measures rows.
     longest_row: Callable[[int | None], int | None] | None = None
     # function from the number of rows to the possible group sizes and row lengths
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
@@ -113,7 +113,7 @@ class Stage(Part, Itemless, ABC):
 
     __slots__ = ()
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
-    emits: ClassVar[Level | None] = None  # output level; None: same as the input level
+    emits: ClassVar[Level | None] = None  # kind of the output items: "examples", "groups" or "batches"; None: as the input
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         """Raise `ArgumentTypeError` for a stage with the method `apply` of row-wise stages, but without `step`."""

@@ -65,7 +65,7 @@ def is_large(kind: pa.DataType) -> bool:
 def decoded(column: pa.Array) -> pa.Array:
     """Return a dictionary-encoded, run-end-encoded or view column as a plain column with equal values."""
     kind = column.type
-    if pa.types.is_string(kind):  # the most common type returns early, because the other checks take as long as tokenizing a short text
+    if pa.types.is_string(kind):  # skip the checks below for plain text: the checks take as long as tokenizing a short text
         return column
     if pa.types.is_dictionary(kind):
         return decoded(column.dictionary_decode())

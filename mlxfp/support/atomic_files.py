@@ -11,7 +11,7 @@ from typing import TextIO
 
 PARTIAL = ".partial"  # part of the names of unfinished files; leftover files belong to killed processes
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a full disk, an exceeded user quota and a too large file
-_LEAST = 1 << 16  # A disk with at least this number of free bytes is not full.
+_LEAST = 1 << 16  # A RuntimeError is reported as a full disk only if at most this number of bytes is free.
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
             yield temporary
             _sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)  # write the new name to the disk as well
+            _sync(path.parent)  # write the folder to the disk as well, because the folder holds the new file name
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -133,7 +133,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # threadpoolctl would treat a file "openblas-..." as OpenBLAS and fail
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # without "mlxfp-", threadpoolctl takes the file for OpenBLAS and fails
     if not library.exists():
         _build(library)
     _check_ours(library)
@@ -183,6 +183,6 @@ def _loaded_libraries() -> Iterator[Path]:
     if program.dlinfo(ctypes.c_void_p(program._handle), _LINK_MAP, ctypes.byref(library)):  # noqa: SLF001  # ctypes has no public name
         return
     while library:  # type: ignore[truthy-bool]  # a null pointer is false
-        # The first entry has no file name, because the entry is the Python program itself.
+        # The list of loaded libraries begins with the Python program, which has no file name in the list.
         yield Path(os.fsdecode(library.contents.file or os.fsencode(sys.executable))).resolve()
         library = library.contents.next

@@ -20,11 +20,11 @@ T = TypeVar("T")
 # Pattern for the module path before a type name, as in `collections.abc.`. Group 1 matches the quoted texts of a Literal.
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
-# Pattern for the types of stages, observers and collators.
+# Matches the return type of a function if the function returns a stage, an observer or a collator.
 _MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# Maps a column that a stage makes to a hint for the error about a missing column.
+# Hints for errors about a missing column, by name of the column. A stage creates each of these columns.
 _MAKERS = {
     "input_ids": "the stage tokenize makes this column from a text column",
     "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",
@@ -81,7 +81,7 @@ def check_callable(**values: object) -> None:
     for name, value in values.items():
         if not callable(value):
             raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r:.200}.{_function_hint(value)}")
-        # A factory without a call, such as fp.pipe(rows, fp.batch).
+        # Find a factory that was not called, such as fp.batch in place of fp.batch(2).
         original = getattr(value, "__wrapped__", None)
         if original is not None and _MAKES_PART.match(str(_shown(signature(original).return_annotation))):
             raise ArgumentTypeError(f"{name} is the function {original.__name__} itself, not the result of a call. {_usage(original)}")
@@ -115,7 +115,7 @@ def check_returns(**values: Callable[..., Any]) -> None:
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("NOP", "CACHE", "RESUME")]
         returns = [before for before, step in pairwise(steps) if step.opname == "RETURN_VALUE"]
         if returns and all(step.opname == "LOAD_CONST" and step.argval is None for step in returns):
-            raise ArgumentError(f"{name} always returns None, got {name}={value!r:.60}. Did you forget return?")
+            raise ArgumentError(f"{name} must return a value, but {name}={value!r:.60} always returns None. Did you forget return?")
 
 
 def check_choice(choices: Collection[str], **values: object) -> None:
@@ -192,7 +192,7 @@ def explain_call(function: F) -> F:
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the function itself raised the error
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the body of `function` raised the error
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
         message = " ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)])

@@ -7,7 +7,7 @@ and batch-size are equal.
 from collections.abc import Collection, Mapping
 
 # Maps an argument of mlxfp to the names of the same argument in other libraries.
-# A key with spaces is a hint text for argument names that have no equal in mlxfp.
+# If mlxfp has no such argument, the key is a sentence with a hint for users of the other libraries.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",

@@ -13,5 +13,5 @@ def optional(module: str, *, extra: str, needed_by: str) -> ModuleType:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
-            raise  # the package is installed, but a dependency is missing, so the original message is kept
+            raise  # the package is installed, but a dependency of the package is missing
         raise MissingExtraError(f'{needed_by} needs {package}. Install it with: pip install "mlxfp[{extra}]"') from error

@@ -134,7 +134,7 @@ class Progress:
     def _draw(self) -> None:
         if self._bar is None:
             bar = bar_class()(desc=self._text, file=self._file, leave=False, dynamic_ncols=True, miniters=1, delay=_DELAY, **self._facts)
-            bar.start_t = bar.last_print_t = self._begin  # the delay counts from the start of the work
+            bar.start_t = bar.last_print_t = self._begin  # tqdm shows the bar `_DELAY` seconds after the work started
             self._bar = bar
         self._bar.update(self._count - self._bar.n)
 

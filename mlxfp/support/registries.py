@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
     """Return the entries sorted by name, so that registries with equal entries are equal."""
-    if isinstance(entries, tuple):  # `attrs.evolve` passes the sorted tuple of entries
+    if isinstance(entries, tuple):  # `attrs.evolve` calls this converter with entries that are sorted already
         return entries
     check_types(Mapping, entries=entries)
     for name in entries:

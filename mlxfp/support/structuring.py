@@ -17,9 +17,9 @@ from mlxfp.support.yaml_files import KeyPath
 
 T = TypeVar("T")
 Origin = Callable[[KeyPath], str]  # maps a path to the origin of its value: a file with line, or the command line
-Hint = Callable[[str], str | None]  # maps an unknown key to a hint with the correct path, or to None
+Hint = Callable[[str], str | None]  # function from an unknown key to a hint with the correct path; returns None without a hint
 
-_PAIRS = tuple[tuple[str, str], ...]  # type of a mapping in a frozen class: pairs of key and value
+_PAIRS = tuple[tuple[str, str], ...]  # type of a mapping that a frozen class stores as pairs of key and value
 
 
 def structure(  # noqa: PLR0913  # optional arguments are keyword-only
@@ -63,7 +63,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # no value is wrong, so the class `kind` has a bug
+        if not cattrs_mistakes:  # all values are correct, so the error is a bug of the class
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:

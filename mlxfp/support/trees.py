@@ -103,7 +103,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     if kind is dict:
         keys, children = tuple(tree), tree.values()
         for key in keys:
-            if type(key) is not str and type(key) is not int:  # with keys such as True, 1 and 1.0, different structures would be equal
+            if type(key) is not str and type(key) is not int:  # the keys True, 1 and 1.0 are equal, so trees with these keys would be equal
                 raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
     elif kind is list or kind is tuple:
         keys, children = None, tree
@@ -158,7 +158,7 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
     """Return the field names of a node type, or None for a leaf type."""
     if kind is type(None):
         return ()
-    if "__attrs_attrs__" in vars(kind):  # `vars` ignores inherited attrs fields, because a plain subclass may have further state
+    if "__attrs_attrs__" in vars(kind):  # a subclass that is not an attrs class may have state besides the inherited fields
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])

@@ -72,7 +72,7 @@ def difference(a: object, b: object) -> str | None:
 
 def assert_same(actual: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference unless both values are exactly equal."""
-    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
+    __tracebackhide__ = True  # hides this function in the tracebacks of pytest and IPython
     location = difference(actual, expected)
     assert location is None, f"{claim}, but the results differ at {location}"
 
@@ -101,7 +101,7 @@ def is_close(a: Any, b: Any) -> bool:
 
 def assert_close(actual: object, expected: object, claim: str) -> None:
     """Raise `AssertionError` with `claim` and the first difference if two values differ by more than rounding."""
-    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
+    __tracebackhide__ = True  # hides this function in the tracebacks of pytest and IPython
     if not is_close(actual, expected):
         assert_same(actual, expected, claim)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-_LAWS = "mlxfp.testing.laws.checking"  # name of the module of `Law`, which is in `sys.modules` only if a test has imported it
+_LAWS = "mlxfp.testing.laws.checking"  # module that defines `Law`; imported only if a test uses laws
 _MARK, _KEY = "law", "mlxfp law"
 
 

@@ -27,7 +27,7 @@ _TRAIN_ON = ("assistant", "last", "all")
 _TOOLS = "tools"
 _ASSISTANT = "assistant"
 _ALIASES = (_ASSISTANT, "model", "gpt", "bot", "chatbot", "ai")  # names that other data sets use for the role "assistant", in lower case
-_OTHERS = ("system", "developer", "user", "tool", "function")  # roles that may occur in a conversation without an answer
+_OTHERS = ("system", "developer", "user", "tool", "function")  # known roles of messages that are not answers
 
 
 @explain_call
@@ -173,7 +173,7 @@ class _Guarded:
 
     template: ChatTemplate
     words: "_Words"
-    given: tuple[Any, Any]  # messages and tools with their special tokens, as passed by the user
+    given: tuple[Any, Any]  # messages and tools as passed by the user, before special tokens are replaced
     messages: Any
     tools: Any
 
@@ -262,7 +262,7 @@ class _Words:
     """
 
     special: Any  # pattern that finds special tokens in messages
-    parts: Any  # pattern that finds special tokens, their random names, and answer marks in a rendered conversation
+    parts: Any  # pattern that finds special tokens, names that replace special tokens, and answer marks in a rendered conversation
     guards: dict[str, str]
 
 

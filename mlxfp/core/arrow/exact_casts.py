@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from mlxfp.support.arrow_types import decoded, is_list_like, is_text, value_type
 
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # maps the bits of a float type to the limit up to which every integer is exact
-_INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # maps the bits of a float type to the smallest float64 that turns infinite
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # limit up to which a float type holds every integer, by bits of the type
+_INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that a cast makes infinite, by bits of the new float type
 _INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 
 
@@ -46,7 +46,7 @@ def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     column = pa.array(values, kind)
     widths = set[int]() if kind is None else _float_widths(kind)
     if (16 in widths or (32 in widths and _infinities(column))) and any(loses(value, kind) for value in values):
-        raise pa.ArrowInvalid(f"a number does not fit {kind}")
+        raise pa.ArrowInvalid(f"a number does not fit the type {kind}")
     return column
 
 
@@ -84,7 +84,7 @@ def _check_cast(column: pa.Array, result: pa.Array) -> None:
     elif is_list_like(after):
         _check_cast(column.flatten(), result.flatten())
     elif (lost := _lost(column, result)) is not None:
-        raise pa.ArrowInvalid(f"the number {lost} does not fit {after}")
+        raise pa.ArrowInvalid(f"the number {lost} does not fit the type {after}")
 
 
 def _lost(column: pa.Array, result: pa.Array) -> Any:

@@ -50,7 +50,7 @@ class Rows:
             return self._gathered([(0, slice(None), rows)], len(rows))
         chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
         positions = rows - self.starts[chunk_of]
-        # Positions where runs of consecutive rows start.
+        # Positions in `rows` at which a sequence of consecutive row numbers starts.
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
         order = np.argsort(chunk_of, kind="stable")
         cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` where the rows of a chunk start
@@ -171,7 +171,7 @@ class Pieces:
     def __init__(self, count: int) -> None:
         """Allocate positions for `count` pieces."""
         # Format: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
-        # A view has four int32 values: length, copy of the first four bytes (not read here), buffer index, offset in the buffer.
+        # An Arrow binary view has four int32 values: length, first four bytes (unused here), buffer index, offset in the buffer.
         self._views = np.empty((count, 4), np.int32)
         self._buffers: list[pa.Buffer] = []
 

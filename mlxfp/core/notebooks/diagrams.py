@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.support.html import Html, clip, element
 from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
-# maximum number of parts, characters per part, notes per part, columns, and characters per column
+# limits of a diagram: stages and sources, characters of each, notes for each, columns, characters of a column
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
 _DEEPEST = 8  # maximum number of indented levels of joined datasets
 
@@ -27,7 +27,7 @@ class PartFacts:
     count: str  # number and kind of the items, such as "5 examples"
     access: str  # note about random access; empty without a note
     notes: tuple[str, ...]
-    thread: str  # name of the thread that runs the part; empty if the thread that reads the pipeline runs the part
+    thread: str  # name of the thread that runs the stage or source; empty for the thread that reads the pipeline
     workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:

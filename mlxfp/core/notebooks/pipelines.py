@@ -16,7 +16,7 @@ from mlxfp.core.notebooks.rows import ROWS, rows_html
 from mlxfp.support.html import Html, clip, element, fragment
 
 _ERROR = 300  # maximum number of characters of an error message
-_FEW = 50_000  # maximum number of rows that can be read in less than a second
+_FEW = 50_000  # A shuffled source with at most this number of rows is read for the display, in less than a second.
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:

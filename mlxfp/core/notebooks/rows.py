@@ -12,7 +12,7 @@ from mlxfp.core.notebooks.tokens import Decoder, decoded
 from mlxfp.support.html import Html, clip, element, fragment, table
 
 ROWS, COLUMNS, VALUE = 5, 12, 120  # maximum number of rows, columns and characters per value
-_ELEMENTS, _TEXT = 12, 500  # maximum number of list elements and of characters of decoded tokens
+_ELEMENTS, _TEXT = 12, 500  # maximum number of shown elements of a list, and of shown characters of a decoded text
 
 
 def examples_html(group: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> str:

@@ -51,7 +51,7 @@ class RowTask(Task):
     epoch: int
     indices: Indices
     segment: Segment
-    text: str  # repr of the source for error notes; empty if the source reads other datasets, which add the note
+    text: str  # repr of the source, added to errors as a note; empty for a source that reads other datasets
 
     @property
     def rows(self) -> int:

@@ -11,7 +11,7 @@ from mlxfp.core.sources import IndexTask, Position, Source, Task, Tasks, first_c
 from mlxfp.core.stages import Level, Stage, State
 
 __tracebackhide__ = True  # pytest omits all frames of this module from tracebacks
-ALL_STAGES = 1 << 30  # larger than the number of stages of any pipeline
+ALL_STAGES = 1 << 30  # value of `Changes.as_written` that turns off the optimization of all stages
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
 Fed = tuple[State, Iterable[Any]]
@@ -49,10 +49,10 @@ class Plan:
     source: Source
     segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
     stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
-    groups: tuple[Step, ...]  # trailing steps that make one item of each group; empty if the steps are too cheap for workers
-    host: tuple[Step, ...]  # trailing steps without MLX arrays; workers run these steps on groups
-    device: tuple[Step, ...]  # trailing steps that create MLX arrays; the reading thread runs these steps
-    declared: tuple[Stage, ...]  # stages of the pipeline with known output schemas; a cursor holds the states of these stages
+    groups: tuple[Step, ...]  # last steps of the plan, which turn each group into an item; empty if the steps are too cheap for workers
+    host: tuple[Step, ...]  # steps of `groups` without MLX arrays, for workers
+    device: tuple[Step, ...]  # steps of `groups` that create MLX arrays, for the reading thread
+    declared: tuple[Stage, ...]  # stages as written by the user, with known output schemas; cursors hold the states of these stages
     level: Level
     schema: Schema  # schema of the output chunks; batches have no schema, so `collate` keeps the schema of its input
     text: str  # repr of the source, for error messages

@@ -99,7 +99,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has batches of the same rows in all epochs, such as {sorted(epochs[0][0])}. Shuffle rows before batching"
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
-    # The third epoch, (0, 2), is read as well, because some loaders repeat the order of the second epoch in all later epochs.
+    # Some loaders repeat the order of the second epoch in all later epochs, so epoch 2 of seed 0 is compared as well.
     for cases in (_CASES, ((0, 2),)):
         orders |= {case: sum(items_of(loader, *case, 0), ()) for case in cases}
         pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]
@@ -143,8 +143,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     orders = [np.array(sum(items_of(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # A loader with truly random orders exceeds each of the two bounds by chance in fewer than 1 of 10,000 audits.
-    # The rate holds for loaders with at least 12 rows. An audit compares the orders of 6 epochs.
+    # Truly random orders of 12 rows or more violate one of these two bounds by chance in fewer than 2 of 10,000 audits.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "
@@ -154,7 +153,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has row {orders[0][still[0]]} at index {still[0]} in all {len(orders)} orders"
 
 
-_FEWEST_BATCHES = 3  # With two batches, equal rows in several epochs may be chance.
+_FEWEST_BATCHES = 3  # A loader with only two batches may repeat the batches of another epoch by chance.
 _LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45
 _LAWS: Mapping[str, Callable[[Loader, int], Iterator[str]]] = {
     "determinism": _check_determinism,

@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
     See also: `laws_of` for the separate laws, and `testing.parametrize_with_laws` for one test per law.
     """
-    __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
+    __tracebackhide__ = True  # hides this function in the tracebacks of pytest and IPython
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
     checked = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
@@ -107,7 +107,7 @@ class Law:
 
     def __call__(self) -> None:
         """Check the law under hypothesis. Raises `AssertionError` with the smallest failing case."""
-        __tracebackhide__ = True  # hides this frame in tracebacks; IPython needs the variable inside the function
+        __tracebackhide__ = True  # hides this function in the tracebacks of pytest and IPython
         for trial in self.trials:
             trial_of_law = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
             try:
@@ -154,7 +154,7 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
         except Exception as error:
             if isinstance(error, UnsatisfiedAssumption):
                 raise
-            # An error of the checked object is ignored here, because the laws call the object again and raise the error.
+            # Ignore an error of the checked object for now. Each later check calls the object again and raises the error.
         trial.drawn.append(case)
 
     if not trial.drawn:

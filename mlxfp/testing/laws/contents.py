@@ -67,8 +67,8 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     if inputs is not None:
         shown = [{**entry, tokens: row.tolist()} for entry, row in zip(shown, inputs, strict=True)]
     raise AssertionError(
-        f"the label of a token in {tokens!r} is the token {shift} positions later, or {ignore} if there is no later token, but "
-        f"{labels!r} of {brief(collator)} has other labels: {shown}"
+        f"law broken: {brief(collator)} must set the label in {labels!r} to the token {shift} positions later in {tokens!r}, "
+        f"or to {ignore} if there is no such token, but the arrays are {shown}"
     )
 
 

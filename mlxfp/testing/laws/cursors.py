@@ -99,13 +99,13 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         planned = collect(dataset, epoch=epoch)
     except Exception as error:
         raise AssertionError(
-            f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization, but the plan raises "
+            f"the optimized plan of {dataset!r} must give the same items as the pipeline without optimization, but only the plan raises "
             f"{type(error).__name__}: {error}. The traits of a stage may be wrong: for example, columns_read lacks a column "
             "that the stage reads"
         ) from error
     assert_same(planned, expected, f"the optimized plan of {dataset!r} gives the same items as the pipeline without optimization")
     if _is_as_written(dataset):
-        return  # the plan is not optimized, so `assert_resumable` checks its cursors
+        return  # cursors of a pipeline without optimization are checked by `assert_resumable`
     for started, continued, how in (
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),

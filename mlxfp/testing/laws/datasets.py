@@ -73,7 +73,7 @@ def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset
     """Return the transformed dataset of the given chunks, and a log of the chunks that are read from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # inferring the schema may read the first rows, which the log must not count
+    schema(dataset)  # Infer the schema before the log begins, because schema inference may read rows.
     log.clear()
     return dataset, log
 
@@ -104,8 +104,8 @@ def assert_value(value: Any) -> None:
         copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # trusted bytes
     except Exception as error:
         raise AssertionError(
-            f"{value!r} is equal after pickling, but pickling raises {type(error).__name__}: {error}. "
-            "Define its functions and classes at the top level of a module."
+            f"{value!r} must be picklable, but pickling raises {type(error).__name__}: {error}. "
+            "Define the functions and classes of the object at the top level of a module."
         ) from error
     assert_same_value(copied, value)
 

@@ -80,8 +80,8 @@ class _Run:
     cursors: list[Cursor]
     keys: list[list[int]]  # row keys of each batch
     counted: "_Counted"
-    counted_cursors: list[Cursor]  # cursors of the run that logs rows; logging prevents optimizations, so chunks may be smaller
-    reads: list[int]  # number of rows that the run with single rows has read at the end of each batch
+    counted_cursors: list[Cursor]  # cursors of `counted`, whose chunks may be smaller, because counting rows prevents optimizations
+    reads: list[int]  # number of rows read up to the end of each batch, for sources that yield one row at a time
     total: int
 
 
@@ -131,9 +131,9 @@ class _Counted:
     def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:
         self.one_row = one_row
         self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
-        self.log: list[int] = []  # number of rows of each read
+        self.log: list[int] = []  # number of rows in each chunk that a source has yielded
         self.largest: dict[int, int] = {}  # number of rows in the largest chunk of each source, by id
-        length(self.dataset)  # `load` stages read their rows once in a process: let them read before the log is cleared
+        length(self.dataset)  # `load` stages read all rows once in a process; read these rows before the log begins
         self.log.clear()
         self.largest.clear()
 

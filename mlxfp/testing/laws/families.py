@@ -332,7 +332,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
 # An object belongs to the first family in this list that accepts the object.
-# For a function, the arguments of `check` decide: a function with the argument `arrays` is a metric, for example.
+# The arguments of `check` decide the family of a function. With the argument `arrays`, for example, a function is a metric.
 FAMILIES = (
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),

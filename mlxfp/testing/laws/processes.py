@@ -79,7 +79,7 @@ def answer() -> None:
         for dataset, data, _ in cases:
             cursor = None if data is None else Cursor.from_bytes(data)
             answers.append([_collected(dataset, position, epoch) for position in (cursor, None)])
-    except MissingFileError:  # a file such as memory:// may be in the memory of the other process
+    except MissingFileError:  # a file with a memory:// path exists only in the process that wrote the file
         output.write(pickle.dumps(_NOT_LOADED))
         return
     output.write(pickle.dumps(answers))

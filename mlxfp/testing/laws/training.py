@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mlxfp.support.trees import flatten, paths, tree_map
 
-if TYPE_CHECKING:  # import only for types, because laws of data must not import MLX
+if TYPE_CHECKING:  # imported only by type checkers, so that checks of datasets do not import MLX
     from mlxfp.core.datasets import Dataset
     from mlxfp.training.loop.events import Event, Observer
     from mlxfp.training.steps.state import TrainState
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # import only for types, because laws of data must not import
 
 __tracebackhide__ = True
 
-_CALLS = 12  # Number of calls without `mx.compile`, enough for a value that changes at every tenth call.
+_CALLS = 12  # Number of calls without `mx.compile`. A value that changes at every tenth call changes at least once.
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:

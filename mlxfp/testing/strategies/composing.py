@@ -113,7 +113,7 @@ def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dat
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
     for _ in range(draw(st.sampled_from(range(max_stages + 1)))):
-        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # few items, because laws read all items
+        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # at most two stages add rows, for fast tests
     return dataset
 
 
@@ -121,7 +121,7 @@ def _lengthened(dataset: Dataset[Any]) -> int:
     return sum(repr(part).startswith(("repeat(", "flat_map(")) for part in flat_parts(dataset))
 
 
-# The functions below accept rows of any schema, for stages with user functions.
+# The functions below are arguments of stages such as `map`, and accept rows of any schema.
 
 
 def _number(salt: int, row: Example) -> int:

@@ -30,7 +30,7 @@ _WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301"
 
 _TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
 _FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
-# Strategies for values by the name of the type. Arrow rounds times down to the unit of the type, and takes naive times as UTC.
+# Maps the name of an Arrow type to a strategy for values. Arrow rounds times down to the unit of the type, and reads naive times as UTC.
 _SIMPLE: dict[str, Values] = {
     "bool": st.booleans(),
     "halffloat": st.floats(width=16),

@@ -20,7 +20,7 @@ Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the numb
 
 _JOINED = 1024  # Number of characters in a joined text. Of 256, 1024, 4096 and 16384, 1024 was fastest for short words (BERT, GPT-2).
 _CALLS = 8  # Number of parts into which many texts are divided, so that all cores are busy.
-# Minimum number of characters for a thread that encodes the next texts while the ids of earlier texts are read.
+# Minimum number of characters for the use of a second thread, which encodes texts while the first thread reads ids.
 # Encoding and reading at the same time saves the time for reading ids, a tenth of the total time.
 _READ = 128 << 10
 
@@ -53,7 +53,7 @@ class Caller:
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
         # Encode each text alone if the number of separators in the ids differs from the number of texts.
-        # The number is wrong if another added token overlaps a separator, or if normalization changes a text to the separator.
+        # The numbers differ if another added token overlaps a separator, or if normalization turns a text into a separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
@@ -91,7 +91,7 @@ def find_caller(tokenizer: Any) -> Caller:
     separators = [
         token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if _is_separator(tokenizer, number, token)
     ]
-    # Only the JSON of the pre-tokenizer is read, because the JSON of the whole tokenizer contains the vocabulary and takes 40 ms.
+    # Read only the JSON of the pre-tokenizer. The JSON of the whole tokenizer contains the vocabulary, and reading takes 40 ms.
     splitter = jsons.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else None
     apart = '"prepend_scheme": "first"' in jsons.dumps(splitter)
     return Caller(tokenizer, separators[0] if separators and not _ids(tokenizer, "") else None, apart)

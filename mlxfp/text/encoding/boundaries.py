@@ -88,7 +88,7 @@ _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_
 # The pattern of GPT-2 has no match that continues from a visible character to white space.
 # The pattern of GPT-2 splits between letters or digits and punctuation, except for the apostrophe in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
-# The pattern of GPT-2 also tests whether white space follows a match. The end of a text has the same effect as white space.
+# The test (?!\S) in the pattern of GPT-2 succeeds before white space, and also at the end of a text.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -175,7 +175,7 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 def _keeps_spaces(normalizer: Part) -> bool:
     """Return True if a normalizer maps the text between two spaces independently of other text, except at the ends of the text."""
     if normalizer["type"] == "Strip":
-        # Without `strip_right`, white space at the end of a text would remain, and would belong to no word.
+        # Without the option `strip_right`, the normalizer would keep white space at the end of a text. No word contains this white space.
         return bool(normalizer["strip_right"])
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")

@@ -20,8 +20,8 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-# HINTED flags words that may be a piece of an added token. A row with a flagged word is not split if `Rule.spelled` matches the row.
-# WHOLE flags words that may get other ids alone than inside a row. A row with such a word is never split.
+# HINTED marks words that may belong to an added token. A row with such a word is not split if an added token occurs in the row.
+# WHOLE marks words whose ids may change if the row is split into words. A row with such a word is never split.
 HINTED, WHOLE = 1, 2
 
 # Characters of an RE2 character set: all characters that any Unicode version or tokenizer regards as white space, and invisible characters.
@@ -64,7 +64,7 @@ class Rule:
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of white space alone is always the last word of a row, so the row is not split after the word.
+        if self.cuts.strict:  # A word of only white space ends a row, so no cut follows the word.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
@@ -165,13 +165,13 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
             continue
         text = normalizer.normalize_str(text)
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
-            return None  # No split is safe around an empty token, or a token that begins with a combining character.
+            return None  # Texts are never split if an added token is empty or begins with a combining character.
         data = text.replace(MARK, " ").encode()
-        # The byte before a cut is not tested, because normalization may change this byte. The byte after a cut is an ASCII character.
+        # Only the byte after a cut is tested. Normalization may change the byte before the cut, but not the ASCII byte after the cut.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         whole |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    # A token with `lstrip` includes the white space before the token, so words must not end in white space: strict=True.
+    # An added token with `lstrip` includes the white space before the token. The rule `strict` rejects words that end in white space.
     strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), whole="|".join(sorted(whole)), hinted=_match_any(hinted), spelled=_match_any(spelled)

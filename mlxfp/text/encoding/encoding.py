@@ -35,19 +35,19 @@ from mlxfp.text.tokenizers.json_checks import is_panic
 from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
 # The limits below were tuned on 2 cores with BERT and GPT-2 over tables, WikiText, documentation and source code.
-_WORTH = 1 << 20  # Number of bytes before an engine is tried. Starting and testing an engine takes as long as encoding 3 MB word by word.
-_LEAST = 4 << 10  # Number of bytes below which a column is encoded as a whole, because Arrow and NumPy calls would take longer.
+_WORTH = 1 << 20  # Number of bytes after which a faster package is tried. Testing such a package takes as long as encoding 3 MB.
+_LEAST = 4 << 10  # Columns with fewer bytes are encoded as a whole, because splitting such small columns into words takes longer.
 _FEW = 8  # Number of short texts up to which Python lists are faster than arrays.
 _FIRST = 1 / 16  # size of the first block as a share of the column
 _LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as one block of 20 KB.
 # Number of bytes in each block after the first. Encoding a block needs memory of about five times this size.
 # Blocks smaller than 8 MB would look up the same words more often.
 _BLOCK = 8 << 20
-# Maximum share of new bytes (bytes without cached ids) in a block. Above this share, encoding whole texts is faster.
+# Maximum share of the bytes of a block in words without cached ids. Above this share, encoding whole texts is faster.
 # Encoding single words takes 1.5 times as long as encoding the same words inside a text.
 _NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# If a column is encoded as a whole, some of its new words are cached for later columns: at most this share of the column's bytes.
+# Words without cached ids in a column encoded as a whole are cached for later columns, up to this share of the bytes of the column.
 _LEARNED = 1 / 64
 
 
@@ -246,7 +246,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # None selects the fallback, which reports an invalid text.
+        if isinstance(error, Exception) or is_panic(error):  # the caller then uses `tokenizers`, which reports invalid texts
             return None
         raise
     lengths = np.diff(ends)

@@ -28,7 +28,7 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
 ENGINES = (GIGATOKEN, TOKIE)  # engines in the order of preference, fastest first
 _ASCII = 128
-# Maximum number of bytes in a token. tokie recurses once per byte, so 1,000 bytes overflow a stack of 256 KB.
+# Maximum number of bytes in a token. The package tokie recurses for each byte, and a token of 1,000 bytes overflows a stack of 256 KB.
 _LONGEST = 512
 _LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest vocabularies tested by fuzzing have 262,144.
 
@@ -135,7 +135,7 @@ def _first_line(error: Any) -> str:
     return str(error).strip().partition("\n")[0][:120] or type(error).__name__
 
 
-_UNUSABLE = (OSError, RuntimeError)  # errors for a cache folder without access, and for a user without a home folder
+_UNUSABLE = (OSError, RuntimeError)  # exceptions raised if the cache folder is not accessible, or if the user has no home folder
 
 
 def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:

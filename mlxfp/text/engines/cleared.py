@@ -18,7 +18,7 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# Ignored tokenizer options. These options do not affect ids, or the test of an engine detects their effect.
+# Tokenizer options that are not compared. An option does not affect ids, or the test texts of an engine detect the effect.
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 
@@ -27,7 +27,7 @@ class Trial:
     """Fuzzing result of an engine: the tested versions and, for each kind of tokenizer, the ranges of characters encoded correctly."""
 
     versions: Mapping[str, str]  # versions of the engine and of `tokenizers`
-    kinds: Mapping[str, str]  # character ranges for each kind of tokenizer, for example "20-7e a0-2ff"
+    kinds: Mapping[str, str]  # ranges of correctly encoded characters, such as "20-7e a0-2ff", by kind of tokenizer
 
 
 def kind_of(configuration: Configuration) -> str:

@@ -16,12 +16,12 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of patterns in `Gate.refused`; each pattern finds forbidden texts with the same first character
+_GROUPS = 6  # maximum number of patterns in `Gate.refused`; one pattern finds all forbidden texts that begin with a certain character
 _PIECE = 1 << 21  # Number of bytes processed at once. With larger pieces, memory for the results is newly allocated for each piece.
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
 # If there is no space near the end of a part, tokie splits a word in two, which changes the ids.
-# Limits of the texts for engines: texts of at least 32 KB must not contain a word of more than 4 KB.
+# Texts of at least 32 KB with a word of more than 4 KB are only encoded with `tokenizers`.
 _LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
 _SPACE = 0x20
 

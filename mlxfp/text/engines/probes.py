@@ -12,9 +12,9 @@ from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import Engine
 from mlxfp.text.tokenizers.configuration import MARK
 
-_PIECES = 64_000  # Maximum number of vocabulary pieces in a test, evenly spaced in the vocabulary. A test takes less than a second.
-_LINE = 40  # number of pieces in each test text
-# Byte encoding of byte-level vocabularies. Visible Latin-1 bytes stand for themselves, and other bytes for characters from U+0100 on.
+_PIECES = 64_000  # Approximate maximum number of tested vocabulary pieces, at equal distances. Testing takes less than a second.
+_LINE = 40  # number of vocabulary pieces in each test text
+# Byte-level vocabularies write visible Latin-1 bytes as the same Latin-1 characters, and other bytes as characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _SEEN]
 _BYTES = {chr(byte): bytes([byte]) for byte in _SEEN} | {chr(0x100 + index): bytes([byte]) for index, byte in enumerate(_OTHERS)}
@@ -45,7 +45,7 @@ _LETTERS = tuple(map(chr, _CODES))
 def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     """Return the test texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
     pieces = spelled_pieces(tokenizer)
-    # Vocabulary pieces that the engine must not encode are left out, because one such piece would exclude a test text of 40 pieces.
+    # Leave out vocabulary pieces that the engine must not encode. A test text with a single such piece could not be used.
     closed = set(gate.closed(pa.array(["", *pieces])).tolist())
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]

@@ -102,12 +102,12 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
     if "." in name or "[" in name:
         raise ArgumentError(
             f"{location}: a template cannot access attributes or items of a value. "
-            "Add a column for the part with map, or rename the column with rename_columns."
+            f"If {name!r} is a column name, rename the column with rename_columns. Otherwise, create a column for the value with map."
         )
     if conversion not in (None, "r", "s", "a"):
         raise ArgumentError(f"{location}: the conversion must be !r, !s or !a, got !{conversion}.")
     if "{" in (spec or ""):
-        raise ArgumentError(f"{location}: a field inside a format is not supported, got {spec!r}. Write a number instead of the field.")
+        raise ArgumentError(f"{location}: the format after the colon must not contain a field, got {spec!r}. Write a number instead.")
     yield Field(name, conversion, spec or "")
 
 

@@ -164,7 +164,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of a template for each row. Leave out phrases with a missing value."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for rows with a remaining phrase after the current phrase, which then keeps its separator
+    followed: Any = pa.scalar(value=False)  # True for rows with a later phrase; the current phrase then keeps its separator
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -189,7 +189,7 @@ def _shuffled(
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
     # Column i of the array holds the order of the phrases in row i of the chunk.
     order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
-    fields = {index: Field(str(index)) for index in movable}  # numbers cannot collide with column names, because `parse` rejects numbers
+    fields = {index: Field(str(index)) for index in movable}  # names of new fields are numbers, which `parse` rejects as column names
     return (
         tuple(Phrase((fields[index],), phrase.end) if index in fields else phrase for index, phrase in enumerate(phrases)),
         {fields[index]: written.take(pa.array(order[rank] * len(keys) + np.arange(len(keys)))) for rank, index in enumerate(movable)},

@@ -16,7 +16,7 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 
 Messages = Sequence[Mapping[str, Any]]
 
-CHAT_SETTINGS = "chat_template_settings"  # key for template variables and date in a `tokenizer_config.json` written by mlxfp
+CHAT_SETTINGS = "chat_template_settings"  # key of the template variables and the date in a `tokenizer_config.json` written by mlxfp
 BEGIN, END = unspellable("begin"), unspellable("end")  # marks that are rendered around {% generation %} blocks
 
 
@@ -90,7 +90,7 @@ class ChatTemplate:
             similar = suggest(unknown[1], sorted(known)) if unknown else ""
             raise DataError(
                 f"The chat template rejects a conversation: {error}.{similar} Correct or remove the conversation. If the template "
-                "needs another variable, for example a date, use attrs.evolve(template, variables=..., today=...)."
+                f"needs a variable, use attrs.evolve(template, variables={{...}}). To set the date, use attrs.evolve(template, today=...)."
             ) from error
         return text
 

@@ -108,23 +108,23 @@ def _merges_within_words(model: Part) -> bool:
 KINDS = (
     Kind("WordLevel", fits=lambda configuration: configuration.model.get("type") == "WordLevel", continues=lambda token, model: False),
     Kind(
-        "WordPiece",  # WordPiece, and BPE with a prefix for continued words
+        "WordPiece",  # also the kind of BPE tokenizers that mark the middle of a word with a prefix such as ##
         fits=lambda configuration: bool(configuration.model.get("continuing_subword_prefix")),
         continues=lambda token, model: token.startswith(model["continuing_subword_prefix"]),
     ),
     Kind(
-        "byte-level",  # BPE of GPT-2, RoBERTa, GPT-4 and Llama 3
+        "byte-level",  # kind of the tokenizers of GPT-2, RoBERTa, GPT-4 and Llama 3
         fits=lambda configuration: "ByteLevel" in configuration.part_types and not configuration.model.get("end_of_word_suffix"),
         continues=lambda token, model: not token.startswith(_BYTE_LEVEL_SPACES),
     ),
     Kind(
-        "BPE of SentencePiece",  # BPE of Llama 2, Mistral and Gemma
+        "BPE of SentencePiece",  # kind of the tokenizers of Llama 2, Mistral and Gemma
         fits=lambda configuration: configuration.model.get("type") == "BPE" and _has_marks(configuration),
         continues=lambda token, model: not token.startswith(MARK),
         divides=_merges_within_words,
     ),
     Kind(
-        "Unigram",  # Unigram of T5, XLM-R, ALBERT and DeBERTa 3
+        "Unigram",  # kind of the tokenizers of T5, XLM-R, ALBERT and DeBERTa 3
         fits=_has_marks,
         continues=lambda token, model: not token.startswith(MARK),
     ),

@@ -248,8 +248,8 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
     if kind not in _BYTE_LEVEL or config.get("add_bos_token") or any(token.endswith("</w>") for token in vocab):
         raise DataError(
-            f"{vocab_path} and {merges_path.name} are not the files of GPT-2 or RoBERTa (class {kind}), "
-            f"so the pre-tokenizer is unknown. {_WRITE}"
+            f"{vocab_path} and {merges_path.name} are not the files of GPT-2 or RoBERTa, "
+            f"so the pre-tokenizer is unknown. The tokenizer class is {kind}. {_WRITE}"
         )
     try:
         check_ids(vocab.values())
@@ -272,7 +272,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
 def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
     named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
     special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
-    # RoBERTa's tokens include the space before them, and so must the mask token.
+    # The mask token includes the space before the token (lstrip), because all tokens of RoBERTa include the space before a word.
     added = [hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special]  # noqa: S105
     built.add_special_tokens(added)
     json: str = built.to_str()

@@ -79,7 +79,7 @@ class Tokenizer:
     eos_token: str | None = field(default=None, kw_only=True)
     # The chat template is not part of the hash, because template variables may be lists.
     chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
-    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # tokenizers with different engines are equal: the ids are equal
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because all engines return the same ids
 
     def __attrs_post_init__(self) -> None:
         """Check the arguments. Build the tokenizer once, so that invalid JSON raises an error now."""
@@ -233,7 +233,7 @@ def cannot_encode(error: BaseException) -> DataError:
     """Return a `DataError` for an error or a panic of the `tokenizers` package. Other exceptions, such as Ctrl-C, are raised again."""
     if not isinstance(error, Exception) and not is_panic(error):
         raise error
-    if "retry-limit" in str(error):  # the `tokenizers` package stops after ten million steps at one position of a text
+    if "retry-limit" in str(error):  # error of `tokenizers` after ten million steps of a regular expression
         return DataError(
             f"The tokenizer cannot encode a text: a regular expression in the tokenizer JSON needs too many steps ({error}). "
             "Simplify nested repetitions in the pattern of the normalizer or pre_tokenizer, or remove the text."

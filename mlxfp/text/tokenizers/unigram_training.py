@@ -48,7 +48,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         if len(scores) <= size:
             break
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
-    # A small text uses few pieces. Unused candidates fill the other entries, which helps to encode words absent from the text.
+    # Small texts use few pieces. Unused candidates fill the rest of the vocabulary, and help to encode words absent from the texts.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
     return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 

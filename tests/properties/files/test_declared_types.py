@@ -136,7 +136,7 @@ def test_the_error_names_the_line_and_a_wider_type(tmp_path: Path):
         list(in_csv(tmp_path, 1e39, SINGLE))
     with pytest.raises(DataError, match=r"column 'x' of float: got 16777217, in line 2 of .*a\.jsonl\. .*schema=\{'x': pa\.float64\(\)\}"):
         list(in_jsonl(tmp_path, 2**24 + 1, SINGLE))
-    with pytest.raises(DataError, match=r"column 'x' of float: the number 1e\+39 does not fit float, in .*a\.parquet"):
+    with pytest.raises(DataError, match=r"column 'x' of float: the number 1e\+39 does not fit the type float, in .*a\.parquet"):
         list(in_parquet(tmp_path, 1e39, SINGLE))
 
 

@@ -344,15 +344,15 @@ CASES: list[Case] = [
         lambda: fp.template("{x.y}"),
         ArgumentError,
         (
-            "The template '{x.y}', field {x.y}: a template cannot access attributes or items of a value. Add a column for the "
-            "part with map, or rename the column with rename_columns."
+            "The template '{x.y}', field {x.y}: a template cannot access attributes or items of a value. If 'x.y' is a "
+            "column name, rename the column with rename_columns. Otherwise, create a column for the value with map."
         ),
     ),
     (lambda: fp.template("{x!z}"), ArgumentError, "The template '{x!z}', field {x}: the conversion must be !r, !s or !a, got !z."),
     (
         lambda: fp.template("{x:{y}}"),
         ArgumentError,
-        "The template '{x:{y}}', field {x}: a field inside a format is not supported, got '{y}'. Write a number instead of the field.",
+        "The template '{x:{y}}', field {x}: the format after the colon must not contain a field, got '{y}'. Write a number instead.",
     ),
     (
         lambda: fp.template("Say {x}.", seed=0),

@@ -114,7 +114,7 @@ def test_a_stage_with_a_function_that_cannot_be_pickled_is_no_value():
         def __call__(self, row: Any) -> bool:
             return True
 
-    with pytest.raises(AssertionError, match=r"equal after pickling, but pickling raises .* at the top level of a module"):
+    with pytest.raises(AssertionError, match=r"must be picklable, but pickling raises .* at the top level of a module"):
         laws.check(fp.filter(Local()))
 
 

@@ -273,7 +273,7 @@ def test_a_template_is_a_value():
         ("{a.b}", "a template cannot access attributes or items of a value"),
         ("{a[0]}", "rename the column with rename_columns"),
         ("{a!x}", "the conversion must be !r, !s or !a, got !x"),
-        ("{a:{b}}", "a field inside a format is not supported, got '{b}'"),
+        ("{a:{b}}", "the format after the colon must not contain a field, got '{b}'"),
     ],
 )
 def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: str):

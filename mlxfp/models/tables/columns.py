@@ -27,7 +27,7 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
-CLIP = 3.0  # scaled numbers lie between -3 and 3, as published for RealMLP (Holzmüller et al., 2024)
+CLIP = 3.0  # scaled numbers lie between -3 and 3, as published (Holzmüller et al., 2024)
 _LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
 _COMPONENTS = 16  # number of principal components of word counts, and of counts of word parts; the same number as for tree models
@@ -57,7 +57,8 @@ class NumberColumn:
     def scale(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Scale numbers, float64[N] with NaN for missing numbers, to float32[N]."""
         known = np.clip(np.where(np.isnan(values), self.median, values), -_LARGEST, _LARGEST)
-        scaled = (known - self.median) * self.factor
+        with np.errstate(over="ignore"):  # the factor is huge for a column whose training numbers are almost equal
+            scaled = np.clip((known - self.median) * self.factor, -_LARGEST, _LARGEST)
         return np.asarray(scaled / np.sqrt(1 + (scaled / CLIP) ** 2), np.float32)  # smooth clipping to numbers between -3 and 3
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlxfp.app.kaggle.specs.reading import column_names, read_strings
+from mlxfp.app.kaggle.specs.reading import column_names, read_strings, split_sample
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import Spelling, have_fractions
 from mlxfp.app.kaggle.submitting.submissions import Submission, submission
@@ -33,7 +33,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
     if files is None:
         return None
     (test, sample), metric, spec = files, data.metric, data.spec
-    columns = column_names(sample)[1:]
+    columns = split_sample(column_names(test), column_names(sample))[1]
     if not spec.task.one_class:
         values = predictions.reshape(len(predictions), -1)
         wanted = (values > 0.5).astype(np.float64) if _asks_for_labels(metric, spec, sample) else values
@@ -55,9 +55,9 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
-    """Return the columns that must hold numbers, even if the sample shows integers or class names in these columns."""
-    columns, decided = column_names(sample)[1:], _asks_for_labels(metric, spec, sample)
-    several = spec.task.one_class and len(columns) > 1
+    """Return the columns that must hold numbers, even if the sample shows integers or class names. Ids are ignored."""
+    columns, decided = column_names(sample), _asks_for_labels(metric, spec, sample)
+    several = spec.task.one_class and len(columns) > 2
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
 
@@ -69,7 +69,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
     if not spec.task.has_classes or metric.needs != "labels":
         return False
     cells = read_strings(sample)
-    answers = {cell for name in cells.column_names[1:] for cell in cells[name].drop_null().unique().to_pylist()}
+    answers = {cell for name in cells.column_names if name != spec.id for cell in cells[name].drop_null().unique().to_pylist()}
     return not spec.task.two_classes or not have_fractions(answers - {*spec.classes})
 
 

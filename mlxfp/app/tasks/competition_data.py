@@ -1,18 +1,16 @@
 """Competition data: the spec, the rows of the files, and the folds."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mlxfp import Dataset, from_table, length, schema, select, to_table
 from mlxfp.app.kaggle.specs.checking import check_spec
-from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
+from mlxfp.app.kaggle.specs.dates import sortable_times
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
@@ -28,7 +26,6 @@ from mlxfp.support.randomness import fold_in, generator
 from mlxfp.support.registries import Registry
 
 ReadRows = Callable[[Path, Part], Dataset[Any] | None]
-_YEAR = re.compile(r"\d{4}(?!\d)")
 
 
 @frozen
@@ -132,8 +129,7 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
     - With neither column, the folds are stratified.
 
     Stratified folds have similar shares of each class. For regressions, deciles of the target replace the classes. For several labels per
-    row, the number of labels replaces the classes. Times are sorted as numbers if all times are numbers, otherwise as dates, otherwise as
-    text.
+    row, the number of labels replaces the classes. Times are sorted as in `folds.time`.
 
     Raises `ArgumentError` if the method needs a column that the spec does not name, if times cannot be sorted, or if there are too many
     folds.
@@ -156,7 +152,8 @@ def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Fold
     if repeats > 1:
         raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Remove repeats.")
     groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
-    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count, groups=groups)
+    times = sortable_times(f"the column {data.spec.time!r}", _column(data, data.spec.time, "time"))
+    return folds.time(times, count=count, groups=groups)
 
 
 FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
@@ -191,25 +188,6 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
     except DataError as error:
         return str(error)
     return ""
-
-
-def _sortable(times: NDArray[Any]) -> NDArray[Any]:
-    """Convert times to values that sort by time. Numeric texts and dates become numbers, because "10" sorts before "9" as text.
-
-    Texts that begin with the year stay texts. All other texts raise an error.
-    """
-    if times.dtype == object and (order := date_order(pa.array(times, pa.string()))) is not None:
-        return date_numbers(pa.array(times, pa.string()), order)[:, 0]
-    try:
-        return times.astype(np.float64)
-    except (TypeError, ValueError):
-        wrong = next((text for text in times if text is not None and not _YEAR.match(text)), None)
-    if wrong is not None:
-        raise ArgumentError(
-            f"Times must be numbers, dates such as 11/21/2026, or begin with the year, as in 2026-11-21, got {wrong!r}. Other texts do not "
-            "sort by time. Convert the times in the files, or choose another method, such as validation.method=kfold."
-        )
-    return times
 
 
 def _column(data: CompetitionData, name: str | None, role: str) -> NDArray[Any]:

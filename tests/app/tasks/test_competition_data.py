@@ -1,5 +1,6 @@
 """A competition's data, read with a spec or without, and its folds."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -158,15 +159,41 @@ TIMES = [
     [9.0, 10.0, 11.0, 8.0],
     ["2019-01-09", "2019-10-01", "2020-01-01", "2018-12-31"],
     ["7e0", "30", "1e2", "-5"],
+    ["2023-01-01 9:00", "2023-01-01 10:00", "2023-01-01 11:00", "2023-01-01 8:00"],
+    ["2023-01-01T10:00+03:00", "2023-01-01T09:00Z", "2023-01-01T05:00-05:00", "2023-01-01T12:00+06:00"],
+    ["2023-W09", "2023-W10", "2024-W01", "2022-W52"],
+    ["2023-09", "2023-10", "2024-01", "2022-12"],
+    ["2023-01-05 07", "2023-01-05 17", "2023-10-01 00", "2022-12-31 23"],
 ]
 
 
-@pytest.mark.parametrize("times", TIMES, ids=["texts", "numbers", "dates", "texts of odd numbers"])
+@pytest.mark.parametrize(
+    "times", TIMES, ids=["texts", "numbers", "dates", "texts of odd numbers", "hours", "offsets", "weeks", "months", "whole hours"]
+)
 def test_what_validates_is_later_than_what_is_trained_on(times):
     found = found_of({"y": [0, 1, 0, 1], "day": times, "g": [1, 2, 3, 4]}, time="day", group="g")
     folds = fp.kaggle.make_folds(found, count=3)
     assert folds.method == "time"
     assert [(fold.train.tolist(), fold.valid.tolist()) for fold in folds] == [([3], [0]), ([0, 3], [1]), ([0, 1, 3], [2])]
+
+
+@pytest.mark.parametrize(
+    ("times", "wrong"),
+    [
+        (["2023-W1", "2023-W2", "2023-W9", "2023-W10"], "2023-W10"),
+        (["2023-1", "2023-2", "2023-9", "2023-10"], "2023-10"),
+        (["2023.1", "2023.2", "2023.9", "2023.10"], "2023.10"),
+        (["2023_1", "2023_2", "2023_9", "2023_10"], "2023_1"),
+        (["2023-Jan", "2023-Feb", "2023-Nov", "2023-Dec"], "2023-Jan"),
+        (["2023 April 05", "2023 August 05", "2023 May 05", "2023 June 05"], "2023 April 05"),
+        (["2023-13-01", "2023-14-01", "2023-01-02", "2023-02-02"], "2023-13-01"),
+        (["20230105T0700+0200", "20230105T0700-0200", "20230105T0700+0300", "20230105T0800+0200"], "20230105T0700+0200"),
+    ],
+)
+def test_texts_that_do_not_sort_by_time_are_refused(times, wrong: str):
+    message = f"Got {re.escape(repr(wrong))} in the column 'day'. Convert the times to numbers or to dates such as 2026-11-21"
+    with pytest.raises(ArgumentError, match=message):
+        fp.kaggle.make_folds(found_of({"y": [0, 1, 0, 1], "day": times}, time="day"), method="time", count=2)
 
 
 @pytest.mark.parametrize("method", ["kfold", "stratified", "grouped", "stratified_grouped"])
@@ -189,7 +216,7 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
             {"time": "odd"},
             {},
             ArgumentError,
-            r"Times must be numbers, dates such as 11/21/2026, or begin with the year, as in 2026-11-21, got '3/1/2020'",
+            r"Texts must sort by time: numbers, dates such as 2026-11-21 .* Got '3/1/2020' in the column 'odd'\. Convert the times",
         ),
         ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
         ({}, {"count": 9}, ArgumentError, "from 2 to 4 folds, because there are 4 rows, got count=9"),

@@ -57,6 +57,13 @@ def are_numbers(texts: pa.Array) -> bool:
     return True
 
 
+def are_rounded(texts: pa.Array | pa.ChunkedArray) -> bool:
+    """Return True if a text, such as a hash of 64 bits, is an integer that float64 rounds. All texts must parse as floats."""
+    numbers = pc.utf8_trim_whitespace(texts)
+    large = numbers.filter(pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(_EXACT))).to_pylist()
+    return any(text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT for text in large)
+
+
 def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the distinct texts that do not parse as floats."""
     values = texts.drop_null().unique()

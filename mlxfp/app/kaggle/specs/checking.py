@@ -27,7 +27,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     - missing files, different hashes, different numbers of rows;
     - missing columns;
     - missing and duplicate ids;
-    - missing targets, targets outside the classes, and non-numeric targets if the target is a number;
+    - missing targets, targets outside the classes, and non-numeric or infinite targets if the target is a number;
     - non-numeric cells in numerical columns;
     - values without a name in categorical columns with named values;
     - different columns or spelling in the sample file;
@@ -153,7 +153,11 @@ def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Itera
     if spec.task.has_classes:
         yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {', '.join(map(repr, spec.classes))}")
     else:
-        yield from _list(not_numbers(texts), f"the target {name!r}", "not written as numbers")
+        wrong = not_numbers(texts)
+        yield from _list(wrong, f"the target {name!r}", "not written as numbers")
+        numbers = pc.utf8_trim_whitespace(pc.if_else(pc.is_in(texts, wrong), pa.scalar(None, pa.string()), texts)).cast(pa.float64())
+        if (row := pc.index(pc.is_inf(numbers), pa.scalar(True)).as_py()) >= 0:  # noqa: FBT003  # a value to search
+            yield f"the target {name!r} must be finite, got {texts[row].as_py()!r} in row {row}"
 
 
 def _unknown(texts: pa.ChunkedArray, known: Sequence[str], subject: str, problem: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers
+from mlxfp.app.kaggle.specs.cells import are_numbers, are_rounded, not_numbers
 
 ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
@@ -73,6 +73,11 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
     return distinct <= max(_CATEGORIES, _SHARE * len(known)) and 2 * distinct <= len(known)
 
 
+def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+    """Return True for columns of numbers with integers that floats would round, such as hashes."""
+    return are_numbers(known) and are_numbers(others) and (are_rounded(known) or are_rounded(others))
+
+
 def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
     effects = random.permutation(standardize(np.arange(len(_WORDS))))
     rows = [random.integers(len(_WORDS), size=size) for size in random.integers(2, 6, size=count)]
@@ -99,7 +104,7 @@ _KINDS = (
         has_names=True,
         phrase="The {title} {verb} ",
         holds="texts",
-        recognizes=_are_categories,
+        recognizes=lambda known, others: _are_categories(known, others) or _are_codes(known, others),
         synthesize=_synthetic_categories,
     ),
     ColumnKind(
@@ -107,7 +112,7 @@ _KINDS = (
         is_number=True,
         phrase="The {title} {verb} ",
         holds="numbers",
-        recognizes=lambda known, others: are_numbers(known) and are_numbers(others),
+        recognizes=lambda known, others: are_numbers(known) and are_numbers(others) and not _are_codes(known, others),
         unfit=not_numbers,
         synthesize=_synthetic_numbers,
     ),

@@ -1,11 +1,15 @@
 """Recognition of dates, and conversion to numbers: days since 1970, month, day, weekday and hour."""
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from mlxfp.app.kaggle.specs.cells import are_numbers
+from mlxfp.support.errors import ArgumentError
 
 Order = Literal["year", "month", "day"]  # first part of a date: "year" for 2026-11-23, "month" for 11/23/2026, "day" for 23.11.2026
 PARTS = 5  # number of columns in the result of `date_numbers`
@@ -20,6 +24,9 @@ _PATTERNS: dict[Order, str] = {
     "month": rf"^{_MONTH}[-/.]{_DAY}[-/.](?P<year>\d{{4}}){_TIME}$",
     "day": rf"^{_DAY}[-/.]{_MONTH}[-/.](?P<year>\d{{4}}){_TIME}$",
 }
+_PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 2023Q1, 2023-W05-1 or 2023-01-05 07
+    r"\d{4}(?:[-/. ]?[A-Z]?\d{1,3}|[-/. ]?[A-Z]\d\d-\d|[-/. ]?(?:0\d|1[0-2])[-/. ]?[0-3]\d[-_T ]?[\d:.]*Z?)", re.ASCII
+)
 
 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
@@ -59,6 +66,39 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     offset = np.where(sign == "-", -1, 1) * (zone_hours + zone_minutes / 60)
     numbers = np.stack([days + (hours - offset) / 24, month, day, (days + 3) % 7, hour], axis=1)
     return np.where(missing[:, None], np.nan, numbers)
+
+
+def sortable_times(name: str, times: ArrayLike) -> NDArray[Any]:
+    """Return times [N] as values that sort by time. Texts become numbers, because "10" sorts before "9" as text.
+
+    Texts of numbers and of dates become numbers. Periods that begin with the year, such as 2026-W05, stay texts if all texts have the same
+    form. Values other than texts stay unchanged. Raises `ArgumentError` for all other texts. `name` is the name of the times in the error.
+
+    >>> sortable_times("week", ["10", "9"]).tolist(), sortable_times("week", ["2026-W10", "2026-W09"]).tolist()
+    ([10.0, 9.0], ['2026-W10', '2026-W09'])
+    """
+    array = np.asarray(times)
+    known = [value for value in array.tolist() if value is not None] if array.ndim == 1 else []
+    if not known or not all(isinstance(value, str) for value in known):
+        return array
+    texts = pa.array(array.tolist(), pa.string())
+    if (order := date_order(texts)) is not None:
+        return date_numbers(texts, order)[:, 0]
+    if are_numbers(texts) and not (_matches(texts, r"^\d{4}\.10$") and _matches(texts, r"^\d{4}\.[1-9]$")):
+        return _floats(pc.utf8_trim_whitespace(texts))
+    form = re.sub(r"\d", "0", known[0])
+    wrong = next((text for text in known if not _PERIOD.fullmatch(text) or re.sub(r"\d", "0", text) != form), None)
+    if wrong is not None:
+        raise ArgumentError(
+            f"Texts must sort by time: numbers, dates such as 2026-11-21 or 11/21/2026, or periods such as 2026-W05 that all have the same "
+            f"number of digits. Got {wrong!r} in {name}. Convert the times to numbers or to dates such as 2026-11-21."
+        )
+    return array
+
+
+def _matches(texts: pa.Array, pattern: str) -> bool:
+    """Return True if at least one text matches the pattern."""
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
 def _floats(texts: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
-from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, without_missing
+from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, split_sample, without_missing
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling, have_fractions
 from mlxfp.support.checks import check_text, check_types
@@ -37,9 +37,9 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     sample file may have any name containing "submission". If several files match, a name containing "sample" takes precedence. The
     function infers:
 
-    - the id: the first column of the sample, or a column named id, if the values in the train file are unique;
-    - the target, unless `target` is given: the columns of the sample except the id. Without a sample file, the only column of the
-      train file missing from the test file;
+    - the id: the column of the sample that the test file also has, or a column named id, if the values in the train file are unique;
+    - the target, unless `target` is given: the columns of the sample that the test file lacks. Without a sample file, the only column of
+      the train file missing from the test file;
     - the kind, from the target values:
       - binary: two distinct values;
       - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1, unless the sample has fractions such as 2.5. In a
@@ -49,7 +49,8 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
       - regression: all other numbers;
     - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
       the metric is then roc_auc for two classes and log_loss for more classes;
-    - the columns and their types, from the cells. Columns without any value are omitted;
+    - the columns and their types, from the cells. Columns with integers above 2**53, such as hashes, are categorical, because floats would
+      round such integers. Columns without any value are omitted;
     - the group: without later dates in the test file, a column with values that repeat in the train file and never occur in the test
       file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
@@ -84,17 +85,19 @@ def _without_index(table: pa.Table) -> pa.Table:
 def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], target: str | Sequence[str] | None) -> DatasetSpec:
     cells, test, sample = tables
     assert cells is not None
-    names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in tables], target)
+    columns_of = [() if table is None else tuple(table.column_names) for table in tables]
+    ids, answered = split_sample(*columns_of[1:])
+    names = _targets(str(files[0]), columns_of[0], columns_of[1], answered, target)
     train = as_strings(files[0], cells)
     for name in names:
         _check_numbers(files[0], train, name)
     train = _with_classes(train, names, cells)
-    id_column = _id(train, () if sample is None else sample.column_names[:1], names)
+    id_column = _id(train, ids, names)
     with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
         columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
     texts = [column.name for column in columns if not column.kind.is_number]
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
-    answers = set[str]() if sample is None else _answers(sample, names)
+    answers = set[str]() if sample is None else _answers(sample, answered, names)
     kind = _kind(str(files[0]), train, names, time, fractions=have_fractions(answers))
     classes = _classes(train, names) if kind.has_classes else ()
     group = None if test is None or time is not None else find_group(train, test, [column.name for column in columns])
@@ -111,7 +114,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         group=group,
         time=time,
         columns=inputs or columns,
-        metric=_metric(kind, classes, () if sample is None else sample.column_names[1:], answers),
+        metric=_metric(kind, classes, answered, answers),
         submission=None if sample is None else SubmissionSpec(columns=sample.column_names, spelling=find_spelling(answers).name),
     )
 
@@ -220,8 +223,9 @@ def _columns(train: pa.Table, test: pa.Table | None, excluded: set[str | None]) 
         yield evolve(column, title=title)
 
 
-def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequence[str] | None) -> tuple[str, ...]:
-    train, test, sample = columns
+def _targets(
+    path: str, train: tuple[str, ...], test: tuple[str, ...], answered: tuple[str, ...], target: str | Sequence[str] | None
+) -> tuple[str, ...]:
     if target is not None:
         names = (target,) if isinstance(target, str) else tuple(target)
         check_text(**{f"target {index}": name for index, name in enumerate(names)})
@@ -231,8 +235,8 @@ def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequen
             if name not in train:
                 raise unknown_name(f"column of {path}", name, train)
         return names
-    if sample[1:] and set(sample[1:]) <= set(train):
-        return sample[1:]
+    if answered and set(answered) <= set(train):
+        return answered
     only = tuple(name for name in train if name not in test)
     if test and len(only) == 1:
         return only
@@ -267,12 +271,12 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str))
 
 
-def _answers(sample: pa.Table, targets: tuple[str, ...]) -> set[str]:
+def _answers(sample: pa.Table, answered: tuple[str, ...], targets: tuple[str, ...]) -> set[str]:
     """Return the distinct target values in the sample submission.
 
-    If there is one target, and the sample has one column after the id, this column may have another name than the target.
+    If there is one target, and the sample has one column besides the id, this column may have another name than the target.
     """
-    names = sample.column_names[1:] if len(targets) == len(sample.column_names) - 1 == 1 else {*targets} & {*sample.column_names}
+    names = answered if len(targets) == len(answered) == 1 else {*targets} & {*sample.column_names}
     return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
 
 

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import file_digest
 from itertools import chain
 from pathlib import Path
@@ -188,6 +188,18 @@ def column_names(path: Path) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # no warning for files without rows: only their column names are needed
         return list(schema((typed or read_csv)(path)).names)
+
+
+def split_sample(test: Sequence[str], sample: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the ids and of the predictions in a sample submission. Ids are the columns that the test file also has.
+
+    If the test file has none or all of these columns, the first column is the id.
+
+    >>> split_sample(["x", "id"], ["y", "id"]), split_sample([], ["id", "y"])
+    ((('id',), ('y',)), (('id',), ('y',)))
+    """
+    ids, predicted = (tuple(name for name in sample if (name in test) == shared) for shared in (True, False))
+    return (ids, predicted) if ids and predicted else (tuple(sample[:1]), tuple(sample[1:]))
 
 
 def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:

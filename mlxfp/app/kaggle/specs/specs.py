@@ -118,7 +118,7 @@ class ColumnSpec:
 @explain_class
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """Format of a submission: the columns in order (id first), and the text format of predictions.
+    """Format of a submission: the columns in order, with the id, and the text format of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')

@@ -3,7 +3,7 @@
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import get_args
@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike
 
-from mlxfp.app.kaggle.specs.reading import read_rows
+from mlxfp.app.kaggle.specs.reading import read_rows, split_sample
 from mlxfp.app.kaggle.specs.spellings import CellSpelling, Spelling, find_spelling
 from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.checks import check_choice, check_types
@@ -83,7 +83,7 @@ def submission(
     """
     check_types(Mapping, predictions=predictions)
     model, rows = _read(sample), _read(test)
-    name, *columns = model.header
+    (name, *_), columns = split_sample(rows.header, model.header)
     if name not in rows.header:
         raise DataError(
             f"The test file {os.fspath(test)!r} has no column {name!r}, the id column of the sample submission {os.fspath(sample)!r}. "
@@ -99,10 +99,11 @@ def submission(
         if array.shape != (len(ids),)
     ]
     _raise_problems(problems, sample)
-    spellings = _spellings(model, spelling)
-    written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
-    result = Submission(model.header, tuple(zip(ids, *written, strict=True)))
-    _raise_problems([*_problems(result, model, spellings)], sample)
+    spellings = _spellings(model, columns, spelling)
+    written = {column: map(spellings[column].write, arrays[column].tolist()) for column in columns}
+    cells = [written[column] if column in written else rows.column(column) for column in model.header]
+    result = Submission(model.header, tuple(zip(*cells, strict=True)))
+    _raise_problems([*_problems(result, model, name, spellings)], sample)
     return result
 
 
@@ -111,7 +112,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
 
     The function compares the header, the ids (missing, unknown, duplicate, without leading zeros, with added decimals), the number
     of rows, the values (empty, infinite, NaN), whole numbers written as 1.0, and the spelling of truth values. The order of rows
-    does not matter.
+    does not matter. The id is the first column of the sample with distinct values.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -125,7 +126,9 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     'label': values that are not whole numbers as in the sample (1): 1.0 in row 1
     """
     model, checked = _read(sample), _read(path)
-    return tuple(_problems(checked, model, _spellings(model, spelling)))
+    name = next((name for name in model.header if len({*model.column(name)}) == len(model.rows)), model.header[0])
+    columns = [column for column in model.header if column != name]
+    return tuple(_problems(checked, model, name, _spellings(model, columns, spelling)))
 
 
 def _read(path: PathLike) -> Submission:
@@ -137,21 +140,20 @@ def _read(path: PathLike) -> Submission:
     return Submission(header, tuple(rows))
 
 
-def _spellings(model: Submission, given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the text format of the values in each column except the id. A format in `given` replaces the format of the sample."""
+def _spellings(model: Submission, columns: Sequence[str], given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
+    """Return the text format of the values in each of the columns. A format in `given` replaces the format of the sample."""
     given = given or {}
     for column, name in given.items():
-        check_choice(model.header[1:], **{"column of the sample": column})
+        check_choice(model.header, **{"column of the sample": column})
         check_choice(get_args(Spelling), spelling=name)
-    return {column: find_spelling(set(model.column(column)), given.get(column)) for column in model.header[1:]}
+    return {column: find_spelling(set(model.column(column)), given.get(column)) for column in columns}
 
 
-def _problems(checked: Submission, model: Submission, spellings: Mapping[str, CellSpelling]) -> Iterator[str]:
+def _problems(checked: Submission, model: Submission, name: str, spellings: Mapping[str, CellSpelling]) -> Iterator[str]:
     if checked.header != model.header:
         yield f"the header is {','.join(checked.header)}, but the sample has {','.join(model.header)}"
     if len(checked.rows) != len(model.rows):
         yield f"number of rows: {len(checked.rows)}, but {len(model.rows)} in the sample"
-    name = model.header[0]
     if name in checked.header:
         yield from _id_problems(checked.column(name), model.column(name))
     for column, spelling in spellings.items():

@@ -10,6 +10,7 @@ from attrs.converters import optional
 from numpy.typing import ArrayLike, NDArray
 
 from mlxfp import Dataset, select_columns, to_table
+from mlxfp.app.kaggle.specs.dates import sortable_times
 from mlxfp.app.kaggle.validation.scoring import read_only
 from mlxfp.inspect import fingerprint
 from mlxfp.support.checks import check_integer, check_positive, explain_call
@@ -188,7 +189,8 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     """Split rows into `count` + 1 consecutive periods. Each period except the first validates a model trained on all earlier periods.
 
     Periods have similar sizes, and rows with equal times share a period. The first period never validates and therefore has no
-    out-of-fold predictions. `times`, [N], are numbers, dates or other sortable values.
+    out-of-fold predictions. `times`, [N], are numbers, dates or other sortable values. Texts are sorted as numbers or dates. Texts such as
+    2026-W05 that begin with the year are accepted if all texts have the same number of digits. Raises `ArgumentError` for other texts.
 
     `groups`, [N], removes earlier rows of validation groups from the training rows of a fold. Raises `ArgumentError` if this
     removes all training rows, for example if every shop has a row per day. Omit `groups` or use `grouped` in this case.
@@ -198,7 +200,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     >>> [fold.train.tolist() for fold in time([1, 1, 2, 2], count=1, groups=["a", "b", "a", "c"])]
     [[1]]
     """
-    units = _codes("times", times)
+    units = _codes("times", sortable_times("times", times))
     check_positive(count=count)
     kinds = int(units.max()) + 1
     if kinds <= count:

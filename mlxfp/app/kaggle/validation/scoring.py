@@ -55,7 +55,7 @@ class Metric:
         """Score predictions [N] or [N, C] against targets [N]. For targets [N, T] and predictions [N, T], return the mean over targets.
 
         Metrics of labels also accept probabilities, and score the likeliest class per row (see `labels_of`). Raises `ArgumentError` for
-        unsuitable shapes, and `DataError` for NaN or an undefined metric.
+        unsuitable shapes or fractional class numbers, and `DataError` for NaN or an undefined metric.
 
         >>> METRICS["accuracy"]([0, 1, 1], [0.2, 0.7, 0.4]), METRICS["accuracy"]([0, 1, 1], [0, 1, 0])
         (0.666..., 0.666...)
@@ -70,6 +70,12 @@ class Metric:
                 f"{list(guesses.shape)}. For several targets both are [N, T]."
             )
         if self.needs == "labels":
+            if (truth != np.round(truth)).any():
+                row = int(np.argmax(truth != np.round(truth)))
+                raise ArgumentError(
+                    f"{self.name} needs class numbers as targets, got {truth[row]:g} in row {row}. Make class numbers from the targets: "
+                    "numpy.unique(targets, return_inverse=True)[1], or choose a metric of values such as rmse."
+                )
             guesses = labels_of(guesses)
         elif self.needs == "values" and guesses.ndim > 1:
             raise ArgumentError(f"{self.name} needs one value for each row, [N], got {list(guesses.shape)}.")

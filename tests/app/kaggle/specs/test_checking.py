@@ -95,11 +95,12 @@ def test_many_values_are_cut_short(folder: Path):
     ("changes", "line"),
     [
         ({"kind": "regression", "classes": [], "metric": "rmse"}, "train.csv: the target 'y' has 1 value not written as numbers: 'b'"),
+        ({"kind": "regression", "classes": [], "metric": "mae"}, "train.csv: the target 'y' must be finite, got '-Inf' in row 1"),
         ({"group": "pack", "classes": ["0", "b"]}, "train.csv: the column 'pack' is missing; the file has 'id', 'class', 'age', 'y'"),
     ],
 )
 def test_what_is_checked_follows_the_spec(folder: Path, changes: dict[str, Any], line: str):
-    (folder / "train.csv").write_text(_TRAIN.replace(",,1", ",,b"))
+    (folder / "train.csv").write_text(_TRAIN.replace(",,1", ",,-Inf" if "-Inf" in line else ",,b"))
     assert mismatches(evolve(CATS, test=None, sample=None, **changes), folder) == [line]
 
 

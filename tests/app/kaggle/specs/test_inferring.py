@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
+from mlxfp.app.runs.submission import make_submission
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 
 _ROWS = {"id": range(1, 5), "size": [1.5, 2, 2, 7], "colour": ["red", "blue", "red", None]}
@@ -172,6 +174,21 @@ def test_a_column_that_is_a_number_only_in_the_train_file_is_text(tmp_path: Path
     assert spec.columns[0].type == "text"
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [(2**53 + 1, "categorical"), (-(2**63), "categorical"), (2**53, "numerical"), (1e300, "numerical")]
+)
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_integers_that_floats_would_round_are_categories(tmp_path: Path, value: float, kind: str, name: str):
+    rows, tests = {"size": [1, 2, 3, 4], "y": [0, 1, 1, 0]}, {"size": [5, 6]}
+    {"train": rows, "test": tests}[name]["size"][1] = value
+    spec = fp.kaggle.infer_spec(write(tmp_path, train=rows, test=tests))
+    assert [(column.name, column.type) for column in spec.columns] == [("size", kind)]
+    data = fp.kaggle.read_competition(tmp_path)
+    part = data.rows if name == "train" else data.test
+    assert part is not None
+    assert fp.kaggle.column_values(part, "size")[1] == (str(value) if kind == "categorical" else value)
+
+
 def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
     rows = range(100)
     train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}
@@ -257,6 +274,18 @@ def competitions(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 def test_an_inferred_spec_has_no_mismatch_with_its_files(tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, Any]]):
     folder = write(tmp_path_factory.getbasetemp(), **files)
     fp.kaggle.check_spec(fp.kaggle.infer_spec(folder), folder)
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1, 0], [0.5, 1.5, 2.5, 3.5]])
+def test_the_columns_of_the_sample_that_the_test_file_has_are_ids(tmp_path: Path, values: list[float]):
+    write(tmp_path, train={"x": [3, 1, 4, 1], "y": values, "id": range(1, 5)}, test={"x": [5, 9], "id": [5, 6]})
+    spec = fp.kaggle.infer_spec(write(tmp_path, sample_submission={"y": [0.5, 0.5], "id": [5, 6]}))
+    assert (spec.id, spec.target, [column.name for column in spec.columns]) == ("id", ("y",), ["x"])
+    fp.kaggle.check_spec(spec, tmp_path)
+    data = fp.kaggle.read_competition(tmp_path)
+    made = make_submission(data, np.array([0.25, 0.75]))
+    assert made is not None
+    assert made.rows == (("0.25", "5"), ("0.75", "6"))
 
 
 def test_the_real_competitions_are_inferred(data_folder: Path):

@@ -52,6 +52,21 @@ def test_a_submission_that_is_written_has_no_problems_and_every_id_as_it_was(fol
     assert sorted(each.name for each in folder.iterdir()) == ["mine.csv", "sample.csv", "test.csv"]  # no half-written ones
 
 
+def test_the_id_may_be_any_column_of_the_sample(tmp_path: Path):
+    test = written(tmp_path / "test.csv", ["x", "id"], [5, 6], ["007", "008"])
+    sample = written(tmp_path / "sample.csv", ["y", "id"], [0, 0], ["007", "008"])
+    result = submission({"y": [1.0, 0.0]}, test=test, sample=sample)
+    assert result.rows == (("1", "007"), ("0", "008"))
+    result.write(tmp_path / "mine.csv")
+    assert check_submission(tmp_path / "mine.csv", sample=sample) == ()
+    mine = written(tmp_path / "mine.csv", ["y", "id"], [1, 0.5], ["7", "008"])
+    assert check_submission(mine, sample=sample) == (
+        "missing ids of the sample (1): 007",
+        "ids that are not in the sample (1): 7 (leading zeros are lost: read ids as text)",
+        "'y': values that are not whole numbers as in the sample (1): 0.5 in row 2",
+    )
+
+
 GOOD = [["id", "label"], ["001", "0"], ["002", "1"], ["003", "0"]]
 
 

@@ -81,6 +81,14 @@ def test_time_validates_on_what_comes_later_only(times: list[int], count: int):
     assert (made.assignments == -1).any()
 
 
+@given(st.lists(st.integers(0, 15), min_size=5, max_size=60))
+def test_times_as_texts_make_the_folds_of_their_numbers(times: list[int]):
+    if len(set(times)) > 2:
+        assert folds.time([str(value) for value in times], count=2) == folds.time(times, count=2)
+    with pytest.raises(ArgumentError, match=r"Got '.*th' in times\. Convert the times"):
+        folds.time([f"{value}th" for value in times], count=2)
+
+
 @given(groups_of_rows, seeds, st.floats(0.01, 0.99), st.sampled_from(["grouped", "kfold", "time"]))
 def test_an_inner_split_cuts_the_training_rows_and_parts_no_unit(groups: list[int], seed: int, share: float, method: str):
     made = {

@@ -99,6 +99,10 @@ def test_agreement_on_one_label_is_full_agreement():
         ("log_loss", [0, 2], [[0.5, 0.5], [0.5, 0.5]], ArgumentError, "Targets must be class numbers from 0 to 1, .* got 0 to 2"),
         ("map_at_3", [0, 1], [0.5, 0.5], ArgumentError, r"Probabilities of every class are needed, \[N, C\], got an array of shape \[2\]"),
         ("f1", [0, 2], [0, 2], ArgumentError, "Use f1_macro or f1_micro"),
+        *(
+            (name, [1, 0.5], [1, 1], ArgumentError, rf"{name} needs class numbers as targets, got 0.5 in row 1\. Make class numbers")
+            for name in ("accuracy", "f1", "f1_macro", "f1_micro", "mcc", "qwk")
+        ),
         ("r2", [1, 1], [0, 1], DataError, "The metric 'r2' needs different targets, got 2 equal targets"),
         ("spearman", [1, 2], [3, 3], DataError, "all 2 predictions are equal to 3"),
     ],

@@ -1,5 +1,6 @@
 """The command `mlxfp inspect`, which shows the tokens and batches of a configuration before training."""
 
+import shlex
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -8,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from mlxfp.app.cli.configuring import add_code, add_config, known_names, loaded
+from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
 from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
+from mlxfp.support.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
@@ -31,6 +33,9 @@ def _inspect(options: Namespace) -> int:
     """Show the training inputs of a configuration: example rows as text and tokens, token counts, batch shapes and the time of a step."""
     start_mlx_quietly()
     config = loaded(options, known_names()).config
+    if config.model.name == "auto":
+        words = shlex.join([*config_arguments(options), "model.name=encoder"])
+        raise ConfigError(f"model.name=auto trains several models, and each model has other inputs. Choose a model: mlxfp inspect {words}")
     fold = _prepare(config, options.code)
     for name, show in _PARTS.items():
         if not options.part or name in options.part:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.ensembling.ensembles import greedy
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
-from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score
+from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, compare_scores, score
 from mlxfp.app.reports.diagnostics import row_losses
 from mlxfp.app.reports.reading import FinishedRun, LinearOf, read_run
 from mlxfp.app.reports.sections import section
@@ -28,7 +28,6 @@ ASSUMPTION = (
     "rows that folds share (Nadeau and Bengio, 2003). If the interval contains 0, the data do not show which run is better."
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
-_SAME = ("rows", "folds")  # two runs are compared only if their rows and folds are equal
 _PATHS = ("name", "output")  # options that always differ between two runs
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: number of rows, characters of a text, characters of a value
 _LINES, _LINE = 5, 80  # limits in printed comparisons: number of rows, characters of a text
@@ -189,15 +188,16 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     one, two = first.scored, other.scored
     if one is None or two is None:
         return Pair(name, "A run without folds has no paired test.", {}, ())
-    known, theirs = (read_json(run.folder / folders.DATA) for run in (first, other))
-    differ = [part for part in _SAME if known.get(part) != theirs.get(part)]
+    # Runs may read other columns of the same rows, so rows are compared by id and target.
+    same_rows = one.ids == two.ids and np.array_equal(one.oof.targets, two.oof.targets, equal_nan=True)
+    known, theirs = (read_json(run.folder / folders.DATA)["folds"] for run in (first, other))
+    differ = [part for part, same in (("rows", same_rows), ("folds", known == theirs)) if not same]
     if differ or one.metric.name != two.metric.name:
         names = " and ".join(differ) or "metrics"
         return Pair(name, f"The two runs have different {names}, so their scores and rows cannot be compared.", {}, ())
     difference: Comparison | str = f"{one.metric.name} is undefined for at least one of the two runs."
     first_score, other_score = _score(first), _score(other)
     try:
-        check_same((one.oof, two.oof))
         if first_score is not None and other_score is not None:  # the stored scores were computed with the tuned thresholds
             difference = compare_scores(other_score, first_score, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
@@ -236,7 +236,8 @@ def _blended(every: Sequence[FinishedRun]) -> Score | None:
     """Return the score of a greedy blend of runs on the same folds."""
     scored = [run.scored for run in every]
     known = [result for result in scored if result is not None]
+    oofs = [evolve(result.oof, folds=known[0].oof.folds) for result in known]  # folds read from a file lack the groups
     try:
-        return score(second_stage(greedy(known[0].metric), *(result.oof for result in known)).oof, known[0].metric)
+        return score(second_stage(greedy(known[0].metric), *oofs).oof, known[0].metric)
     except DataError:  # the metric is undefined
         return None

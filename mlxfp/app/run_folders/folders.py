@@ -160,8 +160,9 @@ def claim(folder: Path, settings: Settings) -> None:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
             f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            "Choose another name, as in name=second, or remove the folder. If the only change is a larger number of epochs, use "
-            "mlxfp resume FOLDER training.epochs=N instead."
+            f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "
+            "name=second, or remove the folder. Only training.epochs can be increased: mlxfp resume FOLDER "
+            "training.epochs=N."
         )
 
 

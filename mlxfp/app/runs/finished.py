@@ -12,7 +12,6 @@ from mlxfp import Dataset, from_table, functional, length, to_table
 from mlxfp.app.kaggle.specs.reading import column_names, read_part
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import FileSpec
-from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
@@ -21,7 +20,7 @@ from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.app.runs.folding import load_fold, load_predictor
 from mlxfp.app.runs.from_config.planning import file_model_in, models_in
-from mlxfp.app.runs.outcomes import combine, prediction_columns, target_columns
+from mlxfp.app.runs.outcomes import combine, ids_of, prediction_columns, target_columns
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
@@ -32,9 +31,10 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
-    """Predict the rows of a file with the ensemble of a finished run. Return columns by name, with the id first if the file has an id.
+    """Predict the rows of a file with the ensemble of a finished run. Return columns by name.
 
-    The file needs the columns of the test file. For classes, predictions are probabilities of class 1 or of every class, or labels if the
+    The file needs the columns of the test file. The first column of the result is the id or, if the file has no id, `row`: the number of
+    the row from 0. For classes, predictions are probabilities of class 1 or of every class, or labels if the
     run tuned a threshold. For regression, predictions are values. `probabilities=False` returns a column of class names for each target.
     See `run` for `code`.
 
@@ -68,8 +68,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         predictions = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
     else:
         predictions = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
-    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **(prediction_columns if probabilities else target_columns)(spec, predictions)}
+    name, ids = ids_of(shown, rows, len(predictions))
+    return {name: ids.tolist(), **(prediction_columns if probabilities else target_columns)(spec, predictions)}
 
 
 def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:

@@ -208,8 +208,7 @@ def fit_columns(
     """Fit the conversion of table columns to arrays on training rows. Each column belongs to one of three kinds.
 
     - `numbers` are names of numeric columns. The medians and quartiles of the columns are fitted. `bins` is the number of bins of each
-      column for the piecewise linear embeddings of a table network, 48 as published. A column with missing values also gets a flag, which is a
-      category.
+      column for piecewise linear embeddings, 48 as published. A column with missing values also gets a flag, which is a category.
     - `categories` are names of columns with text or numeric codes. Only the 1,000 most frequent categories of a column are known. All other
       categories count as unseen.
     - `texts` are names of text columns. A text becomes 32 numbers: 16 principal components of the TF-IDF of its words, and 16 principal

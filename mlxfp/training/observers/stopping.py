@@ -11,7 +11,7 @@ from typing import Literal
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.support.errors import ArgumentError
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 
 
@@ -20,7 +20,8 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
 
     Put `early_stopping` after `evaluate_every`, and before observers that should see the end. A run continued with its history stops at
-    the same step as an uninterrupted run. Raises `UnknownNameError` for an evaluation without the metric.
+    the same step as an uninterrupted run. If the history already contains the end, the continued run stops before its first step. Raises
+    `UnknownNameError` for an evaluation without the metric.
 
     >>> import mlxfp as fp
     >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]
@@ -79,7 +80,7 @@ def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patienc
     for event in warned_if_unused(events, "early_stopping", tracker.metric):
         yield event
         before, tracker = tracker, tracker.after_event(event)
-        if isinstance(event, Evaluated) and tracker.waited >= patience and tracker != before:
+        if isinstance(event, Evaluated | RunStarted) and tracker.waited >= patience and tracker != before:
             yield _stopped(events, event, "early_stopping")
             return
 

@@ -67,3 +67,11 @@ def test_mistakes_are_sentences(capsys):
     assert capsys.readouterr().err.startswith("mlxfp: There is no folder 'no/folder'")
     assert main(["inspect", "titanic", "--part", "everything"]) == 2
     assert "invalid choice: 'everything'" in capsys.readouterr().err
+
+
+def test_the_remedy_for_auto_is_the_whole_command(ship, capsys):
+    # The remedy repeats the arguments, so that a user can copy the command.
+    assert main(["inspect", "titanic", *QUICK, "--data", str(ship), "model.name=auto"]) == 1
+    command = capsys.readouterr().err.strip().partition("Choose a model: mlxfp ")[2]
+    assert command == f"inspect titanic {' '.join(QUICK)} model.name=auto --data {ship} model.name=encoder"
+    assert main([*command.split(), "--part", "schema"]) == 0

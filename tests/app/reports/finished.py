@@ -35,7 +35,7 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
     if not data.is_dir():
         data.mkdir()
         write(data / "train.csv", rows_of(count, classes))
-        (data / "spec.yaml").write_text(_spec(classes))
+        (data / "spec.yaml").write_text(spec_of(classes))
     changes = [*SMALL, f"data.spec={data}/spec.yaml", f"data.path={data}", f"output={folder}", f"name={name}", *overrides]
     made = fp.runs.plan(fp.runs.load_config(overrides=changes).config)
     folders.claim(made.folder, made.settings)
@@ -53,7 +53,7 @@ def finished(folder, predict, *, classes=("no", "yes"), count=40, name="run", ov
     return made.folder
 
 
-def _spec(classes):
+def spec_of(classes):
     kind = "regression" if not classes else "binary" if len(classes) == 2 else "multiclass"
     listed = "" if not classes else f"classes: {list(classes)}\n"
     metric = "accuracy" if classes else "rmse"

@@ -5,9 +5,9 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from tests.app.reports.finished import finished
+from tests.app.reports.finished import finished, rows_of, spec_of
 from tests.app.reports.test_reports import Page, sure_of_yes
-from tests.app.runs.competitions import competition, configured, table
+from tests.app.runs.competitions import competition, configured, table, write
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,21 @@ def test_a_page_names_runs_without_the_folder_that_they_share(runs, tmp_path, mo
 def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
     pair = fp.runs.compare([runs[0], runs[2]]).pairs[0]
     assert pair == fp.runs.Pair(str(runs[2]), "The two runs have different folds, so their scores and rows cannot be compared.", {}, ())
+
+
+def test_rows_are_the_same_if_only_a_feature_has_changed(tmp_path):
+    # Rows are compared by id and target: a new feature is the usual reason for a comparison, a new target prevents the comparison.
+    def run(name, **changes):
+        folder = tmp_path / name
+        (folder / "data").mkdir(parents=True)
+        write(folder / "data" / "train.csv", [row | changes.get(row["id"], {}) for row in rows_of(40, ("no", "yes"))])
+        (folder / "data" / "spec.yaml").write_text(spec_of(("no", "yes")))
+        return finished(folder, sure_of_yes)
+
+    first, feature, target, renamed = run("a"), run("b", r3={"size": "99"}), run("c", r3={"y": "no"}), run("d", r3={"id": "r99"})
+    pairs = fp.runs.compare([first, feature, target, renamed]).pairs
+    assert pairs[0].rows == {"both right": 38, "only the first is right": 0, "only the second is right": 0, "both wrong": 2}
+    assert all(pair.difference.startswith("The two runs have different rows") for pair in pairs[1:])
 
 
 def test_the_page_of_a_comparison_is_whole(runs, tmp_path):

@@ -13,6 +13,7 @@ from attrs import evolve
 import mlxfp as fp
 from mlxfp.app.runs.outcomes import claim_environment
 from mlxfp.support.blas import blas_threads
+from tests.app.runs.competitions import write
 
 SMALL = (
     "model.name=encoder",
@@ -188,6 +189,16 @@ def test_a_finished_run_predicts_other_rows_as_it_predicted_the_test_rows(run):
     rows = table(folder / "test_predictions.csv")
     assert found["PassengerId"] == [row["PassengerId"] for row in rows]
     assert found["prediction"].tolist() == [float(row["prediction"]) for row in rows]
+
+
+def test_predictions_of_rows_without_an_id_have_the_number_of_the_row(run, tmp_path):
+    # Without an id or a row number, predictions cannot be joined with the rows of the file.
+    folder, _ = run
+    rows = [{name: cell for name, cell in row.items() if name != "PassengerId"} for row in table(folder / "data" / "test.csv")]
+    write(tmp_path / "new.csv", rows)
+    for probabilities in (False, True):
+        found = fp.runs.predict(folder, tmp_path / "new.csv", probabilities=probabilities)
+        assert next(iter(found.items())) == ("row", [*range(len(rows))])
 
 
 def test_a_run_that_is_not_done_does_not_predict(tmp_path):

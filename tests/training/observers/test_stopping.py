@@ -1,5 +1,7 @@
 """Runs end for a reason, where it was found, and a run that continues ends where it would have ended."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,13 +38,37 @@ def _naive_end(values, patience, mode, default=-1):
 def test_a_run_that_continues_with_its_history_ends_where_it_would_have_ended(values, patience, data):
     observer = fp.observers.early_stopping("loss", mode="min", patience=patience)
     end = list(observer(evaluations(*values)))[-1]
-    cut = data.draw(st.integers(0, max(end.step - 1, 0)))
+    cut = data.draw(st.integers(0, end.step))
     history = tuple(fp.events.Evaluation(step, {"loss": value}) for step, value in enumerate(values[:cut], 1))
     rest = [
         fp.events.RunStarted(state(cut), None, 0, None, history),
-        *(event for event in list(evaluations(*values))[1:] if event.step > cut),
+        *(event for event in list(evaluations(*values))[1:] if event.step > cut or isinstance(event, fp.events.Stopped)),
     ]
-    assert list(observer(iter(rest)))[-1].step == (end.step if rest[1:] else cut)
+    assert list(observer(iter(rest)))[-1] == end
+
+
+def test_a_run_that_has_ended_makes_no_further_step(tmp_path: Path):
+    # A run ended by `early_stopping` ends at once, however often the run is continued from its last checkpoint.
+    step, first = setting()
+
+    def train():
+        begin = fp.load_latest(tmp_path, first)
+        return list(
+            fp.pipe(
+                fp.fit(step, begin.state, dataset(), epochs=9, cursor=begin.cursor, history=begin.history, running=begin.running),
+                fp.observers.evaluate_every(lambda state: {"loss": 0.5}),
+                fp.observers.early_stopping("loss", mode="min", patience=2),
+                fp.observers.checkpoint(tmp_path),
+            )
+        )
+
+    end = train()[-1]
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert (end.step, end.epoch, end.reason) == (9, 2, "early_stopping")
+    for _ in range(2):
+        assert names(repeated := train()) == ["RunStarted", "Stopped"]
+        assert repeated[-1] == end
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
 def test_a_run_is_closed_before_its_end_is_told():

@@ -34,6 +34,7 @@ SUFFIXES = (*with_compressions(".csv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
 _LINES = 20  # number of lines searched for decimal commas
 _DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
+_POINTS = r".replace(r'^\s*(-?\d+),(\d+)\s*$', r'\1.\2', regex=True)"  # pandas call that writes decimal points instead of commas
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -151,11 +152,13 @@ def check_commas(path: Path) -> None:
     header = lines[0] if lines else ""
     other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
     if other is not None and header and "," not in header:
-        decimal = ", decimal=','" if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
+        decimal = _POINTS if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
+        converted = path.with_name(f"{path.name.partition('.csv')[0]}_converted.csv")
         raise DataError(
             f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
-            f"begins with {header[:60]!r}. Convert the file: pandas.read_csv({path.name!r}, sep={other!r}{decimal})"
-            f".to_csv({path.name!r}, index=False)."
+            f"begins with {header[:60]!r}. Write a converted file, and pass the converted file: "
+            f"pandas.read_csv({str(path)!r}, sep={other!r}, dtype=str, keep_default_na=False){decimal}"
+            f".to_csv({str(converted)!r}, index=False)"
         )
 
 

@@ -239,11 +239,15 @@ def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
     with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
         fp.kaggle.infer_spec(tmp_path, target="y")
-    assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
-    (tmp_path / "train.csv").write_text("id,x,y\n1,2,a\n2,-1.25,b\n".replace(",", mark).replace(".", ","))
+    assert f"pandas.read_csv({str(tmp_path / 'train.csv')!r}, sep={mark!r}, dtype=str" in str(caught.value)
+    original = "id,x,y\n007,2,a\n008,-1.25,NA\n".replace(",", mark).replace(".", ",")
+    (tmp_path / "train.csv").write_text(original)
     with pytest.raises(DataError) as caught:
         fp.kaggle.infer_spec(tmp_path, target="y")
-    assert f"pandas.read_csv('train.csv', sep={mark!r}, decimal=',')" in str(caught.value)
+    pandas = pytest.importorskip("pandas")
+    eval("pandas." + str(caught.value).partition(": pandas.")[2], {"pandas": pandas})  # the remedy as a user would type the call
+    assert (tmp_path / "train_converted.csv").read_text() == "id,x,y\n007,2,a\n008,-1.25,NA\n"
+    assert (tmp_path / "train.csv").read_text() == original
 
 
 _CELLS: dict[str, Callable[[int], st.SearchStrategy[list[Any]]]] = {

@@ -62,7 +62,7 @@ class Columns:
         """
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
-        together: list[Cut] = []  # Batches with few values are collected and padded in one step.
+        together: list[Cut] = []  # Small batches are collected, and then padded together in one step.
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
             length = fits[most]

@@ -35,7 +35,7 @@ _MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only, becau
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
-    """Return the number of rows for the next chunk, given that `count` rows take `content` bits.
+    """Return the number of rows for the next chunk. `content` is the measured size of `count` rows in bits.
 
     The number is small for large rows, such as images.
     """

@@ -33,7 +33,7 @@ class Goal(Protocol):
 
 @frozen
 class Objective:
-    """Loss, metrics and answers of a task, as functions of a model and a batch. `objective` creates instances.
+    """Loss, metrics and answers of a task, as functions of a model and a batch. Returned by `objective`.
 
     - `loss` returns (sum of losses, sum of weights). If the model is an ensemble with a method `members`, the loss is the mean over the
       losses of the networks in the ensemble.

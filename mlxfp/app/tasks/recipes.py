@@ -84,7 +84,7 @@ class TextFormat:
 
 @frozen(repr=False)
 class Recipe:
-    """Fitted conversion of rows to tokens, scaled numbers and labels. `fit_recipe` creates instances.
+    """Fitted conversion of rows to tokens, scaled numbers and labels. Returned by `fit_recipe`.
 
     A call `recipe(rows)` adds the conversion stages to a dataset with training, validation or test rows. The output columns are:
 

@@ -21,7 +21,7 @@ _EXAMPLES = 1024  # number of training rows for scaling the initial weights; eno
 
 @frozen(repr=False)
 class TableRecipe:
-    """Fitted conversion of rows to numbers, categories and labels. `fit_table_recipe` creates instances.
+    """Fitted conversion of rows to numbers, categories and labels. Returned by `fit_table_recipe`.
 
     A call `recipe(rows)` adds the conversion stages to a dataset with training, validation or test rows. The output columns are:
 

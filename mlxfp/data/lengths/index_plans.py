@@ -149,7 +149,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source that creates the groups, before a shuffle changes the order of the groups."""
+        """Source of the groups, in the order before any shuffle of groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source

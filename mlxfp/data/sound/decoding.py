@@ -25,7 +25,7 @@ _UNKNOWN_LENGTH = (1 << 63) - 1  # number of frames that libsndfile returns for 
 # ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000, and sox 0x7FFFF000. The samples then fill the rest of the file.
 # A declared size of `_UNKNOWN_SIZE` bytes or more is a placeholder. Real files are smaller, because `_MOST_SAMPLES` limits their size.
 _UNKNOWN_SIZE = 0x7FFF0000
-_CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
+_CHUNK_HEADER = 8  # number of bytes of a chunk header: 4 for the name, 4 for the size
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
 )  # pattern of the declared and the actual number of bytes in libsndfile's log

@@ -273,7 +273,7 @@ class _ReadCsv(LineSource):
         return counts == {count}
 
     def _header_fault(self, names: Sequence[str], fields: Sequence[str], record: str) -> tuple[str, str] | None:
-        """Return the problem and the remedy if the header, and not a record, seems wrong. Returns None if the cause is unknown."""
+        """Return the problem and the remedy if the header is probably the cause of an error. Return None if the cause is elsewhere."""
         counts = f"{len(fields)} fields where there are {len(names)} columns: got {shorten(record)}"
         other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
         if len(names) == 1 and other is not None:

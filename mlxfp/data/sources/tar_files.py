@@ -346,7 +346,7 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
 
 
 def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> Iterator[tuple[str, dict[str, A]]]:
-    """Combine neighbouring files with the same key to a row. Raise `DataError` if files of a row are not neighbours."""
+    """Combine neighbouring files with the same key into a row. Raise `DataError` if files of a row are not neighbours."""
     row: tuple[str, dict[str, A]] | None = None
     seen: set[str] = set()
     for (key, extension), value in members:

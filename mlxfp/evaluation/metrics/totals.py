@@ -95,7 +95,7 @@ def mean(name: str, total: float, weight: float) -> float:
 
 
 def added(values: Sequence[Any]) -> Any:
-    """Add numbers exactly, or arrays of the same shape."""
+    """Return the sum of numbers without rounding errors, or the sum of arrays of the same shape."""
     # The type test comes first because `np.ndim` is slow for floats, and a run adds floats at each step.
     if type(values[0]) is not float and np.ndim(values[0]):
         return np.sum(values, axis=0)

@@ -17,7 +17,7 @@ from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
 _GROUPS = 6  # maximum number of patterns in `Gate.refused`; one pattern finds all forbidden texts that begin with a certain character
-_PIECE = 1 << 21  # Number of bytes processed at once. With larger pieces, memory for the results is newly allocated for each piece.
+_PIECE = 1 << 21  # number of bytes processed at once; for larger pieces, the engine slowly allocates new memory each time
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
 # If there is no space near the end of a part, tokie splits a word in two, which changes the ids.

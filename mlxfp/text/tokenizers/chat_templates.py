@@ -16,7 +16,7 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 
 Messages = Sequence[Mapping[str, Any]]
 
-CHAT_SETTINGS = "chat_template_settings"  # key of the template variables and the date in a `tokenizer_config.json` written by mlxfp
+CHAT_SETTINGS = "chat_template_settings"  # key of `tokenizer_config.json` under which mlxfp stores template variables and date
 BEGIN, END = unspellable("begin"), unspellable("end")  # marks that are rendered around {% generation %} blocks
 
 

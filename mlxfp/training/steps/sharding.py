@@ -115,7 +115,7 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
     parameters = {}
     for name, array in arrays.items():
         path = _ALONGSIDE.sub("params", name)
-        for candidate in (path, path.rpartition(".")[0]):  # the path of a moment is the path of the parameter and one more key
+        for candidate in (path, path.rpartition(".")[0]):  # the path of an optimizer moment is the path of its parameter and one more key
             if candidate in shards.axes and arrays[candidate].shape == array.shape:
                 parameters[name] = candidate
     return parameters

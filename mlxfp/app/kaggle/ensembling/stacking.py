@@ -18,7 +18,7 @@ Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
 
 @frozen
 class SecondStage:
-    """Function that combines the predictions of models, with out-of-fold predictions of the function. `second_stage` creates instances.
+    """Function that combines the predictions of models, with out-of-fold predictions of the function. Returned by `second_stage`.
 
     The function `combine` was learned on all rows. The out-of-fold predictions `oof` serve for scoring.
 

@@ -48,7 +48,7 @@ class Categories:
 
 @frozen(eq=False)
 class Columns:
-    """Fitted conversion of rows to numbers. `fit_columns` creates instances.
+    """Fitted conversion of rows to numbers. Returned by `fit_columns`.
 
     `texts` holds text columns with their word counts. `scaler` is the scikit-learn transformer for all other columns, or None if
     the estimator needs no scaling.

@@ -147,7 +147,7 @@ def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
 
 @frozen(repr=False)
 class RowToText(RowWise):
-    """Stage that writes rows as text. `fit_row_to_text` creates instances.
+    """Stage that writes rows as text. Returned by `fit_row_to_text`.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="train.csv"), "target": ["price"], "metric": "rmse"}

@@ -28,7 +28,7 @@ def have_fractions(cells: Iterable[str]) -> bool:
 
 @frozen
 class CellSpelling:
-    """Text format of the values in a submission column, such as 1 or True for the same prediction. `find_spelling` creates instances."""
+    """Text format of the values in a submission column, such as 1 or True for the same prediction. Returned by `find_spelling`."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]

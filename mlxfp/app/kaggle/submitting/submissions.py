@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @frozen(repr=False)
 class Submission:
-    r"""Submission as a value: CSV header and rows of texts. `submission` creates instances.
+    r"""Submission as a value: CSV header and rows of texts. Returned by `submission`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

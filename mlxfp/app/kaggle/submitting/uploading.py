@@ -20,7 +20,7 @@ _LARGE = 1 << 23  # minimum number of bytes for a progress bar; smaller uploads 
 
 @frozen
 class Verdict:
-    """Outcome of an upload. `submit` creates instances.
+    """Outcome of an upload. Returned by `submit`.
 
     Values of `status`:
 

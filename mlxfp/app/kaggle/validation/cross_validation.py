@@ -33,7 +33,7 @@ class Validated:
 
 @frozen
 class CrossValidation:
-    """Out-of-fold predictions and fitted models, in fold order. `cross_validate` creates instances.
+    """Out-of-fold predictions and fitted models, in fold order. Returned by `cross_validate`.
 
     >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import custom

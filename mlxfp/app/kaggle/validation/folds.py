@@ -85,7 +85,7 @@ class Folds:
     """Assignment of rows to folds, created by the functions of this module. Iteration yields every `Fold`, one repeat after the other.
 
     - `assignments`: int64[R, N], the validation fold of each row per repeat. Rows with -1 never validate.
-    - `units`: int64[N]. Rows with equal numbers stay together.
+    - `units`: int64[N]. Rows with equal numbers are in the same fold.
     - `forward`: each fold trains only on rows of folds with lower numbers.
     - `groups`: optional group numbers, int64[N]. No group is in both the training rows and the validation rows of a fold.
 

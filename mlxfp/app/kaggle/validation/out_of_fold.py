@@ -20,7 +20,7 @@ _FOLDS = 50  # maximum number of folds in a notebook view
 
 @frozen(repr=False)
 class FoldPredictions:
-    """Predictions of one fold for its validation rows, in row order. `fold_predictions` creates instances.
+    """Predictions of one fold for its validation rows, in row order. Returned by `fold_predictions`.
 
     `folds` is the fingerprint of the folds. `predictions` is float64[n] or [n, C].
 
@@ -40,7 +40,7 @@ class FoldPredictions:
 
 @frozen(repr=False)
 class OutOfFold:
-    """Predictions of all folds, with the folds and targets. `out_of_fold` creates instances.
+    """Predictions of all folds, with the folds and targets. Returned by `out_of_fold`.
 
     `targets` is float64[N], or [N, T] for several columns. `predictions` is float64[R, N] or [R, N, C] for R repeats. Rows that are not in
     any validation fold have the prediction NaN.
@@ -116,7 +116,7 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
 
 @frozen
 class Score:
-    """Metric values of out-of-fold predictions, per fold and overall. `score` creates instances.
+    """Metric values of out-of-fold predictions, per fold and overall. Returned by `score`.
 
     An undefined metric is NaN, for example roc_auc in a fold with only one class. Mean and standard deviation ignore NaN.
 

@@ -25,10 +25,11 @@ from mlxfp.collators.stacking import Stacking
 from mlxfp.core.chunks import HIDDEN, Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like, is_tensor, is_text, value_type
-from mlxfp.support.checks import check_integer, check_positive
+from mlxfp.support.checks import check_integer, check_positive, explain_call
 from mlxfp.support.errors import SchemaError
 
 
+@explain_call
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> "_Default":
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 

@@ -20,8 +20,8 @@ T = TypeVar("T")
 # Pattern for the module path before a type name, as in `collections.abc.`. Group 1 matches the quoted texts of a Literal.
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
-# Matches the return type of a function if the function returns a stage, an observer or a collator.
-_MAKES_PART = re.compile(r"Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
+# Matches the return type of a function if the function returns a stage, an observer or a collator, such as the private class _Text.
+_MAKES_PART = re.compile(r"'?_[A-Z]|Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # Hints for errors about a missing column, by name of the column. A stage creates each of these columns.

@@ -76,7 +76,7 @@ MISTAKES = {
     "a normalization as text": (lambda: fp.collators.vision(normalization="imagenet"), r"NORMALIZATIONS\['imagenet'\]"),
     "a preset as path": (lambda: fp.runs.load_config("titanic"), r"load_config\(preset='titanic'\)"),
     "loss before model": (lambda: fp.train_step(_loss, MODEL, OPTIMIZER), r"train_step\(model, loss, optimizer\)"),
-    "one fraction": (lambda: fp.split(0.8, seed=0), r"split\(\[0\.8, 0\.2\], seed=0\)"),
+    "one fraction": (lambda: fp.split(0.8, seed=0), r"Write fractions=\[0\.8, 0\.2\]"),
     "metrics for evaluate_every": (
         lambda: fp.observers.evaluate_every({"loss": 1.0}),
         r"evaluate_every\(lambda state: check\(state, valid\)\)",

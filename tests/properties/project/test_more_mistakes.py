@@ -78,7 +78,7 @@ MISTAKES = {
     "one-hot labels": (lambda: fp.losses.cross_entropy(mx.zeros((2, 2)), mx.eye(2)), r"labels\.argmax\(axis=-1\)"),
     "labels before logits": (lambda: fp.losses.cross_entropy(mx.array([0, 1]), mx.zeros((2, 2))), "The logits come first"),
     "a share as warmup": (lambda: fp.schedules.cosine_decay(1e-3, steps=9, warmup=0.1), r"warmup=round\(0\.1 \* steps\)"),
-    "a module as the state": (lambda: fp.save_state("m.safetensors", MODEL), r"models\.save\(model, folder\)"),
+    "a module as the state": (lambda: fp.save_state("m.safetensors", MODEL), r"models\.save\(folder, model\)"),
     # configuration
     "a dict as the configuration": (lambda: fp.runs.load_config({"training": {"epochs": 3}}), r"overrides=\['training\.epochs=3'\]"),
     "a dash before an option": (lambda: fp.runs.load_config(overrides=["--training.epochs=3"]), "did you mean 'training'"),

@@ -176,7 +176,7 @@ def test_every_source_stage_and_collator_explains_its_calls():
     rooms = tuple(f"mlxfp.{room}." for room in ("data.sources", "data.rows", "data.lengths", "data.running", "text", "collators", "tasks"))
     made = {name: value for place in (fp, fp.collators) for name in dir(place) if inspect.isfunction(value := getattr(place, name))}
     silent = [name for name, value in made.items() if value.__module__.startswith(rooms) and not hasattr(value, "__wrapped__")]
-    assert silent == ["default"]  # which is a collator itself, and is called for every batch
+    assert silent == []
 
 
 def test_a_foreign_name_means_one_argument_of_a_function():

@@ -230,53 +230,10 @@ def _described(name: str, law: str, result: dict[str, Any]) -> Iterator[str]:
         return
     stem = f"{name.replace('-', '_')}_{law.replace(' ', '_')}"
     scripts = sorted(path.name for path in (_FOLDER / "audits").glob(f"{stem}*.py"))
-    notes = [f"The documentation states this limit: {LIMITS[name, law]}"] if (name, law) in LIMITS else []
-    notes += [f"Scripts that show this finding: {', '.join(f'`{script}`' for script in scripts)}."] if scripts else []
-    violations = [_sentences(_short(detail.removeprefix(_title(name)).strip().splitlines()[0])) for detail in details[:3]]
-    yield from (f"- The law **{_COLUMNS[law]}** is broken:", *(f"    - {line}" for line in (*violations, *notes)))
-
-
-_SENTENCES = {  # wording of a finding without the name of the loader: sentences for the page
-    r"^(over two epochs )?with (\d) workers, resumed after item (\d+) of (\d+), ": (
-        r"with \2 workers, a run \1was stopped after item \3 of \4. The resumed run "
-    ),
-    r"^with (\d) workers, then (\d), resumed after item (\d+) of (\d+), ": (
-        r"A run with \1 workers was stopped after item \3 of \4. The resumed run with \2 workers "
-    ),
-    r"^with 2 ranks, resumed on (\d) after (\d) items of each rank, ": (
-        r"Each of two ranks was stopped after \2 items. The resumed run with \1 ranks "
-    ),
-    r"^with (\d) workers, changes the state given to `run`: copy the state before use\. A second run .*? (\d+) of (\d+), ": (
-        r"with \1 workers, the loader changes the given state. A second run from the state after item \2 of \3 "
-    ),
-    r"^with (\d) workers, resumed after item (\d+), then resumed after item (\d+) of (\d+), ": (
-        r"with \1 workers, a run was stopped after item \2. The resumed run was stopped after item \3 of \4. The next run "
-    ),
-    r"^(with \d (?:workers|ranks)|in epoch \d of seed \d)(?: |, (?=changes))": r"\1, the loader ",
-    r"^(?=raised |[a-z]+s )": "the loader ",
-    r"the loader grows by": "the memory of the process grows by",
-    r"has one order for ": "has the same order for ",
-    r"(epoch \d\)), \(": r"\1, and for (",
-    r"(hides a \w+ in row \d+): the epoch ends, and ": r"\1. The epoch ends without an error, and the loader ",
-    r"without the number of the row: (.*)$": r'without the number of the row. The message is "\1".',
-    r"gives other items in a second run: item (\d+) is (\[.*?\]), not (.*)$": (
-        r"gives different items in two runs. Item \1 is \2 in the first run, and \3 in the second run"
-    ),
-    r"gives other items with (\d) workers than with none: item (\d+) is (\[.*?\]), not (.*)$": (
-        r"gives different items with \1 workers and without workers. Item \2 is \3 with \1 workers, and \4 without workers"
-    ),
-    r": item (\d+) is ": r". Item \1 is ",
-    r" 1 ranks ": " 1 rank ",
-    r"with 0 workers": "without workers",
-}
-
-
-def _sentences(detail: str) -> str:
-    """Return a finding as sentences with a subject."""
-    for pattern, replacement in _SENTENCES.items():
-        detail = re.sub(pattern, replacement, detail)
-    text = f"{detail[:1].upper()}{detail[1:]}"
-    return text if text.endswith(".") else f"{text}."
+    links = f" Scripts: {', '.join(f'`{script}`' for script in scripts)}." if scripts else ""
+    limit = f" Documented: {LIMITS[name, law]}" if (name, law) in LIMITS else ""
+    shown = "; ".join(_short(detail.removeprefix(_title(name)).strip().splitlines()[0]) for detail in details[:3])
+    yield f"- {_COLUMNS[law]}: {shown}.{limit}{links}"
 
 
 def _short(text: str) -> str:

@@ -305,22 +305,10 @@ LIMITS = {  # documented limits by loader and law
         "other ranks",
     ): "torchdata distributes state among workers, but not across ranks (documentation of `StatefulDataLoader`).",
     ("grain", "memory"): "`to_iter_dataset` reads up to 500 items ahead by default (docstring of `ReadOptions`).",
-    (
-        "mosaic",
-        "other ranks",
-    ): "rows are repeated if the number of rows is not a multiple of the number of ranks (mosaicml/streaming, pull request 706).",
-    (
-        "litdata",
-        "ranks",
-    ): "`drop_last` drops the last rows if the number of rows is not a multiple of the number of ranks (docstring of `StreamingDataset`).",
-    (
-        "lancedb",
-        "permutation",
-    ): "surplus rows are dropped if the number of rows is not a multiple of `num_splits` (docstring of `StreamingDataset`).",
-    (
-        "lancedb",
-        "ranks",
-    ): "surplus rows are dropped if the number of rows is not a multiple of `num_splits` (docstring of `StreamingDataset`).",
+    ("mosaic", "other ranks"): "rows are repeated if the ranks do not divide the rows (mosaicml/streaming, pull request 706).",
+    ("litdata", "ranks"): "`drop_last` drops the rows that do not divide evenly (docstring of `StreamingDataset`).",
+    ("lancedb", "permutation"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
+    ("lancedb", "ranks"): "surplus rows are dropped if `num_splits` does not divide the rows (docstring of `StreamingDataset`).",
     ("ray", "workers"): "the order of blocks is preserved only with `preserve_order` (docstring of `ExecutionOptions`).",
     ("spdl", "ranks"): "the last incomplete round is dropped by default (docstring of `DistributedRandomSampler`).",
     ("spdl", "errors"): "failed items are logged and dropped unless `max_failures` is set (docstring of `PipelineBuilder.build`).",

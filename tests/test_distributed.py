@@ -29,6 +29,7 @@ from mlxfp.support.errors import ArgumentError, CheckpointError, RankError, Unkn
 from mlxfp.support.trees import flatten
 from mlxfp.training.loop.rank_agreement import in_step, same_number
 from mlxfp.training.steps.state import trees_of
+from tests.properties.ranks.sharded_programs import fully
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +42,7 @@ use_fast_blas()
 import mlx.core as mx
 from mlxfp.distributed import connect
 from tests.test_distributed import run
-ranks = connect(backend="ring", limit=20 if sys.argv[1] in ("killed", "interrupted") else 250)
+ranks = connect(backend="ring", limit=20 if sys.argv[1] in ("killed", "interrupted", "uncompiled") else 250)
 run(ranks, sys.argv[1], sys.argv[2])
 """
 CASES = {
@@ -197,7 +198,21 @@ def count_rows(ranks, _, state, folder):
     Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(check(state, batches)["share"]), encoding="utf-8")
 
 
-OWN = {"in parts": train_in_parts, "writing": write_on_one_rank, "counting": count_rows}
+def train_uncompiled(ranks, step, state, folder):
+    """Train a divided model without compilation. Rank 0 computes its state after each step, before the ranks exchange a number."""
+    model = deep(rate=0.0) if ranks.world.size == 1 else fully(ranks)
+    step, state = setting(model=model, optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, compile=False)
+    losses = []
+    for own in shares("plain", ranks.world):
+        state, metrics = step(state, own)
+        if ranks.world.rank == 0:
+            mx.eval(trees_of(state))
+        assert ranks.gather([ranks.world.rank]) == [[rank] for rank in range(ranks.world.size)]
+        losses.append(metrics["loss"].item())
+    Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(losses), encoding="utf-8")
+
+
+OWN = {"in parts": train_in_parts, "writing": write_on_one_rank, "counting": count_rows, "uncompiled": train_uncompiled}
 
 
 def results(folder, rank):
@@ -260,6 +275,13 @@ def test_e18_totals_over_ranks_count_every_row(tmp_path):
     launch("counting", tmp_path)
     shares = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     assert shares == [2**24 / (2**24 + 300)] * 2
+
+
+def test_uncompiled_ranks_send_in_the_same_order_if_one_rank_computes_its_state_early(tmp_path):
+    launch("uncompiled", tmp_path)
+    losses = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    run(connect(), "uncompiled", tmp_path)
+    assert losses[0] == losses[1] == pytest.approx(json.loads((tmp_path / "0.json").read_text(encoding="utf-8")), rel=1e-5)
 
 
 def test_the_law_catches_a_mean_over_ranks_of_means(tmp_path):

@@ -35,11 +35,11 @@ def check_finite(  # noqa: PLR0913  # facts for the error message
       runs before the error is raised, and may raise a `BoundError` with the cause.
     """
     for index, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
-        loss_is_nan = " and the ".join(f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0)))
-        if loss_is_nan and not metrics.get("skipped"):
+        problem = " and the ".join(f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0)))
+        if problem and not metrics.get("skipped"):
             _check_again(look, batches, cursor)
             number, rows = step - len(values) + 1 + index, rows_after(batches, cursor)
-            raise NonFiniteError(_message(loss_is_nan, number, rows, shared=shared), number, rows, cursor)
+            raise NonFiniteError(_message(problem, number, rows, shared=shared), number, rows, cursor)
 
 
 def _check_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
@@ -54,7 +54,7 @@ def _check_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | Non
         return
 
 
-def _message(loss_is_nan: str, number: int, rows: tuple[Origin, ...], *, shared: bool) -> str:
+def _message(problem: str, number: int, rows: tuple[Origin, ...], *, shared: bool) -> str:
     row_list = "; ".join(
         f"{', '.join(str(origin.row) for origin in origins[:_ROWS_SHOWN])}{', ...' if len(origins) > _ROWS_SHOWN else ''} of {source}"
         for source, origins in groupby(lambda origin: repr(origin.source), rows).items()
@@ -62,6 +62,6 @@ def _message(loss_is_nan: str, number: int, rows: tuple[Origin, ...], *, shared:
     origin = f", computed from rows {'of all ranks, on this rank ' if shared else ''}{row_list}" if row_list else ""
     hint = "Inspect the batch: next(iterate(batches, error.cursor))" if rows else "Inspect the batch"
     return (
-        f"The {loss_is_nan} in step {number}{origin}. {hint}. If the batch is valid, the previous update was too large: "
+        f"The {problem} in step {number}{origin}. {hint}. If the batch is valid, the previous update was too large: "
         "lower the learning rate, clip gradients with clip_norm, or skip non-finite updates with train_step(skip_nonfinite=True)."
     )

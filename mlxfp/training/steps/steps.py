@@ -197,8 +197,7 @@ class TrainStep:
     def start(self, state: TrainState) -> TrainState:
         """Return the state with the initial values for the options of this step, such as averages.
 
-        A step calls `start` automatically for a state of `train_state`. `load_state` needs the call `like=step.start(state)`, because the
-        state `like` must have the same arrays as the file.
+        A step calls `start` automatically for a state of `train_state`. For `load_state`, pass `like=step.start(state)`.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -221,7 +220,8 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        mx.async_eval(() if self._options.compile else trees)  # start the previous update now, which frees the memory of older states
+        delayed = not self._options.compile and self.ranks is None  # ranks must all send in the same order, so ranks delay no update
+        mx.async_eval(trees if delayed else ())  # start the previous update now, which frees the memory of older states
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -233,7 +233,7 @@ class TrainStep:
             if flatten(trees)[0] == self._structure:
                 add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
-        mx.async_eval(after if self._options.compile else (), metrics)
+        mx.async_eval(() if delayed else after, metrics)
         return TrainState(**after, step=state.step + 1, seed=state.seed, shards=self._options.shards), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:

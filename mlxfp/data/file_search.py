@@ -16,7 +16,7 @@ from mlxfp.support.errors import DataError, MissingFileError
 
 
 def is_data(path: Path) -> bool:
-    """Return True for a file. Raise `MissingFileError` for a link without a target, because the rows of its file would be missing."""
+    """Return True if the path is a file. Raise `MissingFileError` for a link whose target does not exist."""
     if path.is_file():
         return True
     if path.is_symlink():

@@ -34,7 +34,7 @@ class File:
             raise ValueError(f"the file name {self.name!r} is not the name of a file in this folder")
 
     def is_whole(self, folder: Path) -> bool:
-        """Return True if the file exists in `folder` with the size and hash of the manifest."""
+        """Return True if the file exists in `folder`, and its size and hash are the same as in this entry."""
         path = folder / self.name
         return path.is_file() and path.stat().st_size == self.bytes and digest(path) == self.hash
 
@@ -70,10 +70,7 @@ class Manifest:
             return tuple(file.name for file in progress.over(self.files) if not file.is_whole(Path(self.folder)))
 
     def save(self) -> None:
-        """Write `manifest.json`.
-
-        The file is first written to the progress folder. Removing the progress folder also removes the leftovers of a killed process.
-        """
+        """Write `manifest.json` atomically, through a temporary file in the progress folder."""
         fields = {"manifest": _VERSION} | {name: value for name, value in asdict(self).items() if name != "folder"}
         content = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
         write_whole(Path(self.folder, NAME), content, within=Path(self.folder, PROGRESS))

@@ -51,7 +51,7 @@ def _rows_like(chunk: RecordBatch, most: int) -> int:
 
 
 def check_reorders(dataset: Dataset[Any], stage: object) -> None:
-    """Raise `PipelineError` unless the dataset has examples, or groups with random access."""
+    """Raise `PipelineError` for a dataset of batches, or of groups without random access."""
     if dataset.level != "groups" or not dataset.indexable:
         check_level(dataset, stage, frozenset({"examples"}))
 
@@ -75,7 +75,7 @@ class View(Wrapper):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset that is read in order if the wrapped dataset has no random access. The stage from `streamed` is applied last."""
+        """Dataset that is read in order to get the rows of this view, if the wrapped dataset has no random access."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
@@ -84,7 +84,6 @@ class View(Wrapper):
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset `stream`, together with its cursor in `position`."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position | None:
@@ -174,16 +173,15 @@ class View(Wrapper):
             first += len(indices)
 
     def group_sizes(self, epoch: int, indices: Indices) -> Indices:
-        """Return the number of rows of each group: int64[N]. Only for groups with random access."""
+        """Return the number of rows of each group: int64[N]. The wrapped dataset must have groups and random access."""
         source: Any = self.dataset.source
         sizes: Indices = source.group_sizes(epoch, self.rows(indices, epoch))
         return sizes
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table that contains the rows of this view.
+        """Return the in-memory table that contains the rows of this view, and functions that find these rows in the table.
 
-        Returns None if the view changes rows, or if the dataset is not a table in memory. The result also contains a source of row
-        references, which yields indices of table rows in the order of this view.
+        Returns None if the view changes rows, or if the dataset is not a table in memory.
         """
         dataset = self.dataset
         unchanged = self.indexable and type(self).task is View.task and dataset.hooks == NO_HOOKS and not dataset.plan.steps
@@ -227,7 +225,7 @@ class ByPosition(View):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the view. After a shuffle, rows differ between epochs. `redraw=True` states that different rows are intended."""
+        """Properties that the planner needs, for example whether the rows differ between epochs against the user's intention."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

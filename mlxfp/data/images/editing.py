@@ -32,7 +32,7 @@ _BYTES_TOGETHER = 1 << 20  # number of bytes in a block of images; a block fits 
 class ImageStage(RowWise):
     """Stage that changes each image of a column independently.
 
-    A random stage has a `seed` and sets `draws_each`, the number of random draws per image.
+    A subclass with random changes has a field `seed`. Its attribute `draws_each` is the number of random numbers per image.
     """
 
     __slots__ = ()
@@ -47,9 +47,9 @@ class ImageStage(RowWise):
         """
 
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
-        """Return the changed images, uint8[N, H, W, C] with N >= 1. The result equals the result of `edit` for each image.
+        """Return the changed images of a block, uint8[N, H, W, C] with N >= 1. The default calls `edit` for each image.
 
-        A stage overrides this method if many images can be changed faster together.
+        A subclass can override `edit_all` with a faster method that returns the same images.
         """
         return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
@@ -62,9 +62,9 @@ class ImageStage(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """Traits of an image stage: the columns that the stage reads, random draws, and the method that merges neighbouring image stages.
+        """Properties of the stage that the planner needs, for example that the stage reads the image column.
 
-        The stage reads the column `path`, because error messages name the file of an image.
+        The stage also reads the column `path`, because error messages name the file of an image.
         """
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
@@ -117,7 +117,7 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
 
 @frozen
 class _Editing:
-    """Merged image stages, the chunk that the stages change, and the random numbers of each stage."""
+    """Loop that applies several image stages to the images of one chunk."""
 
     chunk: RecordBatch
     stages: Sequence[Any]
@@ -136,7 +136,7 @@ class _Editing:
                 yield result
 
     def one_by_one(self, loads: Sequence[Load], first: int = 0) -> Iterator[Pixels]:
-        """Yield images of variable size after all stages, in blocks of one image. `first` is the row of the first image."""
+        """Yield the changed images, each as an array uint8[1, H, W, C]. `first` is the row index of the first image in the chunk."""
         for row, load in enumerate(loads, first):
             stage = self.stages[0]
             try:
@@ -151,7 +151,7 @@ class _Editing:
 
 
 def _draw(stage: Any, chunk: RecordBatch) -> Drawn:
-    """Return the random numbers of a stage, float64[N, draws_each], derived from the key of each row."""
+    """Return the random numbers of a stage for each row of a chunk, float64[rows, numbers per image]."""
     if not stage.draws_each:
         return np.empty((chunk.num_rows, 0))
     keys = fold_into_rows(row_keys(chunk), name_of(stage), stage.seed)

@@ -21,7 +21,7 @@ _MOST_REUSED = 1 << 24  # Size limit of the shared buffer, in bytes. Each larger
 
 @define(eq=False)
 class Memory:
-    """Buffer that decoded images share. Allocating new memory for every image would cost a tenth of the decoding time."""
+    """Buffer into which images are decoded one after the other. Allocating memory for every image would take 10 % more time."""
 
     _buffer: Pixels = field(init=False, factory=lambda: np.empty(0, np.uint8))
 

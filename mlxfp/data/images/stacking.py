@@ -13,7 +13,7 @@ from mlxfp.support.errors import DataError
 
 @frozen(repr=False)
 class Stacked(RowWise):
-    """Stage that stacks the images of each group to tensors. Error messages begin with `wanted_by`."""
+    """Stage that stacks the images of each group to one array. `wanted_by` is the name of the calling function for error messages."""
 
     image: str
     mode: Mode | None

@@ -40,7 +40,7 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
 
 
 def _rows(chunks: Iterable[Any], steps: int) -> tuple[Any, ...]:
-    """Return the first rows, at most `steps`, as a table. The table is the same for all sizes of chunks."""
+    """Return the first `steps` rows of a dataset as a table, or all rows of a shorter dataset."""
     batches, remaining = [], steps
     for chunk in chunks:
         batches.append(visible(chunk.slice(0, remaining)))

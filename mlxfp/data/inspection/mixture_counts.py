@@ -39,13 +39,16 @@ class Proportion:
 def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proportion, ...]:
     """Return the share of each dataset in a mixture (`mix`, `interleave`) up to the cursor, in the order of the datasets.
 
-    All rows read for the items so far are counted, including rows that later stages buffered or dropped. If a `repeat` follows the mixture,
-    only the current pass is counted. If another source contains the mixture (`prefetch`, `take`), whole chunks are counted. In nested
-    mixtures, the outer mixture is counted. To count exactly, the stages process the current source chunk again, at most about a dozen
-    times.
+    The shares count all rows that were read for the items before the cursor, also rows that later stages dropped or keep in a buffer.
 
-    Raises `PipelineError` if there is no mixture, or if a later source reads the whole dataset at once and drops the cursor of the mixture
-    (`load`, `cache`, `shuffle` in memory). Raises `CursorMismatchError` for a cursor of another pipeline.
+    - After a `repeat`, only the current pass counts.
+    - If `prefetch` or `take` follows the mixture, each chunk that was begun counts completely.
+    - If mixtures are nested, the shares belong to the outer mixture.
+
+    The call processes the current source chunk again, at most about a dozen times.
+
+    Raises `PipelineError` without a mixture, or if a later source reads the whole mixture at once (`load`, `cache`, `shuffle` in memory).
+    Raises `CursorMismatchError` for a cursor of another pipeline.
 
     >>> import mlxfp as fp
     >>> a, b = (fp.from_examples([{"x": x}] * 50) for x in "ab")
@@ -74,7 +77,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return the contribution of each of N datasets, int64[2, N].
+    """Return how much each of the N datasets has contributed to the mixture before a cursor, int64[2, N].
 
     Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
     """
@@ -89,10 +92,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that the pipeline creates from `chunk`, at most `cursor.done`.
-
-    The argument `chunk` contains the first rows of a chunk that the source has yielded.
-    """
+    """Return the number of items that the pipeline makes from the rows in `chunk`. Counting stops at `cursor.done` items."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
@@ -106,7 +106,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Hooks that replace the source by a single chunk."""
+    """Hooks for a run that reads `chunk` instead of the source."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

@@ -206,17 +206,13 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True for a step that `shard` or `split` has appended.
-
-        The time of such a step is part of the times of the child dataset.
-        """
+        """Return True for a step that `shard` or `split` has appended. The profile shows no separate time for such a step."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that counts and yields the results of a step.
+        """Return a function that yields the results of a step, and counts them if the step is the last step of its stage.
 
-        Several steps can run for one stage, for example the two halves of `collate`. Only the results of the last of these steps are
-        counted.
+        For example, the stage `collate` runs as two steps.
         """
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
@@ -224,7 +220,7 @@ class _Timed(Hooks):
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """Task that measures its own run time, in any thread."""
+    """Reading task that adds its run time to `meter`. The task may run in any thread."""
 
     task: Task
     meter: Meter
@@ -278,7 +274,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
-    """Return the profile of each part, and the time in seconds that the reading thread spent on reading."""
+    """Return the measurements of the source and of each stage, and the reading time in seconds."""
     source, timed = dataset.plan.source, _clock(dataset)
     inner = [_measured(child) for child in children(source)]
     parts, within = [part for profiles, _ in inner for part in profiles], sum(seconds for _, seconds in inner)

@@ -74,14 +74,17 @@ class _Uncollated(Hooks):
 
 
 def uncollated(dataset: Dataset[Any]) -> Hooks:
-    """Return hooks with which a dataset yields groups instead of batches."""
+    """Return hooks for a run that skips `collate`, so that the dataset yields groups instead of batches."""
     levels = [attrs.evolve(dataset, stages=dataset.stages[: index + 1]).level for index in range(len(dataset.stages))]
     return _Uncollated(dataset.hooks, passed=frozenset(index for index, level in enumerate(levels) if level == "batches"))
 
 
 @frozen(eq=False)
 class Passed:
-    """Result of one part of a pipeline for a traced row: the rows, the batches (after `collate`), or the error."""
+    """Output of one part of a pipeline (source or stage) when `trace_row` runs the pipeline on a single row.
+
+    The output is a tuple of rows, a tuple of batches (after `collate`), or an error.
+    """
 
     part: str
     items: tuple[Mapping[str, Any], ...]
@@ -139,9 +142,10 @@ _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of
 
 
 def _stages_of_row(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
-    """Yield the results of all parts of a pipeline for a single source row.
+    """Yield the output of the source and of each stage for a single row.
 
-    The argument `leaf` is the number of the data source. The argument `row` is the index of the row in this source.
+    The argument `leaf` is the index of the data source among all data sources of the pipeline. The argument `row` is the index of the row
+    in this data source.
     """
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
@@ -193,7 +197,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Add the column `weight` if `shard` pads the rows. The weight is 1, because a traced row is no padding."""
+    """Add the column `weight` with the value 1 if `source` has this column. `shard` gives padding rows the weight 0."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:

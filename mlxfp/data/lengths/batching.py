@@ -76,7 +76,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Batch size of the stage and the same stage for a single rank, or None if groups do not depend on the number of ranks."""
+        """Batch size, and the stage that a single rank runs on its rows. None if the groups do not depend on the number of ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -101,11 +101,11 @@ class Grouping(Stage):
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Group the rows of a chunk like `step`, but return rows and group bounds instead of slices."""
+        """Find the groups in the rows of a chunk, as `step` does. Return the rows and the bounds of the groups, without copies."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Group the remaining rows like `finish`, but return rows and group bounds instead of slices."""
+        """Find the groups in the last rows, as `finish` does. Return the rows and the bounds of the groups, without copies."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         """Group the rows of a chunk."""
@@ -118,7 +118,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append a chunk to the remaining rows. Only the common columns are kept, because a resumed run may read fewer columns."""
+    """Append `chunk` to the rows of an unfinished group. Drop columns that only one of the two has."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
@@ -181,7 +181,7 @@ class _Unbatch(Stage):
     def __call__(self, dataset: Any) -> Any:
         """Append `unbatch` to a dataset.
 
-        If the groups were planned from row lengths, return a dataset that reads the rows by index instead.
+        If `bucket_by_length` has planned the groups in advance, return a dataset that reads the rows by index.
         """
         return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
 

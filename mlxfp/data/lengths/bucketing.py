@@ -53,16 +53,16 @@ def bucket_by_length(
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group examples of similar length. A collator that pads to `lengths` then adds little padding and creates few shapes.
 
-    Each example waits in the bucket of the smallest sufficient length. A full bucket becomes a group. `size` is the number of examples in a
-    group. With `tokens` instead of `size`, a group contains at most `tokens` tokens, including padding. There are as many batch shapes as
-    lengths.
+    For each value in `lengths`, a bucket collects the examples that will be padded to this length. A full bucket becomes a group of `size`
+    examples. With the argument `tokens` instead of `size`, a group has at most `tokens` tokens, including padding. Full groups of one
+    bucket have the same shape.
 
-    At the end, the remaining examples of all buckets are grouped from longest to shortest, so only the very last group may be short.
-    `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
+    At the end of the data, the examples left in all buckets are sorted from longest to shortest and grouped. Only the last group may be
+    short. `drop_last=True` drops a short last group. Raises `DataError` for a row longer than the last of `lengths`.
 
-    If the number of tokens of each example is known in advance, all groups are planned before any example is read. This is the case for
-    tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`. The dataset of groups then has a length and random access: put
-    `shuffle`, `unbatch` and `shard` after `bucket_by_length`. The groups are the same as on a stream.
+    If all example lengths are known in advance, the groups are planned before any example is read. Lengths are known after reading a table
+    or Arrow files, and after `load` and `cache`, but no longer after `map` or `shuffle`. Planned groups have a length and random access, so
+    `shuffle`, `unbatch` and `shard` can follow. A stream gives the same groups.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
@@ -109,7 +109,7 @@ class _BatchByTokens(Grouping):
         return _spans(sizes, padded, self.column)
 
     def _starts(self, rows: RecordBatch) -> list[int]:
-        """Return the index of the first row of each group."""
+        """Return the row index at which each group begins."""
         padded = np.maximum(1, -(-lengths_of(rows, self.column, "batch_by_tokens") // self.pad_multiple)) * self.pad_multiple
         if (padded > self.tokens).any():
             index = int(np.argmax(padded > self.tokens))
@@ -216,7 +216,7 @@ class _BucketByLength(Grouping):
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Return for each bucket the possible group sizes, and the minimum and maximum length of the longest row in a group."""
+    """Return one `Groups` per bucket: the possible numbers of rows in a group, and the limits for the length of the longest row."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 

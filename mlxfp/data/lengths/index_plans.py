@@ -24,7 +24,7 @@ from mlxfp.data.row_views import View
 
 @frozen(eq=False)
 class IndexPlan:
-    """Index plan: documents of the first packed row or group, then documents of the second packed row or group, and so on."""
+    """Plan that lists the documents of each output row (`pack`) or group (`bucket_by_length`), by index."""
 
     documents: NDArray[np.integer[Any]]  # index of each document
     ends: Indices  # 0, then the number of documents up to the end of each row or group
@@ -49,7 +49,7 @@ def has_lengths(dataset: Dataset[Any]) -> bool:
 
 @frozen(repr=False)
 class Planned(View):
-    """Source of packed rows or groups with random access. All rows are planned once, from the lengths of all documents."""
+    """Source that packs or groups the documents of a dataset. Output rows have random access, because all lengths are known in advance."""
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
@@ -63,7 +63,7 @@ class Planned(View):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset that packs or groups the documents in order, without a plan."""
+        """Dataset that gives the same output by reading the documents in order."""
         return evolve(self.dataset, stages=(*self.dataset.stages, self.stage))
 
     @cached_property
@@ -149,7 +149,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source of the groups, in the order before any shuffle of groups."""
+        """Source that planned the groups. A later shuffle of the groups is not applied."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source

@@ -46,24 +46,30 @@ def pack(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Pack several documents into each row of at most `length` tokens, for models that separate documents by `segment_ids`.
 
-    Output rows have the column of ids, `segment_ids` (list<int32>: 1, 2, ... for the documents of a row), `positions` (list<int32>: 0, 1,
-    ... in each document) and the columns in `aligned`: lists with one value per token, such as a prompt mask. Every token occurs once in
-    the output. Rows without tokens are dropped. A document longer than `length` is cut into pieces, and each piece counts as a document:
-    its positions start at 0, so all positions are below `length`.
+    Output rows have these columns:
 
-    The method selects the row for a document among the open rows, at most `open_rows` (default 128):
+    - the column of ids
+    - `segment_ids`, list<int32>: the number 1, 2, ... of the document within the row, for each token
+    - `positions`, list<int32>: the index of each token in its document
+    - the columns named in `aligned`, which have one value per token, for example a prompt mask
 
-    - `"best_fit"` uses the row with the least sufficient space, or opens a new row. With too many open rows, the fullest row is closed.
-    - `"first_fit"` uses the oldest row with enough space, or opens a new row. With too many open rows, the oldest row is closed. Adjacent
-      documents stay closer together than with `"best_fit"`, with more padding.
+    Every token occurs once in the output. Rows without tokens are dropped. A document longer than `length` is cut into several documents,
+    so all positions are below `length`.
+
+    The method puts each document into one of the open (incomplete) rows. At most `open_rows` rows (default 128) are open at a time. If
+    there are more, one row is closed: the row gets no further document.
+
+    - `"best_fit"` uses the fullest open row that has enough space, or opens a new row. The fullest row is closed first.
+    - `"first_fit"` uses the oldest open row that has enough space, or opens a new row. The oldest row is closed first. Adjacent documents
+      stay closer together than with `"best_fit"`, with more padding.
     - `"split"` fills one row after the other, and cuts a document at the end of a row.
 
     `"best_fit"` and `"first_fit"` are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
     than First", Algorithmica 31 (2001).
 
-    If the number of tokens of each document is known in advance, all rows are planned before any document is read. This is the case for
-    tables, Arrow files, `load` and `cache`, before any `map` or `shuffle`. The packed rows then have a length and random access: put
-    `shuffle` and `shard` after `pack`. The rows are the same as on a stream.
+    If all document lengths are known in advance, the rows are planned before any document is read. Lengths are known after reading a table
+    or Arrow files, and after `load` and `cache`, but no longer after `map` or `shuffle`. Planned rows have a length and random access, so
+    `shuffle` and `shard` can follow. A stream gives the same rows.
 
     Raises `SchemaError` unless the columns contain lists. Raises `DataError` for a row with a missing list or lists of different lengths.
 
@@ -101,10 +107,9 @@ class PackingPlan(IndexPlan):
 
 @frozen(repr=False)
 class _Pack(Stage):
-    """Stage that packs documents into rows.
+    """Stage that packs documents into rows. The state is the content of the open (incomplete) rows.
 
-    The state is (pieces, rows): the documents and pieces of documents in open rows, and the row index of each piece. Rows are
-    numbered from 0 in the order of opening. `pieces` is None if no row is open.
+    The first part of the state is a table of documents and cut documents, or None. The second part is the index of the open row of each.
     """
 
     _length: int
@@ -141,10 +146,7 @@ class _Pack(Stage):
         return PackingPlan(documents.astype(small), np.append(starts, len(rows)), firsts.astype(np.int32), sizes.astype(np.int32))
 
     def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
-        """Return the packed rows of a plan. The argument `documents` contains one document for each piece in `plan`.
-
-        A piece is a document, or a part of a document in a single packed row.
-        """
+        """Return the packed rows of a plan. Row i of `documents` is the document from which piece i of the plan is cut."""
         tokens, ends = read_tokens(documents, self.column, "pack")
         values = [tokens, *(read_aligned(documents, name, (self.column, ends), "pack") for name in self.aligned)]
         bounds = ends_of(plan.sizes.astype(np.int64))
@@ -195,7 +197,7 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, open_tokens: int) -> RecordBatch:
-        """Cut documents at the ends of packed rows, and drop empty documents. The unfinished row already holds `open_tokens` tokens."""
+        """Cut the documents that do not fit one packed row, and drop empty documents. Open rows hold `open_tokens` tokens."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-open_tokens % self._length, ends[-1], self._length)
@@ -223,7 +225,7 @@ class _Pack(Stage):
         return np.array(placed, np.int64), np.array(closed, np.int64)
 
     def _rows(self, pieces: RecordBatch, rows: Indices) -> RecordBatch:
-        """Join the adjacent pieces of each row."""
+        """Concatenate the documents of each packed row. `rows` contains the index of the packed row of each document."""
         lengths, firsts = self.lengths_in(pieces), ends_of(np.bincount(rows))
         ends = ends_of(lengths)[firsts]
         lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
@@ -234,16 +236,15 @@ class _Pack(Stage):
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort pieces (documents or parts of documents) by their row. Return the pieces and their new row indices.
+    """Sort documents by packed row. Return the documents and the new index of the packed row of each document.
 
-    Closed rows (complete rows) come first, in the order of closing. Open rows follow.
+    Complete rows get the first indices, in the order of completion.
     """
     order, rows = _order(rows, closed)
     return pieces.take(order), rows
 
 
 def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
-    """Return the order of the pieces, and the new row index of each piece in this order."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")
@@ -251,9 +252,9 @@ def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
 
 
 def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, list[int]]:
-    """Put each piece into the open row with the least sufficient space. `free` is the free space of each open row.
+    """Put each document into the fullest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the index of the packed row of each piece, and the indices of closed rows, in the order of closing.
+    Return the row index of each document, and the indices of the rows that were closed (full, or removed to limit the open rows).
     """
     # Each integer in `rooms` holds the free space of a row and, in its lowest bits, the row index. The fullest row comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
@@ -277,9 +278,9 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
 
 
 def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
-    """Put each piece into the oldest open row with enough space. `free` is the free space of each open row.
+    """Put each document into the oldest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the index of the packed row of each piece, and the indices of closed rows, in the order of closing.
+    Return the row index of each document, and the indices of the rows that were closed (full, or removed to limit the open rows).
     """
     rooms = dict(enumerate(free))  # maps the index of each incomplete row to its free space; the oldest row comes first
     placed, closed, opened = [], [], len(free)

@@ -36,12 +36,11 @@ class ShapePlan:
 
 @explain_call
 def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1) -> ShapePlan:
-    """Return the padded lengths with the least padding for rows of the given lengths. The plan has at most `shapes` lengths.
+    """Return at most `shapes` padded lengths that give the least padding for rows of the given lengths.
 
-    The plan is optimal. It is found by dynamic programming over the distinct lengths, rounded up to multiples of `pad_multiple`. The
-    time is quadratic in the number of distinct lengths: 0.2 seconds for 4,000. Plan for all rows, or for a sample with the longest
-    row, because `bucket_by_length` raises an error for longer rows. If the best plan still needs too much padding, use `pack`, which
-    needs almost none.
+    Dynamic programming over the distinct lengths finds the optimum. The lengths are first rounded up to multiples of `pad_multiple`. The
+    time is quadratic in the number of distinct lengths: 0.2 seconds for 4,000. The lengths of a sample of the rows are enough, if the
+    sample contains the longest row. If the result still has too much padding, use `pack`, which needs almost none.
 
     >>> shape_plan([3, 3, 4, 9, 10], shapes=2)
     ShapePlan(lengths=(4, 10), padding=0.09375)
@@ -61,15 +60,16 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
 
 @explain_call
 def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
-    """Return the possible token shapes [B, L] of the batches of a pipeline. Reads no data if all parts declare their shapes.
+    """Return the possible token shapes [B, L] of the batches of a pipeline.
 
-    The grouping stage gives the batch sizes. If the number of rows is known, at most the last batch has another size. The collator
-    gives the padded lengths. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` give maximum row
-    lengths.
+    The grouping stage gives the batch sizes. If the number of rows is known, at most the last batch has another size. The collator gives
+    the padded lengths. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` give maximum row lengths.
 
-    User-defined stages, collators and `map` functions are run for an epoch, and the shapes of this epoch are returned. To avoid this run,
-    declare shapes: in stages by `longest_row` and `groups` of `Traits`, in collators by the methods of
-    `mlxfp.data.lengths.shape_planning.Padding`. Raises `PipelineError` if the set of shapes is infinite or batches lack `input_ids`.
+    No data is read if all stages and collators declare their sizes. Otherwise, for example with a `map` function, the pipeline runs for an
+    epoch, and the result contains the shapes of this epoch. A user-defined stage declares its sizes by the fields `longest_row` and
+    `groups` of `Traits`. A collator declares its lengths by the methods of `mlxfp.data.lengths.shape_planning.Padding`.
+
+    Raises `PipelineError` if the set of shapes is infinite or batches lack `input_ids`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1] * count} for count in (3, 2, 7, 8, 6)])
@@ -111,7 +111,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Return the possible sizes of groups of `count` rows, given that all groups except the last have `size` rows."""
+    """Return the possible group sizes if `count` rows are divided into groups of `size` rows. `count=None`: unknown number of rows."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)
@@ -173,7 +173,7 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Read an epoch and return the maximum row length as a list with a single number.
+    """Read one epoch and return the largest number of tokens in a row, as the only item of a list.
 
     Return an empty list without reading if all stages declare row lengths, or if the rows have no column `input_ids`.
     """
@@ -203,9 +203,9 @@ def _measured_shapes(collator: Any, dataset: Dataset[Any]) -> Iterator[tuple[int
 
 
 def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
-    """Return the padded lengths with the fewest tokens in total. The largest distinct length is always included.
+    """Choose at most `shapes` of the distinct lengths, so that padding each row to the next chosen length needs the fewest tokens.
 
-    `below` holds for each distinct length the number of shorter rows, and at the end the number of all rows.
+    `below[i]` is the number of rows shorter than `distinct[i]`. The last value of `below` is the number of all rows.
     """
     count = len(distinct)
     # `best[n]` is the total number of tokens if the rows of the n shortest lengths are padded to one common length.

@@ -73,8 +73,8 @@ def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np
 def read_aligned(chunk: RecordBatch, name: str, tokens: tuple[str, Ends], stage: str) -> pa.Array:
     """Return the concatenated values of the column `name`, which has one value per token.
 
-    The argument `tokens` is a pair: name and row bounds of the token column. Raises `DataError` for a row with a null list, or with more or
-    fewer values than tokens.
+    The argument `tokens` contains the name of the token column and the offsets of its rows. Raises `DataError` for a row with a null list,
+    or with more or fewer values than tokens.
     """
     values, ends = read_lists(column_without_nulls(chunk, name, stage))
     check_same_lengths(tokens, (name, ends), chunk, stage)

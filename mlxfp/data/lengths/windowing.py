@@ -28,8 +28,9 @@ def windows(
     `drop_last=True` drops a short last window. A window without any new token is never made. Output rows have only the column of ids,
     list<int32>.
 
-    `collators.causal` predicts each token from earlier tokens, so a window of L + 1 tokens gives L predictions. With `stride=L`, each
-    prediction is made once. Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a missing list.
+    `collators.causal` predicts each token of a window except the first. To predict every token exactly once, let windows overlap by one
+    token: `windows(length + 1, stride=length)`. Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a
+    missing list.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
@@ -60,11 +61,10 @@ _TOKENS_AT_ONCE = 1 << 20
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """Stage that cuts a stream of tokens into windows.
+    """Stage that cuts a stream of tokens into windows. The state is (stream, covered).
 
-    The state is (stream, covered). `stream` holds the tokens still needed. `covered` is the number of tokens at the start of `stream` that
-    an earlier window already contains. A stream has a row per document: the remaining tokens of the document, and the number of tokens
-    already removed from its start.
+    `stream` contains the tokens that later windows still need, as a table with one row per document. The column `offset` of this table
+    counts the tokens already removed from the document. The first `covered` tokens of the stream are also part of an earlier window.
     """
 
     _length: int
@@ -100,10 +100,7 @@ class _Windows(Stage):
         return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds fewer than {self._length:,} tokens",))
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
-        """Return the rows of a chunk as a stream, with separators.
-
-        Documents without tokens are dropped, because no window starts in them.
-        """
+        """Return the tokens of a chunk with separators, as a table with one row per document. Documents without tokens are dropped."""
         tokens, ends = read_tokens(chunk, self.column, "windows")
         if self.separator is not None:
             tokens, ends = np.insert(tokens, ends[1:], self.separator), ends + np.arange(len(ends))

@@ -22,10 +22,10 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 
 
 def context_until(unwanted: Callable[[], bool]) -> Context:
-    """Return a copy of the current context with a cancellation check.
+    """Return a copy of the current `contextvars` context in which work can be cancelled.
 
-    Work that runs in the returned context raises `UnwantedWork` at the next `call` after `unwanted()` returns True. A cancellation check of
-    the current context stays in force.
+    After `unwanted()` has returned True, the next use of the function `call` in the new context raises `UnwantedWork`. If the current
+    context already has a cancellation check, this check also applies.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())

@@ -56,14 +56,13 @@ class Shuffle(Wrapper):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset of the interleaved files, followed by the shuffle buffer."""
+        """Dataset that takes rows from several files in turn and shuffles the rows in a buffer."""
         return Dataset(_FilesInTurn(self.dataset, self.seed, self.files), (ShuffleBuffer(self.seed, self.buffer),))
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         return run(self.stream, start(epoch, position))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the only inner dataset, `stream`, with its cursor."""
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
@@ -121,7 +120,7 @@ class _FilesInTurn(Wrapper):
                 yield rows.take(pa.array(in_turn)), (begun, count, tuple((file.number, file.cursor) for file in opened))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset and the cursor of each open file."""
+        """Return one dataset per open file, with its cursor."""
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:

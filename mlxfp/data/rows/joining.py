@@ -75,15 +75,15 @@ class Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the index of the first data source of dataset `index`.
+        """Return the index of the first data source of the joined dataset `index`.
 
-        Data sources are counted over all joined datasets, because a joined dataset may itself consist of several data sources.
+        A joined dataset can have several data sources. The index counts the data sources of all joined datasets.
         """
         return self.first_leaves[index]
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """Index of the first data source of each dataset, followed by the number of all data sources."""
+        """Cumulative number of data sources: 0, then the number in dataset 0, the number in datasets 0 and 1, and so on."""
         return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 

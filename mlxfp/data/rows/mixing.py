@@ -67,12 +67,12 @@ def mix(
     """Mix datasets deterministically in proportion to `weights`. The next item comes from the dataset furthest below its share.
 
     With N datasets, the number of items from each dataset is at any time within N items of its exact share. A dataset of weight 0
-    contributes no items. With `by="tokens"`, shares are measured in tokens of the column `input_ids` instead of examples. Measuring tokens
-    works only before `batch`.
+    contributes no items. `by="tokens"` measures shares in tokens of the column `input_ids` instead of examples, and works only before
+    `batch`.
 
-    A mapping changes the weights during the run. For example, `{0: [3, 1], 10_000: [1, 1]}` has the weights 3 and 1 for the first 10,000
-    items of the mixture, and equal weights afterwards. With `by="tokens"`, the keys count tokens. With `stop="all"`, the keys also count
-    the items that an ended dataset would have contributed.
+    If `weights` is a mapping, the weights change during the run. For example, `{0: [3, 1], 10_000: [1, 1]}` has the weights 3 and 1 for the
+    first 10,000 items of the mixture, and equal weights afterwards. The keys count items, or tokens with `by="tokens"`. If a dataset ends
+    and the mixture continues (`stop="all"`), the keys also count the missing items of this dataset.
 
     The argument `stop` selects what happens when a dataset ends:
 
@@ -106,11 +106,10 @@ def mix(
 
 @frozen(repr=False)
 class Mix(Joined):
-    """Source that mixes datasets. Each item has a due time, and the items are yielded in the order of their due times.
+    """Source that mixes datasets. The items are sorted by due time, a number that depends on the weights.
 
     With constant weights, the due time of an item is a count divided by the weight of its dataset. The count is the number of items (or
-    tokens) that the dataset has yielded before this item. Buffered items that are due before any dataset must be read again are sorted in
-    one step.
+    tokens) that the dataset has yielded before this item.
     """
 
     weights: Weights
@@ -137,7 +136,7 @@ class Mix(Joined):
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        """Yield chunks of items in the order of the due times of the items. Each chunk comes with its resume position.
+        """Yield chunks of items in the order of the mixture. Each chunk comes with its resume position.
 
         A resume position consists of four tuples, each with one entry per dataset:
 
@@ -180,14 +179,14 @@ class Mix(Joined):
         return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return the contribution of each of N datasets before a position, int64[2, N].
+        """Return how much each of the N datasets has yielded before a resume position, int64[2, N].
 
         Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.datasets))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the contribution of each of N datasets to a chunk, int64[2, N].
+        """Return how much of `chunk` comes from each of the N datasets, int64[2, N].
 
         Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
         """
@@ -208,7 +207,7 @@ class Mix(Joined):
         return np.searchsorted(self.first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Remove and return the buffered items that are due before any dataset must be read again. Return None if no item is due."""
+        """Remove and return the buffered items that come before all items not yet read. Return None if there are no such items."""
         horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
         counts = {
             index: int(np.searchsorted(reader.times[:-1], horizon, side="right" if index < first else "left"))
@@ -225,10 +224,7 @@ class Mix(Joined):
 
 
 class _Reader:
-    """Reader of one dataset of a mixture. The reader buffers items and their due times, which define the order of the items in the mixture.
-
-    Datasets are immutable, so a dataset never stores such a mutable reader.
-    """
+    """Reader and buffer for one dataset of a mixture. Each buffered item has a due time, which is its sort key in the mixture."""
 
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
@@ -291,8 +287,8 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times (sort keys) of M items, float64[M].
+        """Return the due times (sort keys in the mixture) of M items, float64[M].
 
-        The argument `more`, of shape [M], holds for each item the number of buffered items (or tokens) before this item.
+        The argument `more`, of shape [M], contains for each item the number of items (or tokens) before this item in the buffer.
         """
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

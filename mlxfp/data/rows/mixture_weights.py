@@ -1,4 +1,4 @@
-"""Weights of the datasets in a mixture, constant or changing with the amount that the mixture has yielded."""
+"""Weights of the datasets in a mixture: constant weights, or weights that change after a number of examples or tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,12 +20,12 @@ Times = NDArray[np.float64]
 class Weights:
     """Weights of N datasets, which may change during a run.
 
-    The weights `weights[k]` begin when the mixture has yielded `starts[k]` examples or tokens. A phase is the time from one change of the
-    weights to the next change.
+    The weights `weights[k]` apply once the mixture has yielded `starts[k]` examples or tokens, until the next weights apply. This time is
+    called a phase.
 
-    The due times of items follow from a simulated clock that starts at 0. During a phase, a dataset of weight w yields w examples or tokens
-    per unit of time. The due time of an item therefore depends only on the number of examples or tokens that its dataset has yielded before
-    this item. A cursor needs no further state.
+    A mixture sorts items by due time on a simulated clock. The clock starts at 0. During a phase, a dataset of weight w yields w examples
+    or tokens per unit of time. The due time of an item therefore depends only on the number of examples or tokens that its dataset has
+    yielded before this item.
     """
 
     starts: tuple[int, ...]
@@ -40,7 +40,7 @@ class Weights:
         return tuple(any(column) for column in zip(*self.weights, strict=True))
 
     def due(self, index: int, given: Any) -> Times:
-        """Return the due times of M items of dataset `index`, float64[M].
+        """Return the due times (sort keys in the mixture) of M items of dataset `index`, float64[M].
 
         The argument `given`, of shape [M], holds for each item the number of examples or tokens that the dataset has yielded before this
         item. The due time is infinite if the weight of the dataset is 0 until the end of the run.
@@ -63,7 +63,7 @@ class Weights:
 
     @cached_property
     def _phases(self) -> tuple[Times, Times, Times]:
-        """Start times of the K phases, [K], examples or tokens of each dataset before each phase, [K, N], and weights, [K, N]."""
+        """Start times of the K phases [K], examples or tokens that each dataset yields before each phase [K, N], and weights [K, N]."""
         rates = np.array(self.weights)
         durations = np.diff(self.starts) / rates[:-1].sum(axis=1)
         begins = np.concatenate([[0.0], np.cumsum(durations)])

@@ -311,9 +311,9 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _sizes_by_value(counts: Indices, fractions: tuple[float, ...]) -> Indices:
-    """Return the part sizes of each value, int64[V, P]. `counts` holds the number of rows of each value, int64[V].
+    """Return how many rows with each value go to each part, int64[values, parts]. `counts` is the number of rows with each value.
 
-    The parts have exact sizes in total, also if each value has few rows: the rounding of values is spread evenly over the parts.
+    The total size of each part is exact. Rounding errors for single values are spread evenly over the parts.
     """
     sizes = np.floor(np.outer(counts, fractions) + 1e-9).astype(np.int64)
     missing = _sizes(int(counts.sum()), fractions) - sizes.sum(axis=0)  # rows that each part lacks after rounding down
@@ -330,7 +330,7 @@ def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
 
 
 def _codes(chunk: RecordBatch) -> Keys:
-    """Return hashes of the values in the first column. Equal values have equal hashes in all chunks and processes."""
+    """Return a hash of each row's value in the first column of `chunk`. Equal values have equal hashes in all chunks and processes."""
     column = visible(chunk).column(0).dictionary_encode()
     known = np.array([fold_in(0, fingerprint(value)) for value in column.dictionary.to_pylist()] + [0], np.uint64)
     indices = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)

@@ -127,7 +127,7 @@ class _Shard(View):
         return count // self.count if self.ends == "drop" else -(-count // self.count)
 
     def position_after(self, epoch: int, position: Position, rows: int) -> Position:
-        """Return the position after `rows` rows of this rank. `position` is an earlier position of any rank."""
+        """Return the resume position of this rank after reading `rows` rows. `position` is an earlier resume position of any rank."""
         if self.indexable:
             return rows, self.first_rows if position is None else position[1]
         base = start(epoch, position).base

@@ -62,9 +62,9 @@ class ShuffleBuffer(Stage):
 
 
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
-    """Put incoming rows into their slots one after the other. Return the replaced rows and the new slots.
+    """Put each incoming row into the slot of the buffer that `targets` names. Return the rows that left the buffer, and the new slots.
 
-    If a slot occurs several times, the second row replaces the first row, and so on. A single sort handles all rows.
+    If several incoming rows have the same slot, each row replaces the previous row.
     """
     order = np.argsort(targets, kind="stable")
     sorted_targets, sorted_rows = targets[order], incoming[order]
@@ -92,7 +92,7 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows if more than half of the pool has been emitted. Each row is copied a bounded number of times."""
+    """Copy the buffered rows if they are less than half of all rows in memory, so that the memory of the other rows is freed."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
     return _gather_parts(pool, slots), np.arange(len(slots))

@@ -42,7 +42,7 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     The shares count all rows that were read for the items before the cursor, also rows that later stages dropped or keep in a buffer.
 
     - After a `repeat`, only the current pass counts.
-    - If `prefetch` or `take` follows the mixture, each chunk that was begun counts completely.
+    - If `prefetch` or `take` follows the mixture, all rows of the current chunk count.
     - If mixtures are nested, the shares belong to the outer mixture.
 
     The call processes the current source chunk again, at most about a dozen times.
@@ -106,7 +106,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Hooks for a run that reads `chunk` instead of the source."""
+    """Changes of a run (hooks): the run reads only `chunk` instead of the source."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

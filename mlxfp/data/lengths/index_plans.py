@@ -63,7 +63,7 @@ class Planned(View):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset that gives the same output by reading the documents in order."""
+        """Dataset with the same output as this source, for reading all documents in order."""
         return evolve(self.dataset, stages=(*self.dataset.stages, self.stage))
 
     @cached_property

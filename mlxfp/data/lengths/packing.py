@@ -109,7 +109,7 @@ class PackingPlan(IndexPlan):
 class _Pack(Stage):
     """Stage that packs documents into rows. The state is the content of the open (incomplete) rows.
 
-    The first part of the state is a table of documents and cut documents, or None. The second part is the index of the open row of each.
+    The state is a pair: a table of the documents in open rows, or None, and the index of the row of each document.
     """
 
     _length: int
@@ -146,7 +146,7 @@ class _Pack(Stage):
         return PackingPlan(documents.astype(small), np.append(starts, len(rows)), firsts.astype(np.int32), sizes.astype(np.int32))
 
     def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
-        """Return the packed rows of a plan. Row i of `documents` is the document from which piece i of the plan is cut."""
+        """Return the packed rows of a plan. Row i of `documents` is the document for entry i of the plan."""
         tokens, ends = read_tokens(documents, self.column, "pack")
         values = [tokens, *(read_aligned(documents, name, (self.column, ends), "pack") for name in self.aligned)]
         bounds = ends_of(plan.sizes.astype(np.int64))

@@ -25,10 +25,10 @@ def windows(
 
     Each output row is a window of the stream. A window starts every `stride` tokens, by default every `length` tokens without
     overlap. The id `separator` is inserted after each input row and marks the ends of documents. The last window may be short.
-    `drop_last=True` drops a short last window. A window without any new token is never made. Output rows have only the column of ids,
+    `drop_last=True` drops a short last window. Every window has at least one new token. Output rows have only the column of ids,
     list<int32>.
 
-    `collators.causal` predicts each token of a window except the first. To predict every token exactly once, let windows overlap by one
+    `collators.causal` predicts each token of a window except the first. To predict each token exactly once, let windows overlap by one
     token: `windows(length + 1, stride=length)`. Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a
     missing list.
 

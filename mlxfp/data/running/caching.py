@@ -217,7 +217,7 @@ class _Cache(_Stored):
 
     @cached_property
     def folder(self) -> Path:
-        """Subfolder that holds the stored rows."""
+        """Folder of the cached rows. The folder lies inside `path`."""
         return _folder(self.dataset, self.path)
 
     @property
@@ -226,7 +226,7 @@ class _Cache(_Stored):
 
     @cached_property
     def _opened(self) -> tuple[pa.Table, tuple[int, ...], tuple[FileStamp, ...]]:
-        """Table of all rows, the number of rows up to the end of each file, and the files."""
+        """Table of all cached rows, cumulative number of rows after each file, and the files."""
         manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
         with reading_cache(self.folder):
             readers, files = open_files(self.folder, manifest)
@@ -302,7 +302,7 @@ class _CacheItems(_LoadItems):
 
     @cached_property
     def items(self) -> Sequence[Any]:
-        """Stored groups or batches, each read when needed."""
+        """Sequence of the cached groups or batches. Items are read from the files on access."""
         if self.dataset.level == "batches" and not self.dataset.hooks.changes.collates:
             return self._all()  # The files hold collated batches, but the caller needs groups of rows.
         folder = _folder(self.dataset, self.path)
@@ -323,7 +323,7 @@ class StoresBatches(Protocol):
     """Protocol of a stage, such as `collate`, that can convert its batches for `cache`."""
 
     def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
-        """Return a batch as a record batch of one row. `schema` is the schema of earlier rows; a different schema raises an error."""
+        """Return the arrays of a batch as a single row. `schema` is the schema of earlier rows, and another schema raises an error."""
 
     def restored(self, row: RecordBatch) -> Batch:
         """Return the batch stored in a row."""

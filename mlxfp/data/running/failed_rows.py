@@ -167,7 +167,7 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """At the end of the data, yield the remaining rows of a stage, marked as valid."""
+        """Return a function that yields the last rows of a stage, at the end of the data. These rows have no entry in the error column."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
@@ -181,7 +181,7 @@ class MarkFailed(Hooks):
 
 @frozen(eq=False)
 class _Marked:
-    """Source whose method `take` marks unreadable rows."""
+    """Source that returns an unreadable row with an entry in the error column, instead of raising the error."""
 
     hooks: MarkFailed
     source: Source

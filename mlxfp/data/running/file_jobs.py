@@ -14,7 +14,7 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Exception for a stage that keeps rows for the next chunk, so that no worker can write a file alone.
+    """Exception for a file that a worker cannot write alone, because a stage keeps rows for the next file.
 
     When a job raises this exception, `write` starts over in the calling thread and writes the files one after the other.
     """
@@ -40,7 +40,7 @@ class TaskSequence(Task):
 
 @frozen(eq=False)
 class WriteFile(Job):
-    """Job that reads the source rows of a file, runs the stages and writes the file."""
+    """Job that writes one output file. The job reads source rows, runs the stages and writes the resulting rows."""
 
     out: WrittenFolder = field(kw_only=True)
     index: int = field(kw_only=True)
@@ -70,7 +70,7 @@ class WriteFile(Job):
 
 @frozen(eq=False)
 class CheckFile(Job):
-    """Job that reads a finished file. The result is marked as complete if the file is undamaged."""
+    """Job that checks a written file. The result has `complete=True` if the file is undamaged."""
 
     out: WrittenFolder = field(kw_only=True)
     file: File = field(kw_only=True)

@@ -91,7 +91,7 @@ class _Lifted:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages of the recipe. Raises `PipelineError` if a stage combines rows."""
+        """Stages that the recipe adds to a dataset. Raises `PipelineError` if a stage combines rows."""
         try:
             result = self.recipe(Dataset(_Table()))
         except MlxfpError as error:
@@ -110,10 +110,7 @@ class _Lifted:
 
     @cached_property
     def plans(self) -> dict[Schema, "_Ready"]:
-        """Plan for each input schema. A plan is added when the first table with this schema arrives.
-
-        The plans do not take part in comparisons: two functions made by `lift` can be equal although their plans differ.
-        """
+        """Cached plans, by input schema. A plan is added when the first table with this schema arrives."""
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
@@ -187,9 +184,9 @@ class _Lifted:
 
 @frozen(eq=False)
 class _Ready:
-    """Plan and output schema for tables with one input schema.
+    """Plan and output schema for all tables with the same input schema.
 
-    If a column type of the input lacks random access, tables are converted to the schema `cast` before use. Otherwise `cast` is None.
+    If `cast` is a schema, each table is first converted to this schema, because Arrow cannot read all its column types by row index.
     """
 
     plan: Plan
@@ -199,7 +196,7 @@ class _Ready:
 
 @frozen(repr=False)
 class _Table(Source):
-    """Source that reads the table passed to a function made by `lift`. The table includes the hidden columns `__row__` and `__key__`."""
+    """Source for the table that the user passes to the result of `lift`. The table includes the hidden columns `__row__` and `__key__`."""
 
     table: pa.Table = field(default=None, eq=False)
     columns: tuple[str, ...] | None = None  # names of the columns that the stages need; None: all
@@ -257,7 +254,7 @@ class _Declared(Hooks):
 
 
 def _checked(table: Any) -> pa.Table:
-    """Check a table by a call of `from_table`. Return the table with its columns converted to types with random access."""
+    """Check the columns of a table with `from_table`, and convert the columns to types that can be read by row index."""
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 

@@ -53,7 +53,7 @@ class Meter:
 
 
 def take_counts() -> dict[int, Counts]:
-    """Return and reset the counts of a worker process, by meter id."""
+    """Return the seconds, rows and items counted in this worker process, by id of the `Meter`. Set the counts to zero."""
     copies = list(_copies.items())
     counts = {number: (meter.seconds, meter.rows, meter.items) for number, meter in copies if meter.items or meter.seconds}
     for _, meter in copies:

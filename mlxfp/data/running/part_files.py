@@ -89,7 +89,7 @@ ITEMS = Format("items", ".arrow", write_items)  # `cache` writes each group, or 
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of equal size. The first rows determine the size, so the result does not depend on the input chunks."""
+    """Yield the rows in chunks of equal length. The length depends only on the size of the first rows, not on the input chunks."""
     buffered: list[RecordBatch] = []
     count, size = 0, None
     for chunk in chunks:
@@ -109,7 +109,7 @@ def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def _rows_per_chunk(rows: RecordBatch) -> int | None:
-    """Return the number of rows for about `_BYTES`, from the size of the first 64 rows or `LARGE` bytes. None if more rows are needed."""
+    """Return the number of rows in about 32 MiB, estimated from the first rows. Returns None if `rows` is too short for an estimate."""
     bits = 0
     for count in range(1, min(_FIRST, rows.num_rows) + 1):
         bits += content_bits(_copied(rows.slice(count - 1, 1)))
@@ -119,7 +119,7 @@ def _rows_per_chunk(rows: RecordBatch) -> int | None:
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
-    """Return a copy of the rows. A file written from a slice would also have bits of other rows, and arbitrary bytes under nulls."""
+    """Return a copy of the rows. If Arrow writes a slice instead, the file can contain bytes of rows outside the slice."""
     return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 

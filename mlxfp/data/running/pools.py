@@ -37,7 +37,7 @@ class Pool(ABC):
     kind: ClassVar[str]
 
     def __init__(self, workers: int) -> None:
-        """Create a pool that has not measured any work."""
+        """Set the number of workers, and set the working time to 0."""
         self.workers = workers
         self.busy, self.cpu = 0.0, 0.0  # working time and CPU time in seconds, summed over all workers
         self._lock = threading.Lock()
@@ -145,7 +145,6 @@ class _Flow:
         self._jobs.close()
 
     def _ready(self, first: _Entry) -> bool:
-        """Return True if the next job is finished, or if another piece of work can be sent to a worker."""
         return first.done or self._room()
 
     def _room(self) -> bool:
@@ -160,7 +159,7 @@ class _Flow:
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
-        """Send pieces of jobs to the workers while the limits in `_room` allow."""
+        """Send work to the workers until `_room` returns False."""
         while self._room():
             if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])
@@ -211,7 +210,7 @@ class _Flow:
         return max(1, int(_SECONDS / max(self._row_seconds, 1e-9)))
 
     def _note(self, rows: int, future: "Future[Result]") -> None:
-        """Update the totals after a worker has finished a piece of a job. Called in the thread that sets the result."""
+        """Update counts and times after a worker has finished `rows` rows of a job."""
         with self._changed:
             self._running -= 1
             if not future.cancelled() and future.exception() is None:

@@ -37,19 +37,21 @@ _POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Pro
 def prefetch(
     depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
 ) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items ahead in a background thread, optionally with several workers. Before `batch`, items are chunks.
+    """Prepare up to `depth` items ahead in a background thread, optionally with several workers.
 
-    With `workers` > 1 or `kind="processes"`, workers run all earlier stateless work: reading files with one example each (images, sounds),
-    `map`, `filter`, `template`, `tokenize` and similar stages. This includes work before a shuffle or mixture, and while `cache` writes its
-    files. Stages with a state, such as `batch` and `pack`, run in one thread.
+    Items are groups or batches. If `prefetch` comes before `batch`, items are chunks of rows.
+
+    If `workers` is greater than 1, or with `kind="processes"`, workers run all earlier stages without a state, such as `map`, `filter`,
+    `template` and `tokenize`. Workers also read files with one example each (images, sounds). They help before a shuffle or mixture, and
+    when `cache` writes its files. Stages with a state, such as `batch` and `pack`, run in the background thread.
 
     Use threads for functions that release the GIL (decoding, NumPy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`. Use
     processes for Python code (extra `processes`: loky and cloudpickle). Functions that cannot be imported are pickled by value, so lambdas
-    work, and a script needs no `if __name__ == "__main__"`. Workers start and end with the iteration.
+    work, and a script needs no `if __name__ == "__main__"`.
 
-    With `max_bytes`, preparation pauses while the prepared items hold at least that many bytes. Values, order, errors and cursors are the
-    same as without `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end
-    when the consumer stops, fails or drops the iterator, and before Python exits.
+    Preparation pauses while the prepared items hold at least `max_bytes` bytes. Values, order, errors and cursors are the same as without
+    `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end when the
+    iteration ends, when the consumer stops, fails or drops the iterator, and before Python exits.
 
     Raises `WorkerError` with the rows in work if a worker process dies, for example when killed for its memory use. Raises `WorkerError`
     with the stage if a stage cannot be sent to a process.
@@ -82,7 +84,7 @@ class Prefetch(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner, taken from the dataset."""
+        """Properties that the planner needs. Prefetching changes neither rows nor items."""
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -141,7 +143,7 @@ class Prefetch(Wrapper):
         return "the thread of prefetch", "" if alone else "1 process" if self.workers == 1 else f"{self.workers} {self.kind}"
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain` on the prepared items and on the work that workers do."""
+        """Return notes for `explain`: the number of items that are prepared ahead, and the stages that run in workers."""
         items = "1 item" if self.depth == 1 else f"{self.depth:,} items"
         ahead = f"holds up to {items} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more")
         if self.workers == 1 and self.kind == "threads":
@@ -192,7 +194,7 @@ def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
 
 
 class _Line:
-    """Bounded queue between two threads. Both threads can close the queue. Datasets are immutable, so a dataset never stores a queue."""
+    """Bounded queue between two threads. Both threads can close the queue."""
 
     def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()

@@ -93,7 +93,7 @@ class Processes(Pool):
         return received
 
     def close(self) -> None:
-        """Kill the processes and delete their files. A forked child has no processes."""
+        """Kill the worker processes and delete the temporary files. In a forked child, do nothing: the processes belong to the parent."""
         if os.getpid() != self._process:
             return
         processes = dict(self._executor._processes)  # noqa: SLF001  # loky has no public name for the processes
@@ -147,9 +147,9 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the name of the file that holds a value used by several jobs. The first call for this value writes the file.
+        """Return the name of a file that contains `value`, so that several jobs share the value. The first call writes the file.
 
-        Returns None if the value is neither a `Segment` nor a `Source`. Such a value is pickled into each job.
+        Returns None unless `value` is a `Segment` or a `Source`. Values of other types are pickled into each job.
         """
         if not isinstance(value, Segment | Source):
             return None

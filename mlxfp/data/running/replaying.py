@@ -28,11 +28,11 @@ class Reached:
 
 
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    """Yield the state of a run at a cursor, first for the dataset itself, then for its child datasets.
+    """Yield the state of a run at a cursor. The first state belongs to the dataset itself. States of its child datasets follow.
 
     A state has two parts:
 
-    - states of the stages just before the next item, or at the end of the data if no item follows
+    - state of each stage after the last item before the cursor, or at the end of the data if no item follows
     - position of the source after the chunk that contains the last item before the cursor
 
     The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor of another
@@ -78,7 +78,7 @@ class _Record(Hooks):
 
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
-    """Run the pipeline up to the cursor and return the state of the run. The next item would be the first item after the cursor."""
+    """Run the pipeline up to the cursor. Return the source position and the stage states before the next item."""
     written = as_written(dataset)
     record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 

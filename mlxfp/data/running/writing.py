@@ -61,14 +61,16 @@ def write(
     Read the data with `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)`, which keep the order and check that all files
     exist. After `batch`, the rows of all groups are written in order. The manifest lists rows skipped by `on_error`.
 
-    `on` selects the workers: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling thread. Without stateful stages, the
-    workers write the files. Each file contains the output of `rows_per_file` source rows, by default about 64 MB. With a stateful stage
-    (`pack`, `windows`, `shuffle` with a buffer, `on_error`), workers run only the stateless stages, and the calling thread writes files of
-    exactly `rows_per_file` rows in order.
+    The argument `on` selects the workers: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling thread.
 
-    To continue a killed call, repeat the call with any `on`. The bytes of all files and of the manifest are then the same as without the
-    kill. A repeated call for complete data checks the files and rewrites damaged files. If several calls write to the same folder, one call
-    writes while the others wait.
+    - If the pipeline has no stateful stage, the workers write the files. Each file contains the rows that result from `rows_per_file`
+      source rows, by default about 64 MB.
+    - If the pipeline has a stateful stage (`pack`, `windows`, `shuffle` with a buffer, `on_error`), workers run only the stateless stages.
+      The calling thread writes the files in order. Each file except the last has exactly `rows_per_file` rows.
+
+    If a call is killed, call `write` again to continue. The argument `on` may differ. All files and the manifest then have the same bytes
+    as without the kill. A repeated call for complete data checks the files and rewrites damaged files. If several calls write to the same
+    folder, one call writes while the others wait.
 
     Raises `ArgumentError` if the folder contains other files, or data of another pipeline or of changed source files. Raises
     `PipelineError` after `collate`, for an endless dataset, and if the rows skipped by `on_error` cannot be listed. Raises
@@ -288,7 +290,7 @@ def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tu
 
 
 def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
-    """Write files in order. Return the number of files and the final cursor. `as_chunks` converts batches to chunks of rows."""
+    """Write files in order. Return the number of files and the cursor at the end. `as_chunks` converts items to chunks of rows."""
     index, cursor = 0, beginning(dataset)
     while out.known(index)[0] is not None:
         index += 1

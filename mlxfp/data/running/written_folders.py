@@ -62,7 +62,7 @@ class WrittenFolder:
             lock.release()
 
     def clear_lock(self) -> None:
-        """Remove the lock file that a finished process has left. Waits until the lock is released."""
+        """Wait until no process uses the folder, and remove the lock file."""
         if (self.folder / _LOCK).exists():
             with suppress(OSError), self.alone():  # OSError: the lock cannot be acquired in a read-only folder
                 pass
@@ -93,7 +93,7 @@ class WrittenFolder:
         self._note(index, done, after())
 
     def _note(self, index: int, done: File, after: bytes | None) -> None:
-        """Write the progress entry of a finished file: a JSON file with its size, row count, hash and cursor."""
+        """Write the progress entry of a finished file: a JSON file with size, row count, hash, and the cursor at the end of the file."""
         entry = attrs.asdict(done) | {"after": None if after is None else b64encode(after).decode()}
         write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
@@ -112,7 +112,7 @@ class WrittenFolder:
             self._note(index, file, None)
 
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of a file and its cursor. The file itself is not checked."""
+        """Return the progress entry of a file, and the cursor at the end of the file. The data file itself is not read."""
         path = self.progress / f"{self.name(index)}.json"
         try:
             entry = json.loads(path.read_bytes())

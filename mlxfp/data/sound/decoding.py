@@ -95,8 +95,8 @@ def _layout(data: bytes) -> tuple[Literal["little", "big"], bytes, int]:
 def _are_chunks(data: bytes, offset: int, order: Literal["little", "big"]) -> bool:
     """Return True if the bytes from `offset` to the end of a WAV or AIFF file are complete chunks (name, size and content).
 
-    The header of the file declares no samples. If other chunks follow, the file has no samples. All other bytes are the samples of an
-    interrupted recording.
+    This test is needed for a file whose header declares no samples. If only complete chunks follow the header, the file is really empty.
+    Otherwise the bytes are the samples of an interrupted recording.
     """
     while offset < len(data):
         if not data[offset : offset + 4].rstrip().isalnum():  # names of chunks are ASCII letters and digits, filled with spaces

@@ -142,10 +142,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Precomputed indices and weights for the steps in `_sums`. The bands are sorted by the number of frequencies, widest band first.
+        """Constant arrays for the sums over the frequencies of each band, with bands sorted from wide to narrow. See `_sums` for the steps.
 
-        The property is a pair. The first array contains the position of each band in this order. The second item is a list with the
-        frequencies and the weights, float32[bands, 1], of each step.
+        The first array is the index of each band in sorted order, int64[mels]. The list has one pair per step: the index and the weight of
+        the frequency that the step adds to each band.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -32,7 +32,7 @@ _THREADS = 16  # number of threads that read file headers; reading headers mostl
 
 @frozen(repr=False)
 class ColumnSource(FileSource):
-    """Base class of columnar file sources. A subclass defines `suffixes`, `kind`, `header_of`, `rows_of` and `row_groups`."""
+    """Base class of readers for columnar file formats, such as Parquet. A subclass defines `suffixes`, `kind` and the abstract methods."""
 
     columns: tuple[str, ...] | None = None  # columns selected by the user, in this order; None selects all columns
     types: Types = field(default=(), kw_only=True, repr=False)  # column types declared by the user
@@ -96,10 +96,10 @@ class ColumnSource(FileSource):
         return attrs.evolve(self, kept=tuple(columns))
 
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
-        """Raise `SchemaError` unless a file has all columns of `whole`, with types that convert without loss.
+        """Raise `SchemaError` unless the columns of `file` fit `whole`, the schema for all files.
 
-        Columns that the user has declared, or that a scan has found, may be missing. If the user selected columns, other columns are
-        ignored.
+        The file needs all columns of `whole`, with types that convert without loss. A column may be missing if the user has declared its
+        type, or with `schema="scan"`. If the user selected columns, other columns are ignored.
         """
         check_partition(file.partition, file.path)
         if file == first:  # No check is needed: the schema `whole` comes from this file.
@@ -118,7 +118,7 @@ class ColumnSource(FileSource):
         return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`: the schema found by a scan."""
+        """Return notes for `explain`. For `schema="scan"`, a note shows how to declare the same schema."""
         texts = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:

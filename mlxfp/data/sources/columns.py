@@ -1,4 +1,4 @@
-"""Column names and types of files: validation, types declared by the user, and common types of several files."""
+"""Functions for the columns of files: check names, read declared types, and find a common type for several files."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
 
 
 def as_types(schema: Any) -> Types:
-    """Return the column types declared by the user, as a tuple of (name, type). The result is empty for None and for `"scan"`."""
+    """Return the column types in the argument `schema` of a reader, as a tuple of (name, type). Without types, the result is empty."""
     if schema is None or (isinstance(schema, str) and schema == SCAN):
         return ()
     if not isinstance(schema, Mapping):
@@ -120,10 +120,10 @@ def _may_round(column: pa.Array) -> bool:
 
 
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types
-    """Return a type that holds the values of both types without loss. Returns None if no such type exists.
+    """Return the common type of two column types. Returns None if no common type exists.
 
-    Integers and floats become float64, unsigned 64-bit and signed integers become int64, and times take the finer unit. If a value does
-    not fit the common type exactly, the later conversion raises an error.
+    Integers and floats become float64, unsigned 64-bit and signed integers become int64, and times take the finer unit. If the common type
+    cannot hold a value exactly, the later conversion of this value raises an error.
     """
     if first == second:
         return first

@@ -152,7 +152,7 @@ class _ReadCsv(LineSource):
         return pa.string() if common is None else common  # Text can hold every value as written.
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`. A note names each text column of the first block whose values all look like dates."""
+        """Return notes for `explain`. A note names each text column in which all values look like dates, in the first block of rows."""
         texts = [*super().notes()]
         if self.kept is not None:  # During planning, `notes` is called on a source with selected columns and must not read the file.
             return tuple(texts)
@@ -288,14 +288,15 @@ class _ReadCsv(LineSource):
         return None
 
     def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
-        """Raise `ArrowInvalid` for a value that does not fit a type in `kinds`."""
+        """Raise `ArrowInvalid` if a value does not fit the type of its column. `kinds` maps column names to types."""
         if not kinds.keys().isdisjoint(self._lossy(self._table(data, names, kinds, wanted), data, names)):
             raise pa.ArrowInvalid(_LOSSY)
 
     def _lossy(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns with values that the type cannot hold.
+        """Return the columns whose inferred type cannot hold all values in `data`.
 
-        Floats cannot hold long integers exactly. Such integers are usually identifiers. Dates of Python begin with the year 1.
+        The reasons are a long integer (usually an identifier) in a float column, or a date before the year 1, the first year of Python
+        dates.
         """
         rounding = rounding_columns(chunk)
         texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk

@@ -228,10 +228,10 @@ def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -
 
 
 def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Split a position made by `position_in` into the three numbers `number`, `at` and `rest`.
+    """Return the file index and the two numbers `at` and `rest` of a position made by `position_in`.
 
-    `number` is the index of the file. Each file format defines the meaning of `at` and `rest`. Raises
-    `CursorError` if the files have changed since the position was made.
+    The meaning of `at` and `rest` depends on the file format, for example byte offset and line number. Raises `CursorError` if the files
+    have changed since the position was made.
     """
     if position is None:
         return 0, 0, 0
@@ -297,8 +297,8 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     Each block comes with the offset after the block, or with None for the last block. The last block may be empty. The argument `cut` is a
     function that returns the number of leading bytes of its argument that are whole records.
 
-    A block has at most `size` bytes at the start of the file, and up to eight times as many bytes later. If no record ends within this
-    limit, the limit is doubled until a record ends. The end of a block therefore depends only on its start.
+    The first block of a file has at most `size` bytes. Later blocks can be up to eight times as large. For a record that is longer than a
+    block, this limit is doubled until the record fits. The limit depends only on `offset`, so a resumed run yields the same blocks.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.
@@ -327,7 +327,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
 
 
 def _grown(size: int, offset: int) -> int:
-    """Return the size of the block at `offset`, in bytes. The size grows with the number of bytes already read."""
+    """Return the size limit in bytes for the block at `offset`. The limit grows from `size` to eight times `size` with the offset."""
     return size * max(1, min(offset // size, _GROWTH))
 
 

@@ -134,7 +134,7 @@ class _FromHf(Source):
 
 @frozen
 class _Transformed:
-    """Rows changed by a transform function. The function gets one row at a time, so that the grouping of rows cannot change the result."""
+    """Sequence of the rows that a transform function of Hugging Face returns. The function gets one row per call, never several rows."""
 
     dataset: Any
 

@@ -220,10 +220,9 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the number of bytes in a block of a file with the given columns, at least `least`.
+    """Return the number of bytes per block: `least`, or more for a file with many columns.
 
-    Files with many columns are read in larger blocks. Arrow needs extra time for every column of a block, as much as for parsing
-    500 bytes.
+    Arrow needs extra time for every column of a block, as much as for parsing 500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
@@ -317,7 +316,7 @@ def _join_all(source: LineSource, kinds: Sequence[pa.DataType]) -> pa.DataType |
 
 
 def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> str:
-    """Return an error message with the file and line of two values that have no common type."""
+    """Return an error message for two values without a common type. The message names the file and the line of each value."""
     pairs = ((one, other) for one in seen for other in seen if joined_type(one, other) is None)
     one, other = next(pairs)
     locations = []

@@ -125,7 +125,7 @@ def _repeated(text: str | None, kind: pa.DataType, count: int, name: str, path: 
 
 @lru_cache(maxsize=64)
 def _constant(text: str, kind: pa.DataType, count: int, name: str, path: str) -> pa.Array:
-    """Return a column with `count` equal values. The column is cached, so that all chunks of a file share one array in random access."""
+    """Return a column with `count` equal values. The cache lets all chunks of a file share one array."""
     return stated(text, kind, name, path).take(pa.nulls(count, pa.int32()).fill_null(0))
 
 

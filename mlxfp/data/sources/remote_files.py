@@ -95,8 +95,8 @@ def open_remote(address: str, *, exactly: bool = False, jumps: bool = False) -> 
 
     `exactly=True` disables read-ahead, for a reader that requests large ranges of bytes.
 
-    Some files can be read only from start to end. The server may compress the answer, so that the size is unknown, or may not support range
-    requests. `jumps=True` declares that the reader moves back and forth. Such a file is then fetched whole.
+    `jumps=True` declares that the reader moves back and forth. The whole file is then fetched if the server gives no file size (because it
+    compresses the answer) or does not support range requests.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}

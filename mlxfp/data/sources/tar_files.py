@@ -92,9 +92,9 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema: the key, and a column for each extension in `columns`.
+        """Return the schema: the column `key`, and one binary column per file extension.
 
-        Without `columns`, the extensions in the first rows are used.
+        By default, the extensions of the files in the first rows are used.
         """
         extensions = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
@@ -167,7 +167,7 @@ class _ReadTar(FileSource):
         return super().notes()
 
     def _rows(self, file: FileStamp, schema: Schema, first: int) -> _Rows:
-        """Yield the rows of an archive from row `first` on, with the bytes of the files to read."""
+        """Yield the rows of an archive, starting with row `first`. Only files whose extension is a column of `schema` are read."""
         if _is_read_in_order(file):
             for row in islice(_stream(file, frozenset(schema.names)), first, None):
                 self._check(file, dict.fromkeys(row[1], row[0]))
@@ -180,9 +180,9 @@ class _ReadTar(FileSource):
                 yield archive.row(number, schema, opened)
 
     def _check(self, file: FileStamp, first_keys: dict[str, str]) -> None:
-        """Raise `SchemaError` for an extension missing from the first rows.
+        """Raise `SchemaError` if the archive has a file extension that is not a column, unless the user selected the columns.
 
-        `first_keys` maps each extension to the first key that has it.
+        `first_keys` maps each file extension of the archive to the key of the first row with such a file.
         """
         if self.columns:
             return
@@ -206,7 +206,7 @@ class _Archive:
     spans: dict[str, NDArray[np.int64]]
 
     def firsts(self) -> dict[str, str]:
-        """Return a mapping from each extension to the first key with this extension."""
+        """Return for each file extension the key of the first row that has a file with this extension."""
         return {name: self.keys[int(np.argmax(spans[:, 1] >= 0))] for name, spans in self.spans.items()}
 
     def row(self, number: int, schema: Schema, opened: BinaryIO | FileIO) -> _Row:
@@ -248,7 +248,7 @@ def _table(entries: list[tuple[int, int, int]], count: int) -> NDArray[np.int64]
 
 @lru_cache(maxsize=64)
 def _first_extensions(files: tuple[FileStamp, ...]) -> tuple[str, ...]:
-    """Return the extensions in the first rows of the first non-empty archive, in order of appearance."""
+    """Return the file extensions that occur in the first rows of the first non-empty archive, in order of appearance."""
     for file in files:
         if _is_read_in_order(file):
             with closing(_stream(file, frozenset())) as rows:
@@ -293,9 +293,9 @@ _Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None
 
 
 def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive that belong to rows. An item is ((key, extension), header, bytes).
+    """Yield the files of an archive as ((key, extension), header, bytes). Files with the same key form a row.
 
-    The bytes are None for an unwanted extension.
+    Hidden files and files without an extension are left out. The bytes are None unless the extension is in `wanted`.
     """
     last = ""
     try:

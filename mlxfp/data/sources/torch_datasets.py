@@ -98,7 +98,10 @@ class _Items:
 
 
 def _identity(value: Any) -> Any:
-    """Return the data and the reading code of a dataset. An inner dataset, such as the dataset of a `Subset`, is included."""
+    """Return the values that identify a dataset in a fingerprint: its attributes, and its functions `__getitem__` and `__iter__`.
+
+    Datasets inside, such as the dataset of a `Subset`, are included.
+    """
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -124,7 +127,7 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner. `take` may run in worker processes, but not in threads, because items need not be thread-safe."""
+        """Properties that the planner needs. Rows may be read in processes, but not in threads: items need not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, take_workers=frozenset({"processes"}))
 
     @cached_property

@@ -34,7 +34,7 @@ def filled_record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArra
 
 
 def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
-    r"""Return the end offset of the last complete record, or 0. The bytes after a complete record cannot change the end of the record.
+    r"""Return the offset at which the last complete record ends, or 0 if no record is complete.
 
     A final \r does not end a complete record, because \n may follow.
     """
@@ -71,8 +71,8 @@ def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
 def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     """Return True if the offset `end` is certainly outside quotes. Returns False if `end` is inside quotes or the test cannot tell.
 
-    The test checks the first, third, fifth, ... quote: each must stand at the possible start of a field or directly after another quote.
-    By induction, every quote then opens or closes a quoted field. Nearly all files pass this test, which is ten times faster than a regex.
+    The test checks only the quotes with odd numbers (first, third, ...). Each must follow a delimiter, a line end or another quote. If
+    all pass, every quote belongs to a quoted field. Nearly all files pass this test, which is ten times faster than a regex.
     """
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
@@ -94,11 +94,10 @@ def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return offsets of quotes, int64[N], from which the newlines inside quoted fields can be found.
+    """Return the offsets of the quotes that tell which newlines lie inside quoted fields, int64[N].
 
-    A newline is outside quoted fields if and only if an even number of these quotes precedes the newline. In nearly all files, the result
-    contains all quotes, because a doubled quote inside a field counts twice. In other files, some quotes belong to unquoted text, and the
-    slower search `_edges` is used.
+    A newline lies outside quoted fields if and only if an even number of these quotes precedes the newline. In nearly all files, every
+    quote belongs to a quoted field, and the result contains all quotes. In other files, the slower search `_edges` is used.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)

@@ -99,9 +99,9 @@ def _with_texts(line: str, names: Collection[str]) -> str:
 
 
 def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
-    """Return the keys with a number that the float type of the column cannot hold.
+    """Return the names of float columns that cannot hold a number in the data.
 
-    Such a type would round a large integer to another integer, or turn a large number into infinity.
+    A float would round a large integer, or turn a very large number into infinity.
     """
     keys: set[str] = set()
     for line in _lines_with(_LARGE, data):
@@ -111,7 +111,7 @@ def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Parse a line and return the object as a dict, with integers of at most 400 digits. Returns an empty dict for other values."""
+    """Return the JSON object in a line as a dict. Integers are cut to 400 digits. Returns an empty dict if the line is no object."""
     try:
         values = json.loads(line, parse_int=lambda digits: int(digits[:400]))  # Python refuses to read integers of more than 4,300 digits.
     except (ValueError, RecursionError):

@@ -88,7 +88,7 @@ class Lines(Task):
         return attrs.evolve(self, block=block, rows=stop - first, ends=self.ends[first:stop] - start)
 
     def sent_to(self, workers: str) -> Task:
-        """Return a copy of the task for a worker. The copy lacks the end offsets, which workers do not need."""
+        """Return a copy of the task for a worker, without the end offsets of the records, which workers do not need."""
         return attrs.evolve(self, ends=None)
 
 

@@ -62,7 +62,7 @@ class Grouping(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits of the stage: the column of tokens, the number of groups and the group sizes."""
+        """Properties that the planner needs: the column of tokens, the number of groups and the group sizes."""
         columns = () if self.column is None else (self.column,)
         return Traits(columns_read=columns, length=self.count, groups=self.groups, share=self.share, notes=self.notes)
 
@@ -76,7 +76,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Batch size, and the stage that a single rank runs on its rows. None if the groups do not depend on the number of ranks."""
+        """Batch size, and the stage as in a run with a single rank. None if the groups do not depend on the number of ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:

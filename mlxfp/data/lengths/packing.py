@@ -107,9 +107,9 @@ class PackingPlan(IndexPlan):
 
 @frozen(repr=False)
 class _Pack(Stage):
-    """Stage that packs documents into rows. The state is the content of the open (incomplete) rows.
+    """Stage that packs documents into rows.
 
-    The state is a pair: a table of the documents in open rows, or None, and the index of the row of each document.
+    The state is a pair: a table of the documents in open (incomplete) rows, or None, and the index of the open row of each document.
     """
 
     _length: int

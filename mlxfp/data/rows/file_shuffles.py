@@ -37,7 +37,7 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner. The order of the rows differs in each epoch."""
+        """Properties that the planner needs. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:
@@ -147,7 +147,7 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """Reader of an open file, with buffered rows and a cursor. Datasets are immutable, so a dataset never stores such a mutable reader."""
+    """Reader of an open file, with buffered rows and a cursor."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
         self.number, self.cursor = number, cursor  # position in the file before the rows in `buffered`
@@ -190,7 +190,7 @@ class OneFile(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties of this source for the planner, derived from the properties of the `FileSource`."""
+        """Properties that the planner needs, derived from the properties of the `FileSource`."""
         whole = self.source.traits
         return SourceTraits(
             restricted=whole.restricted and (lambda columns, conditions: self._of(whole.restricted(columns, conditions))),  # type: ignore[misc]  # not None

@@ -118,7 +118,7 @@ class Mix(Joined):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner. The value of `stop` decides whether the mixture is endless.
+        """Properties that the planner needs. The value of `stop` decides whether the mixture is endless.
 
         - `"restart"`: the mixture is always endless.
         - `"first"`: the mixture ends with the first dataset that ends. It is endless if all datasets are endless.

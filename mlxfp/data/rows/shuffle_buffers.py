@@ -53,7 +53,7 @@ class ShuffleBuffer(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Properties for the planner: the number of rows stays the same, and the order differs in each epoch."""
+        """Properties that the planner needs: the number of rows stays the same, and the order differs in each epoch."""
         notes = (f"buffers {self.buffer:,} rows; memory holds up to about twice as many",)
         return Traits(reorders=True, draws=True, length=identity, longest_row=identity, notes=lambda: notes)
 

@@ -16,7 +16,7 @@ Counts = tuple[float, int, int]
 
 
 class Meter:
-    """Counter of the seconds, rows and items of one part of a pipeline. Datasets are immutable, so a dataset never stores a counter."""
+    """Counter of the seconds, rows and items of one part of a pipeline."""
 
     def __init__(self) -> None:
         """Start with zero counts."""

@@ -28,7 +28,7 @@ _UNREAD_BYTES = 256 << 20  # Maximum size of unread results, in bytes. Above thi
 
 
 class Pool(ABC):
-    """Pool of workers that yields results in order. Datasets are immutable, so a dataset never stores a pool.
+    """Pool of workers that yields results in order.
 
     A job with many rows is cut into pieces for several workers. Such a cut is allowed because chunk boundaries have no meaning before rows
     are grouped. The time of recent pieces determines the size of the next pieces. The result does not depend on the pieces.

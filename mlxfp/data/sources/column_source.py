@@ -88,7 +88,7 @@ class ColumnSource(FileSource):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties for the planner: as for other file sources, plus the ability to read only some columns."""
+        """Properties that the planner needs. Columnar readers can also read only some columns."""
         return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:

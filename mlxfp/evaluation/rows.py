@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from mlxfp.models.bounds import Bound, checked
+from mlxfp.models.exponentials import logsumexp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 _BLOCK = 4096
@@ -93,5 +94,4 @@ def at_labels(table: mx.array, labels: mx.array) -> mx.array:
 
 def negative_log_likelihood(logits: mx.array, labels: mx.array) -> mx.array:
     """Return the negative log-likelihood of each label under the softmax of the logits, float32 in the shape of the labels."""
-    logits = logits.astype(mx.float32)
-    return mx.logsumexp(logits, axis=-1) - at_labels(logits, labels)
+    return logsumexp(logits) - at_labels(logits.astype(mx.float32), labels)

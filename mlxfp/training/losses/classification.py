@@ -9,6 +9,7 @@ from attrs import frozen
 
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, sum_of
 from mlxfp.models.bounds import Bound, checked
+from mlxfp.models.exponentials import exp, logsumexp
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -44,7 +45,7 @@ def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keywor
     rules = _rules("cross_entropy", logits.shape[-1], label_smoothing, class_weights)
     logits = logits.astype(mx.float32)
     average = logits @ rules.shares if label_smoothing else None
-    return rules.add(labels, counts, mx.logsumexp(logits, axis=-1), at_labels(logits, labels), average)
+    return rules.add(labels, counts, logsumexp(logits), at_labels(logits, labels), average)
 
 
 @explain_call
@@ -195,7 +196,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
         sums = mx.full(hidden.shape[:1], -mx.inf)
         for start, stop in edges:
             rows = _after(hidden, sums)
-            sums = mx.logaddexp(sums, mx.logsumexp(products(rows, matrix[start:stop], bias[start:stop]), axis=-1))
+            sums = mx.logaddexp(sums, logsumexp(products(rows, matrix[start:stop], bias[start:stop])))
         return sums
 
     @whole.vjp
@@ -206,7 +207,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
         of_bias: list[mx.array] = []
         for start, stop in edges:
             rows = _after(hidden, of_hidden, *of_matrix[-1:])
-            shares = mx.exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
+            shares = exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
             of_bias.append(shares.sum(axis=0).astype(bias.dtype))
             shares = shares.astype(hidden.dtype)
             of_hidden = of_hidden + shares @ matrix[start:stop]

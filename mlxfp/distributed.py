@@ -294,7 +294,7 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1)
 
     - `tensor=1`: every rank has a complete copy. All ranks must read different rows.
     - `tensor` equal to the number of ranks: all ranks share one copy, and must read the same rows.
-    - Other values: several copies, only with the backend "mpi". Ranks of the same copy must read the same rows.
+    - Other values: several copies, only with the backend "mpi". Ranks of the same copy must read the same rows, other ranks other rows.
 
     If a rank waits longer than `limit` seconds for another rank, the waiting process ends with a message. Pass the result of `connect` to
     `train_step(..., ranks=...)`. Raises `UnknownNameError` for an unknown backend. Raises `ArgumentError` if `tensor` does not divide the

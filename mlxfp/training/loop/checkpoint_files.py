@@ -52,7 +52,7 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Omit damaged checkpoints at the end of a run, from a dict of step to file. Warn about each omitted checkpoint.
+    """Return the checkpoints (step -> file) without damaged checkpoints at the end of a run. Warn about each omitted checkpoint.
 
     If all checkpoints are damaged, none is omitted, so that reading a checkpoint raises the error.
     """

@@ -84,7 +84,7 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Rise linearly for `warmup` updates, fall polynomially from `rate` to `end` at `steps`, then stay at `end`.
 
-    During the fall, the rate is `end + (rate - end) * (1 - share) ** power`. The share of the fall that has passed grows from 0 to 1.
+    During the fall, the rate is `end + (rate - end) * (1 - share) ** power`. The `share` is the completed part of the fall, from 0 to 1.
 
     >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.56, 0.25, 0.0, 0.0]

@@ -63,7 +63,7 @@ class Outside:
 
 
 class _Visit:
-    """A search for all arrays that a function can reach. An attribute is searched only if the code of a reached function has its name."""
+    """Search for all arrays that a function can reach. The search follows only attributes named in the code of a reached function."""
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside

@@ -47,7 +47,7 @@ class Shards:
     """Division of a model between ranks. This rank has part number `index` of `count` parts.
 
     - `axes`: the divided axis of each divided array, by checkpoint name, for example `params.layers[0].weight`.
-    - `segments`: the segment sizes along the whole axis, by checkpoint name. MLX's own `shard_linear` does not record segments.
+    - `segments`: the segment sizes of each array before the division, by checkpoint name. MLX's `shard_linear` does not record segments.
     - `wrapped`: the paths of modules divided by `fully_shard`. If there are such modules, the gradients of divided arrays are already sums
       over all ranks.
     """

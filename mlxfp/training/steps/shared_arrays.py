@@ -13,7 +13,7 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return a dict from each leaf index of a repeated module to the leaf index of its last occurrence.
+    """Return a dict of leaf indices: from each earlier path of a shared module to the last path of the same module.
 
     A module used at several paths has several leaves in `tree`. `put_arrays` writes all of these leaves into the module in order, so the
     last leaf is used and receives the gradient.

@@ -95,10 +95,9 @@ class Ranks:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this process if the `with` block exceeds the `limit` of `connect`, for example after another rank has died.
+        """End this process if the `with` block takes longer than the `limit` of `connect`, for example because another rank has died.
 
-        MLX waits in the kernel, where neither an exception nor Ctrl-C interrupts the wait. If MLX detects the dead rank, its error becomes
-        a `RankError`.
+        During the wait, an exception or Ctrl-C cannot interrupt MLX. If MLX itself detects a dead rank, the block raises `RankError`.
 
         >>> with connect().waiting():
         ...     total = 1 + 1
@@ -217,7 +216,6 @@ class Ranks:
         return mx.distributed.all_sum(array, group=group)
 
     def _received(self, send: Callable[[], mx.array]) -> NDArray[Any]:
-        """Send a message, and wait for the messages of the other ranks."""
         with self.waiting():
             return np.array(send())
 
@@ -256,7 +254,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Set or clear the deadline for a `with` block. After the block, the enclosing block gets its full limit again."""
+        """Start or suspend the time limit in a `with` block. After the block, an outer block gets its full limit again."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:
@@ -292,15 +290,15 @@ class _Watch:
 def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes started by `mlx.launch`. Without `mlx.launch`, this process is the only rank.
 
-    `tensor` is the number of ranks that share one copy of the model: `shard_linear` divides layers between these ranks. With `tensor=1`,
-    every rank has a complete copy. With the total number of ranks, all ranks share a single copy. Other divisors of the number of ranks
-    need the backend "mpi". Ranks that share a copy must read the same rows. Ranks with different copies must read different rows.
+    The argument `tensor` is the number of ranks that share one copy of the model. `shard_linear` divides layers between these ranks.
 
-    If a rank waits longer than `limit` seconds for a dead or hanging rank, the waiting process ends with a message.
+    - `tensor=1`: every rank has a complete copy. All ranks must read different rows.
+    - `tensor` equal to the number of ranks: all ranks share one copy, and must read the same rows.
+    - Other values: several copies, only with the backend "mpi". Ranks of the same copy must read the same rows, other ranks other rows.
 
-    Pass the result to `train_step(..., ranks=...)`. Raises `UnknownNameError` for an unknown backend. Raises `ArgumentError` for an
-    impossible `tensor`, for a backend that cannot start, and if the environment variables declare several processes, but "any" finds no
-    backend to reach the other processes.
+    If a rank waits longer than `limit` seconds for another rank, the waiting process ends with a message. Pass the result of `connect` to
+    `train_step(..., ranks=...)`. Raises `UnknownNameError` for an unknown backend. Raises `ArgumentError` if `tensor` does not divide the
+    number of ranks, if the backend cannot start, or if several processes were started but the backend "any" does not connect them.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -392,7 +390,6 @@ def _all_lack() -> str:
 
 
 def _lacks(backend: str) -> str:
-    """Return the missing environment variables of a backend as text with a final space, or an empty string."""
     unset = _unset(backend)
     hosts = os.environ.get("MLX_HOSTFILE")
     missing_file = f"MLX_HOSTFILE is {hosts!r}, but this file does not exist. " if hosts and not Path(hosts).is_file() else ""

@@ -1,1 +1,1 @@
-"""Training: a pure step over a frozen state, and a run as a stream of events."""
+"""Training: losses, optimizers, training steps, complete runs with `fit`, and observers of the events of a run."""

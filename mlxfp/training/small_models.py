@@ -1,4 +1,4 @@
-"""Training of small models on rows in memory: fold by fold, or all folds in one program."""
+"""Training of small models on rows in memory. The folds of a cross-validation train one after another, or all at the same time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -40,7 +40,7 @@ def small_fit(  # noqa: PLR0913  # independent training settings
     size: int,
     seed: int = 0,
 ) -> "SmallFit":
-    """Return a `fit` function that trains a model for `steps` updates on batches of `size` rows. All folds can train in one program.
+    """Return a `fit` function that trains a model for `steps` updates on batches of `size` rows. All folds can train together.
 
     - `prepare(rows)` learns from the training rows, for example means or a vocabulary. The result is a second function, from rows to NumPy
       arrays by name, with one entry per row. The second function is also called for rows without the target.
@@ -106,7 +106,7 @@ class SmallFit:
         return self._trained(state, encode)
 
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
-        """Train all folds in one program. Raises `ArgumentError` for a model with operations unsupported by `mx.vmap`."""
+        """Train all folds at the same time. Raises `ArgumentError` for a model with operations that `mx.vmap` does not support."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
         trees = tree_map(lambda leaf: mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)), trees_of(self.first))
         step = jit(self._step_of_all)

@@ -52,9 +52,9 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints up to the last undamaged checkpoint. Warn about each later checkpoint, which is damaged.
+    """Return the checkpoints (step -> file) without damaged checkpoints at the end of a run. Warn about each omitted checkpoint.
 
-    If all checkpoints are damaged, return all checkpoints.
+    If all checkpoints are damaged, none is omitted, so that reading a checkpoint raises the error.
     """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
@@ -145,7 +145,7 @@ def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if the segment sizes of a sharded array are unknown in the file or in the model."""
+    """Raise `CheckpointError` if the file or the model does not record the segments, such as queries and keys, of a divided array."""
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
@@ -160,11 +160,7 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
 
 
 def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if an array has other segment sizes in the file than in the target state.
-
-    A segment is a range of a fused array that is divided separately, such as the queries. The file and the state have the same number of
-    ranks.
-    """
+    """Raise `CheckpointError` if a fused array, such as queries, keys and values, has other segment sizes in the file than in the model."""
     for array, sizes in sorted(stored["segments"].items()):
         if target["segments"].get(array, sizes) != sizes:
             expected = target["segments"][array]

@@ -238,14 +238,14 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
 @frozen
 class _OtherRun:
-    """Last checkpoint written by another number of ranks: its step, and the number of parts of the model."""
+    """Newest checkpoint of an earlier run with more or fewer ranks: its step, and the number of ranks that shared one copy of the model."""
 
     step: int
     parts: int
 
 
 def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
-    """Return the newest checkpoint of a run with another number of ranks. Return None if the number of ranks is the same."""
+    """Return the newest checkpoint if its run had more or fewer ranks than this run. Otherwise return None."""
     last = max(all_paths, default=-1)
     message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
@@ -254,7 +254,7 @@ def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], ta
 
 
 def _shards_and_parts_in(path: Path) -> tuple[int, int]:
-    """Return the number of data shards and the number of model parts of a checkpoint; 0 for an unreadable number."""
+    """Return the number of dataset shards and the number of model parts in the run that wrote a checkpoint. An unknown number is 0."""
     head = head_of(path)
     cursor = head.get("cursor")
     division = None if cursor is None else Cursor.from_bytes(base64.b64decode(cursor)).division

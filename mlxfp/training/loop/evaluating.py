@@ -202,7 +202,7 @@ def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> I
 def _of_all_ranks(
     function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]], *, together: bool
 ) -> Iterator[Any]:
-    """Divide the batches between the copies of the model, and yield the results of all batches in order."""
+    """Compute each batch on one copy of the model. Yield the results of all batches, in order, on every rank."""
     world, pipeline = ranks.world, comparable(batches) if isinstance(batches, Dataset) else ""
     structure: TreeDef | None = None
 

@@ -40,9 +40,9 @@ _WEIGHTS = ("model", "params", "weights", "parameters", "module")
 class Event:
     """An event of a training run, with the state, the cursor and the running metrics after the event.
 
-    State, cursor and metrics form a checkpoint from which `fit` continues exactly. A continued run repeats evaluations of the same step
-    unless they are in the `history` passed to `fit`. Epochs count from 0. The cursor is None before the first batch, and for batches
-    that are not a dataset.
+    State, cursor and metrics form a checkpoint from which `fit` continues exactly. The continued run repeats the evaluations of this step,
+    unless the `history` passed to `fit` has these evaluations. Epochs count from 0. The cursor is None before the first batch, and if the
+    batches passed to `fit` are not a dataset, but for example a list.
 
     >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7
@@ -75,7 +75,7 @@ class Event:
         return learning_rates(self.state.opt)
 
     def derive(self, kind: type[E], *values: Any) -> E:
-        """Return an event of another type for the same moment, as in `event.derive(Evaluated, {"accuracy": 0.9})`.
+        """Return an event of the class `kind` with the same state, cursor and epoch, as in `event.derive(Evaluated, {"accuracy": 0.9})`.
 
         >>> event = Event(TrainState({}, {}, {}, 7, 0), None, 0)
         >>> event.derive(Warned, "no connection").message

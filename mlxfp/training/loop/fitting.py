@@ -290,7 +290,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
-    """Apply the requested changes of the state."""
+    """Apply the changes of the state requested through `Control`, such as a new learning rate. Yield a `StateChanged` event for each."""
     for change, reason in run.control.take():
         state = change(progress.state)
         check_types(TrainState, state=state)
@@ -309,7 +309,7 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
-    """Read the metrics since the last reading, if a reading is due. Return the new progress and the means."""
+    """Return the progress, and the mean metrics of all steps since the last reading. Steps between two readings have no metrics."""
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
@@ -355,7 +355,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
 
 
 def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
-    """Yield a warning if the steps from `first` to `last` made no update. `continued` is True for a run that began with a cursor."""
+    """Yield a warning if a run never updated the parameters. `continued` is True if the run began with a cursor."""
     if first == last == 0 and continued:
         yield (
             "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "

@@ -42,7 +42,7 @@ class Evaluator:
     @overload
     def __call__(self, batches: Iterable[Batch], /) -> dict[str, float]: ...
     def __call__(self, state: Any, batches: Any = None) -> dict[str, float]:
-        """Evaluate a state on all batches. Without a state, evaluate the arrays of the model."""
+        """Return the metrics of a state on all batches. Without a state, use the current parameters of the model."""
         state, batches = _with_state(self._model, state, batches)
         if not _IN_TRIAL.get():
             return self._evaluate(state, batches)
@@ -64,14 +64,14 @@ class Predictor:
     @overload
     def __call__(self, batches: Iterable[Batch], /) -> Iterator[Any]: ...
     def __call__(self, state: Any, batches: Any = None) -> Iterator[Any]:
-        """Return the predictions of a state for all batches. Without a state, predict with the arrays of the model."""
+        """Return the predictions of a state for all batches. Without a state, use the current parameters of the model."""
         return self._predict(*_with_state(self._model, state, batches))
 
 
 def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState, Iterable[Batch]]:
-    """Return the state and the batches from the arguments of an evaluator or a predictor.
+    """Return the state and the batches of a call `f(state, batches)` or `f(batches)`.
 
-    If the call has no state, the first argument has the batches, and the returned state has the arrays of the model.
+    For a call `f(batches)`, the returned state consists of the current arrays of the model.
     """
     if batches is None:
         params, buffers = split_arrays(model)
@@ -94,9 +94,9 @@ def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> boo
 
 
 def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
-    """Run a validation function up to the first batch of its evaluation. Raise errors of the evaluation.
+    """Run a validation function until the first batch is evaluated. Raise errors of the function built by `evaluate`.
 
-    Errors raised before the evaluation are ignored: code such as weight averaging may need a state after the first step.
+    All other errors are ignored: code such as weight averaging may fail with a state before the first step.
     """
     token, failed = _IN_TRIAL.set(True), None
     try:

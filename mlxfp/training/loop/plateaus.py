@@ -29,8 +29,8 @@ class PlateauTracker:
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
         """Return the tracker updated with the metrics of one evaluation.
 
-        Evaluations with another prefix belong to another `evaluate_every` and are ignored. Raises `UnknownNameError` if an evaluation
-        with the prefix of the tracker lacks the metric.
+        For the metric `hard/loss`, evaluations without the prefix `hard/` belong to other observers and are ignored. Raises
+        `UnknownNameError` if an evaluation has other metrics with this prefix, but not `hard/loss`.
         """
         if self.metric not in metrics:
             if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):

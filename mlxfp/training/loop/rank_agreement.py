@@ -81,7 +81,7 @@ def _digest(array: mx.array) -> bytes:
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
-    """Return the events of a run. If another rank is gone and the next event takes too long, this process ends."""
+    """Return the same events, but end this process if the next event takes longer than the `limit` of `connect`."""
     return events if ranks is None or ranks.world.size == 1 else _watched(ranks, events)
 
 
@@ -95,15 +95,15 @@ def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
 
 
 def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, size: int | None, read: Callable[[int], bool]) -> Iterator[T]:
-    """Yield batches on all ranks until a rank has none left. Warn (`RuntimeWarning`) on ranks with remaining batches.
+    """Yield batches until one of the ranks has no batch left. Ranks with remaining batches warn (`RuntimeWarning`).
 
     - `first`: the number of completed steps.
     - `size`: the number of batches on every rank, or None if unknown.
     - `read`: a function from a step number to True if `fit` reads the metrics of the step.
 
-    Ranks exchange messages about their next batches, but not before every step. If a rank cannot prepare a batch, this rank raises the
-    error at the next exchange, and all other ranks raise `RankError`. In the steps before the exchange, the failed rank repeats its last
-    batch, because the other ranks wait for its gradients.
+    Before some steps, the ranks tell each other if their next batch is ready. If a rank cannot prepare a batch, this rank raises the error
+    at the next such exchange, and all other ranks raise `RankError`. Until the exchange, the failed rank uses its last batch again, because
+    the other ranks wait for its gradients.
     """
     if ranks is None or ranks.world.size == 1:
         return feed

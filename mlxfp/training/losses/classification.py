@@ -220,7 +220,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
 
 
 def _after(array: mx.array, *others: mx.array) -> mx.array:
-    """Return the array with a dependency on `others`. Without the dependency, MLX may hold the products of all chunks at once."""
+    """Return the array, but make MLX compute `others` first. Otherwise the matrix products of all chunks could be in memory together."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
 

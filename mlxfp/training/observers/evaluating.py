@@ -19,14 +19,14 @@ Validate = Callable[[TrainState], Mapping[str, float]]
 def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None, ranks: Ranks | None = None) -> Observer:
     """Evaluate the state after every epoch, or after every `steps` steps. Add an `Evaluated` event with the metrics.
 
-    If `validate` calls a function of `evaluate`, as in `lambda state: check(state, valid)`, the first batch is evaluated once before the
-    run. Mistakes in the pipeline or the metrics are therefore reported at the start.
+    The function `validate` returns the metrics of a state. If this function calls a function of `evaluate`, as in
+    `lambda state: check(state, valid)`, the first batch is evaluated once before the run, to report mistakes early.
 
-    For several validation datasets, use several observers with different values of `name`; the metrics are then called `name/metric`. If a
+    For several validation datasets, use several observers with different values of `name`. Their metrics are called `name/metric`. If a
     checkpoint was written before an evaluation of the same step, the continued run first makes this evaluation.
 
-    With `ranks`, every process evaluates the rows of its own `validate`, and all processes receive the metrics of rank 0. Observers such
-    as `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.
+    With `ranks`, every rank calls its own `validate`, but the event has the metrics of rank 0 on all ranks. Observers such as
+    `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.EpochEnded(fp.TrainState({}, {}, {}, 7, 0), None, 0, {})]

@@ -94,7 +94,7 @@ _NEEDS = {"Stepped": "metrics", "Warned": "message", "Stopped": "reason"}  # fie
 
 
 def numbers_of(event: Event) -> dict[str, float]:
-    """Return the numbers of an event: metrics (for a step also the learning rates), or memory in bytes."""
+    """Return the values to log: metrics and learning rates of a step, metrics of an epoch or evaluation, or memory use in bytes."""
     match event:
         case Stepped(metrics=metrics) if metrics:
             rates = event.learning_rates
@@ -194,7 +194,7 @@ _KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_
 
 
 def _begin(path: Path, kind: _Kind, first: Event) -> float:
-    """Remove the lines of a log that a run will write again. Return the seconds of the last remaining line."""
+    """Remove the lines of a log that a continued run will write again. Return the time in the last remaining line, in seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # If the history has no evaluation of this step, the run stopped before the evaluation. The continued run repeats all later events.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))

@@ -100,7 +100,7 @@ class MlflowRun:
         self.client.log_batch(self.id, metrics=metrics)
 
     def log_files(self, paths: Iterable[Path]) -> None:
-        """Copy files and folders into the run."""
+        """Store files and folders as artifacts of the run."""
         for path in paths:
             self.client.log_artifact(self.id, str(path))
 

@@ -18,11 +18,11 @@ from mlxfp.training.optimization.learning_rates import is_rate
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
     """Multiply the learning rate by `factor` after `patience` evaluations in a row without a new best `metric`.
 
-    After a reduction, the count of evaluations starts again. Pass the same `control` to `fit(..., control=control)`. Each reduction is a
-    `StateChanged` event. Put `reduce_on_plateau` after `evaluate_every`.
+    After a reduction, the count of evaluations starts again at 0. Each reduction is a `StateChanged` event. Put `reduce_on_plateau` after
+    `evaluate_every`. The argument `control` connects the observer to the run: pass the same object to `fit(..., control=control)`.
 
-    The learning rate is part of the state and of checkpoints, so a run continued with its history makes the same reductions. The optimizer
-    needs a constant learning rate: a schedule would reset the rate at every step and raises `ArgumentError`.
+    The learning rate is part of the state and of checkpoints. A continued run makes the same reductions if `fit` gets the `history` of the
+    checkpoint. Raises `ArgumentError` for an optimizer with a schedule, because a schedule sets a new learning rate at every step.
 
     >>> reduce_on_plateau("loss", control=Control(), mode="min", patience=2, factor=1.5)
     Traceback (most recent call last):

@@ -67,7 +67,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
 
 @define
 class _View:
-    """Displayed values of a run. The speed is a ratio of two sums with exponentially decaying weights."""
+    """Displayed values of a run. The speed is an average over all steps, with larger weights for recent steps."""
 
     began: float
     total: int | None = None
@@ -130,7 +130,7 @@ def _has_line(event: Event) -> bool:
 
 
 def _text_between_steps(event: Event) -> str:
-    """Return the text to show for an event other than a step: an evaluation, a change or a warning. Other events have an empty text."""
+    """Return the text for an evaluation, a change of the state, or a warning. Return an empty text for all other events."""
     match event:
         case Evaluated(metrics=metrics):
             return _words(metrics, metrics)

@@ -48,22 +48,20 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     config: Mapping[str, Any] | None = None,
     ranks: Ranks | None = None,
 ) -> Observer:
-    """Write checkpoints to a folder: after every epoch, every `steps` steps, or every `seconds`; and at the end.
+    """Write a checkpoint after every epoch, after every `steps` steps or every `seconds`, and at the end of a run.
 
-    Files are called `step-00001200.safetensors`. The last `keep` files are kept. `load_latest` continues the run bit-identically. A thread
-    writes one file at a time and renames a complete file to its final name. A `CheckpointSaved` event follows some steps later.
+    Files are called `step-00001200.safetensors`. The last `keep` files are kept. `load_latest` continues the run bit-identically.
 
-    A checkpoint is written after `fit` has read and checked the metrics, so no state with a non-finite loss is saved. The state of a
-    step is saved before the evaluations of the step, so a continued run repeats these evaluations.
+    Training continues while a thread writes the file, so the `CheckpointSaved` event follows some steps later. A file gets its final name
+    when the file is complete. A write error is raised at one of the next events.
 
-    With `ranks`, every rank writes into its own subfolder, because each rank has a cursor for its own rows.
-    `load_latest(folder, like, ranks=ranks)` continues all ranks from the same step.
+    States with a non-finite loss are not saved. The state of a step is saved before the evaluations of the step, so a continued run
+    repeats these evaluations. If a continued run has other optimizer settings than the checkpoint, a `Warned` event reports the difference.
 
-    A `Warned` event reports a continued run whose optimizer settings, such as betas, differ from the checkpoint.
+    With `ranks`, every rank writes into its own subfolder. `load_latest(folder, like, ranks=ranks)` continues all ranks from the same step.
 
-    Put `checkpoint` after `evaluate_every` and after observers that may end the run. A write error is raised at one of the next events.
-    Raises `ArgumentError` at the start if the folder has checkpoints of later steps, because `load_latest` would mistake them for files of
-    this run.
+    Put `checkpoint` after `evaluate_every` and after observers that may end the run. Raises `ArgumentError` at the start if the folder has
+    checkpoints of later steps, because `load_latest` would mistake these files for checkpoints of this run.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -171,7 +169,7 @@ def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Ev
 
 
 def _is_due(event: Event, last: int, moment: float, *, steps: int | None, seconds: float | None) -> bool:
-    """Return True if a checkpoint is due. The previous checkpoint has the step `last` and the time `moment`."""
+    """Return True if it is time for a checkpoint. The previous checkpoint was written at step `last` and at the time `moment`."""
     if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics and (steps or seconds))):
         return False
     if steps is not None:
@@ -193,7 +191,7 @@ class _Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Wait for the pending file. A write error must not hide the error that ended the run."""
+        """Wait until the last file is complete. A write error must not hide the error that ended the run."""
         try:
             list(self.wait())
         except Exception as failed:
@@ -204,7 +202,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Record an event. Return True if the pending file is complete, so that `wait` returns at once."""
+        """Record an evaluation or the settings of the run. Return True if a file is complete and not yet reported by `wait`."""
         if isinstance(event, RunStarted):
             self.history, self.settings = event.history, {"optimizer": event.optimizer, "pretrained": event.pretrained}
         elif isinstance(event, Evaluated):
@@ -212,14 +210,14 @@ class _Saver:
         return self._writing is not None and self._writing[1].done()
 
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
-        """Wait for the previous file, then start writing a file."""
+        """Wait until the previous file is complete, then start writing the next file."""
         yield from self.wait()
         evaluate_state(event.state)  # arrays are computed here, because other threads can only read computed arrays
         mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, {"history": history, **self.settings})
 
     def wait(self) -> Iterator[CheckpointSaved]:
-        """Wait for the pending file. If there is a pending file, yield a `CheckpointSaved` event."""
+        """If a file is being written, wait until the file is complete and yield a `CheckpointSaved` event."""
         if self._writing is not None:
             (event, future), self._writing = self._writing, None
             yield event.derive(CheckpointSaved, future.result())
@@ -240,9 +238,9 @@ def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, kee
 
 
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
-    """Raise `ArgumentError` for checkpoints of later steps. `drop=True` removes these files instead.
+    """Raise `ArgumentError` if the folder has checkpoints of steps after `step`. With `drop=True`, remove these checkpoints instead.
 
-    With several ranks, some ranks may have been killed before they wrote the later checkpoints, which are then useless.
+    Other ranks may have been killed before they wrote their checkpoints of the same step. The removed checkpoints are then useless.
     """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]

@@ -110,7 +110,7 @@ def _metric_name(event: Event, name: str) -> str:
 
 
 class _Worker:
-    """Thread that calls a tracker in order. Errors are collected instead of raised."""
+    """Thread that calls the methods of a tracker, one after another. Errors are collected instead of raised."""
 
     def __init__(self, source: str, begin: Callable[[], Tracker]) -> None:
         self._source = source

@@ -60,7 +60,7 @@ class TrackioRun:
             self.run.log({name: value for name, value, at in values if at == step}, step=step)
 
     def end(self, status: str) -> None:
-        """Write the remaining numbers. The status is not written, because Trackio has no run status."""
+        """Finish the run, which writes all pending values. Trackio has no run status, so `status` is not used."""
         self.run.finish()
 
 

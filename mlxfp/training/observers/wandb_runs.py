@@ -24,7 +24,7 @@ def log_wandb(
 ) -> Observer:
     """Log a run to Weights & Biases: `params` as the configuration, and metrics by step, with the names of `log_mlflow`.
 
-    The environment variables of W&B apply: `WANDB_MODE=offline` writes the run to the folder `wandb` without a network, for `wandb sync`;
+    W&B reads its environment variables: `WANDB_MODE=offline` writes the run to the folder `wandb` without a network, for `wandb sync`.
     `WANDB_DIR` is the parent of this folder, and `WANDB_ENTITY` the account. Runs of the same `group` are shown together. A run continued
     from a checkpoint logs to the last run of the folder with this `name`, without duplicates. With `ranks`, only rank 0 logs.
 

@@ -92,10 +92,10 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
 
 
 def frozen() -> optimizers.Optimizer:
-    """Return an optimizer that leaves parameters unchanged, for a group of parameters in `grouped`.
+    """Return an optimizer that leaves parameters unchanged, for one of the groups in `grouped`.
 
-    The optimizer keeps no moments. The gradients of the group are computed only if `clip_norm` is set, because the norm covers all
-    gradients. To avoid these gradients as well, freeze the module with `model.body.freeze()`: arrays of a frozen module are not parameters.
+    The optimizer keeps no moments. With `clip_norm`, the gradients of the group are still computed, because the norm covers all gradients.
+    To avoid this work, freeze the parameters with `model.body.freeze()` instead.
 
     >>> params = {"w": mx.ones(2)}
     >>> state = start(frozen(), params)
@@ -169,14 +169,12 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
 def fading_adam(
     learning_rate: float | Schedule, *groups: tuple[Sequence[str], float, float], steps: int, weight_decay: float = 0.02
 ) -> optimizers.Optimizer:
-    """Return Adam with betas 0.9 and 0.95, and a decoupled weight decay that falls to 0 in the second half of the updates.
+    """Return Adam with betas 0.9 and 0.95. The decoupled weight decay falls to 0 in the second half of the updates.
 
-    Each group is a tuple (patterns, factor of the learning rate, factor of the decay). The factors apply to the parameters of
-    `matching(*patterns)`; all other parameters have the factors 1. The entries of `models.TABLE_MODELS` have groups and peak learning
-    rates.
+    Each group is a tuple (patterns, factor of the learning rate, factor of the weight decay). The factors apply to the parameters of
+    `matching(*patterns)`. All other parameters have the factors 1. `models.TABLE_MODELS` has suitable groups and peak learning rates.
 
-    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024, for a
-    network on tables.
+    Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024.
 
     >>> [where.patterns for where in fading_adam(0.04, (["*.bias"], 0.1, 0.0), steps=100).filters[:-1]]
     [('*.bias',)]
@@ -334,9 +332,9 @@ class _Both:
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:
-    """Return True if two array objects refer to the same array in the graph of MLX, as an array and its unmodified copy do.
+    """Return True if two array objects are the same array for MLX, such as an array and its unmodified copy.
 
-    MLX offers no function for this comparison, but an export of the graph shows a shared array.
+    MLX has no function for this comparison. A drawing of the computation graph shows equal arrays only once.
     """
     return _drawn(old, new) == _drawn(old)
 

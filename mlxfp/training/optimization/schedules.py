@@ -82,7 +82,9 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 
 @explain_call
 def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` updates, fall from `rate` to `end` at `steps` as (1 - completed share) ** `power`, then stay at `end`.
+    """Rise linearly for `warmup` updates, fall polynomially from `rate` to `end` at `steps`, then stay at `end`.
+
+    During the fall, the rate is `end + (rate - end) * (1 - share) ** power`. The `share` is the completed part of the fall, from 0 to 1.
 
     >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.56, 0.25, 0.0, 0.0]
@@ -139,10 +141,10 @@ def flat_cosine(rate: float, *, steps: int) -> Schedule:
 
 @explain_call
 def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
-    """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, in half cosines.
+    """Rise from `rate` / 25 to `rate`, then fall to `rate` / 250,000. Both parts have the shape of half a cosine wave.
 
-    Source: Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines
-    and the two factors used in fastai and PyTorch. After `steps` the rate is constant.
+    The rise takes the share `rise` of the steps. After `steps` the rate is constant. Source: Smith and Topin, "Super-Convergence: Very Fast
+    Training of Neural Networks Using Large Learning Rates", 2018. PyTorch has the same cosines and factors.
 
     >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
     [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
@@ -170,9 +172,9 @@ def check_rate(**values: object) -> None:
 
 
 def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
-    """Plot the rates of the first `steps` updates to a PNG or SVG file.
+    """Plot the learning rates of the first `steps` updates to a PNG or SVG file.
 
-    Raises `MissingExtraError` without matplotlib (extra `plots`), and the error of matplotlib for an unknown file suffix.
+    Raises `MissingExtraError` if matplotlib (extra `plots`) is not installed. Raises `ValueError` for an unknown file suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> from pathlib import Path

@@ -46,17 +46,16 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Convert gradients of the mean (sum / divisor) to gradients of the sum, in float32.
+    """Multiply gradients of a mean loss by `divisor`, in float32. The products are the gradients of the loss sum.
 
-    The argument `counts` is a bool scalar, or None for a batch that always counts. If `counts` is False, the batch is ignored: all results
-    are zero.
+    The argument `counts` is a bool scalar: False makes all results zero, to ignore the batch. `counts=None` is the same as True.
     """
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
 
 def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
-    """Divide the sums by their weight. Cast the results to the dtypes of the parameters."""
+    """Divide the summed gradients in `sums` by the total weight in `sums`. Cast the results to the dtypes of the parameters."""
     weight = mx.where(sums["weight"] == 0, 1, sums["weight"])
     return tree_map(lambda leaf, param: (leaf / weight).astype(param.dtype), sums["gradients"], params)
 
@@ -64,10 +63,10 @@ def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
 def clip(
     gradients: Any, norm: float, *, add_up: Callable[[list[mx.array]], mx.array] = lambda squares: mx.stack(squares).sum()
 ) -> tuple[Any, mx.array]:
-    """Scale a tree of gradients to a joint Euclidean norm of at most `norm`. Return the gradients and the previous norm (float32).
+    """Scale gradients so that their joint Euclidean norm is at most `norm`. Return the new gradients and the old norm (float32).
 
-    `add_up` adds the squared norms of all arrays. Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
-    networks", 2013.
+    The function `add_up` sums the squared norms of the arrays, also over ranks if the model is divided. Source: Pascanu, Mikolov and
+    Bengio, "On the difficulty of training recurrent neural networks", 2013.
     """
     squares = [sum_of(leaf.astype(mx.float32).square()) for leaf in flatten(gradients)[1]]
     before = mx.sqrt(add_up(squares)) if squares else mx.array(0.0)
@@ -81,9 +80,9 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return the constant True if a condition is known to be true, else the condition as an array.
+    """Return True if the value of the condition is known and true. Otherwise return the condition as an array.
 
-    Only a step that is not compiled knows the value of a condition. With the constant True, `where_tree` needs no `mx.where`.
+    A compiled step does not know the value. If the condition is the constant True, `where_tree` needs no `mx.where`.
     """
     try:
         return True if not compiled and condition.item() else condition
@@ -94,8 +93,8 @@ def decided(condition: mx.array, *, compiled: bool) -> Condition:
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the new tree if the condition is true, else the old tree.
 
-    The argument `only` has the indices of the leaves to select, or None for all leaves; other leaves always come from the new tree. The
-    argument `tied`, a result of `ties`, groups leaves that one kernel should select.
+    The argument `only` has the indices of the leaves to select; all other leaves come from the new tree. `only=None` selects all leaves.
+    The argument `tied`, a result of `ties`, only reduces the number of GPU kernels.
     """
     if condition is True:
         return new
@@ -115,14 +114,13 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return the leaf index of each parameter in a state, with the leaf indices of its moments and its average.
+    """Return the leaf index of each parameter of a state, with the leaf indices of its optimizer moments and its average.
 
-    `mx.compile` builds one kernel for all operations that lead to one result. Intermediate results become further outputs of the same
-    kernel. An update therefore needs one kernel per parameter. With separate `mx.where` selections of the parameter and the moments, an
-    update would need up to five kernels.
+    The result helps `where_tree` to save GPU kernels. `mx.compile` builds one kernel for each final result. With separate `mx.where`
+    selections of a parameter, its moments and its average, an update needs up to five kernels.
 
-    `where_tree` avoids further kernels: the selected parameter depends on the selected moments. The dependency is an `mx.where` whose
-    condition is always false, so the values stay the same.
+    `where_tree` therefore makes the parameter depend on its moments, with an `mx.where` whose condition is always false. The values stay
+    the same, but the moments become intermediate results, which MLX computes in the kernel of the parameter.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -135,9 +133,9 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield each index in `params`, with a list of the indices that `tree` has at the same path or below.
+    """Yield the leaf index of each parameter, with the leaf indices in `tree` at the same path or below.
 
-    Both trees have leaf indices instead of arrays.
+    The trees `params` and `tree` contain leaf indices instead of arrays.
     """
     if isinstance(params, int):
         yield params, flatten(tree)[1]
@@ -154,8 +152,9 @@ def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
     """Add up gradients, loss and weight over all copies of the model.
 
-    Return the sums of gradients and weights, the mean loss, the weight, and a bool scalar. The scalar is True if all copies have finite
-    results, and None if `counts` is None. The argument `summed` has the indices of gradients that are already sums over all ranks.
+    Return the sums of gradients and weights, the mean loss, the total weight, and the combined `counts`. The argument `counts` is True if
+    the results of this rank are finite. The combined value is True if `counts` is True for all copies, and None if `counts` is None. The
+    argument `summed` has the indices of gradients that are already sums over all ranks.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

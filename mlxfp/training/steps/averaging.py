@@ -34,7 +34,7 @@ def ema_weights(state: TrainState) -> TrainState:
 
 
 def first_average(params: Any) -> dict[str, Any]:
-    """Return the average before the first update, in float32."""
+    """Return the initial running average: the parameters in float32, and 0 updates."""
     return {"params": tree_map(lambda leaf: leaf.astype(mx.float32), params), "updates": mx.array(0, mx.int32)}
 
 

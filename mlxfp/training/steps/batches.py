@@ -1,4 +1,4 @@
-"""The arrays of a batch for compiled functions, and batch descriptions for error messages."""
+"""Functions of a batch: extract the arrays for compiled functions, and describe the batch in error messages."""
 
 from collections.abc import Mapping
 from functools import lru_cache

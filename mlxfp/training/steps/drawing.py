@@ -27,13 +27,13 @@ _REQUIRED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 @define(eq=False)
 class Drawing:
-    """Detector of random draws inside `drawing_from`. Every draw replaces the key array of the generator."""
+    """Detector of random draws in a `drawing_from` block. A draw replaces the key array of the generator, so a new array shows a draw."""
 
     untouched: mx.array
 
     @property
     def drawn(self) -> bool:
-        """True if the `drawing_from` block drew random numbers. Draws in nested `drawing_from` blocks do not count."""
+        """True if random numbers were drawn in the `with drawing_from(...)` block, outside nested blocks."""
         return generator() is not self.untouched
 
 
@@ -96,7 +96,7 @@ def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
 
 
 def generator() -> mx.array:
-    """Return the key array in the global generator of this thread. Every draw installs a new array."""
+    """Return the key array in the global generator of this thread. Every random draw replaces the array."""
     state: Any = mx.random.state
     key: mx.array = state[0]
     return key

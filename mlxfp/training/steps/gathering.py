@@ -1,4 +1,4 @@
-"""Sums and decisions across ranks for a model divided between ranks."""
+"""Communication of a divided model: ranks sum gradients and norms, and check together that results are finite."""
 
 from collections.abc import Callable
 from functools import partial

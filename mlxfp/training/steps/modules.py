@@ -74,9 +74,9 @@ def get_arrays(source: Any, tree: Any) -> Any:
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Return the buffers that a call of a module may have changed, as a dict from leaf index to new array.
 
-    The result has all reassigned arrays. The result also has all arrays of at most 4,096 elements, because a change in place, as with `+=`,
-    keeps the array object and cannot be detected. A larger array that is still the same object counts as a frozen weight, because further
-    work on frozen weights would be expensive: selection, recomputation and messages between ranks.
+    The result has all buffers with a new array object. A change in place, as with `+=`, keeps the array object and cannot be detected. The
+    result therefore has all arrays of at most 4,096 elements too. A larger array with the same object counts as a frozen weight and is
+    omitted, because further work on large arrays, such as messages between ranks, would be expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}

@@ -24,9 +24,9 @@ Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # A reference (read, hol
 
 @define
 class Outside:
-    """Arrays that a function reads from closures, globals and attributes, and the references that lead to each array.
+    """Arrays that a function reads from closures, globals and attributes, and all variables and attributes on the way to the arrays.
 
-    The references are recorded at compilation. `has_changed` follows the references again.
+    The variables and attributes are read at compilation. `has_changed` reads each variable and attribute again, and compares the values.
 
     >>> teacher = nn.Linear(2, 2)
     >>> def loss(teacher, model, batch):
@@ -45,7 +45,7 @@ class Outside:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Visit all values that a function reaches through names in its code, and in the code of functions that it calls or reads."""
+        """Search all values that a function can reach. The search includes the code of other functions that the function can reach."""
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -55,7 +55,7 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a recorded reference now leads to another value than at compilation."""
+        """Return True if a variable or attribute on the way to an array has another value than at compilation."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
         except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell
@@ -63,7 +63,7 @@ class Outside:
 
 
 class _Visit:
-    """A search for arrays, starting from a function. Attributes are followed if their name occurs in the code of a visited function."""
+    """Search for all arrays that a function can reach. The search follows only attributes named in the code of a reached function."""
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
@@ -71,7 +71,7 @@ class _Visit:
         self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
-        """Return True if an array can be reached from a value. Record the references on the way to the array in `edges`."""
+        """Return True if the value is or contains an array. Record the references from the value to the array in `outside.edges`."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
         if isinstance(value, (mx.array, np.ndarray)):
@@ -150,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield an `Edge` (reference) for each value. These references cannot change later, because the holder is a tuple."""
+    """Yield a reference to each value as an item of a tuple. A tuple cannot change, so these references always give the same values."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -39,8 +39,8 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
 def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
     """Check that trainable parameters are float32, because rounding loses small updates in lower precision.
 
-    If parameters have lower precision, raises `ArgumentError` if `dtype` is set, and warns otherwise. The warning is no error, because
-    adapters of a small model may be trained in lower precision on purpose, with a large learning rate.
+    For parameters in lower precision, raise `ArgumentError` if `dtype` is set, and only warn otherwise: adapters of a small model may be
+    trained in lower precision on purpose, with a large learning rate.
     """
     structure, leaves = flatten(params)
     low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype in (mx.bfloat16, mx.float16)]
@@ -65,7 +65,7 @@ def first_scale() -> dict[str, mx.array]:
 
 
 def next_scale(scale: dict[str, mx.array], finite: mx.array) -> dict[str, mx.array]:
-    """Halve the scale after an overflow. Double the scale after 2,000 steps without overflow. The scale stays between 1 and 2**24."""
+    """Return the next loss scale: half after an overflow of gradients, double after 2,000 steps without overflow, between 1 and 2**24."""
     count = mx.where(finite, scale["finite"] + 1, 0)
     grown = mx.where(count == _PATIENCE, mx.minimum(scale["factor"] * 2, _LARGEST), scale["factor"])
     return {"factor": mx.where(finite, grown, mx.maximum(scale["factor"] / 2, 1)), "finite": mx.where(count == _PATIENCE, 0, count)}

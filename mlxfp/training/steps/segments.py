@@ -1,4 +1,4 @@
-"""Fused arrays, such as one matrix for queries, keys and values. Each segment, such as the queries, is divided separately between ranks."""
+"""Fused arrays, such as one matrix with three segments: queries, keys and values. Every rank gets an equal share of each segment."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise

@@ -1,8 +1,9 @@
-"""Models divided between ranks: the axis and segments of each divided array, and checks before training.
+"""Models divided between ranks: how each array is divided, and checks before training.
 
-`shard_linear` divides a layer between the ranks that share one copy of the model, and the layer sends activations (tensor
-parallelism: Shoeybi et al., "Megatron-LM", 2019). `fully_shard` divides the storage of every parameter between all ranks, and ranks
-gather a parameter before each use (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020).
+- `shard_linear` divides a layer between the ranks that share one copy of the model. These ranks send activations to each other (tensor
+  parallelism: Shoeybi et al., "Megatron-LM", 2019).
+- `fully_shard` divides every parameter between all ranks. Before each use of a parameter, the ranks gather the whole array
+  (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020).
 """
 
 import re
@@ -46,7 +47,7 @@ class Shards:
     """Division of a model between ranks. This rank has part number `index` of `count` parts.
 
     - `axes`: the divided axis of each divided array, by checkpoint name, for example `params.layers[0].weight`.
-    - `segments`: the segment sizes along the whole axis, by checkpoint name. MLX's own `shard_linear` does not record segments.
+    - `segments`: the segment sizes of each array before the division, by checkpoint name. MLX's `shard_linear` does not record segments.
     - `wrapped`: the paths of modules divided by `fully_shard`. If there are such modules, the gradients of divided arrays are already sums
       over all ranks.
     """
@@ -90,7 +91,7 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
 
 
 def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of all arrays in a state, in the order of `flatten`. An undivided model has the same names."""
+    """Return the names of all arrays in a state, in the order of `flatten`. Dividing a model between ranks does not change the names."""
     return paths(flatten(trees)[0]) if shards is None else _names(shards.wrapped, trees)
 
 
@@ -123,7 +124,7 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
 
 @frozen
 class Parts:
-    """Leaf indices of divided arrays, in the tree of parameters and in the tree of buffers."""
+    """Leaf indices of all arrays divided between ranks, separately for parameters and buffers."""
 
     params: frozenset[int]
     buffers: frozenset[int]
@@ -230,19 +231,16 @@ def _unwrapped(tree: Any, wrapped: ModulePaths, path: tuple[str | int, ...]) -> 
 
 @frozen
 class _Division:
-    """Division of an array between ranks: the divided axis, and the segment sizes along the whole axis.
-
-    The field `sizes` is None if the segment sizes are unknown.
-    """
+    """Division of an array between ranks along `axis`. The field `sizes` has the segment sizes of the whole array, or None if unknown."""
 
     axis: int
     sizes: tuple[int, ...] | None
 
 
 def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[_Division | None]:
-    """Yield a `_Division` for each array divided between ranks, and None for each other array.
+    """Yield a `_Division` for each array divided between ranks, and None for each whole array, in the order of `flatten`.
 
-    The argument `tree` has the arrays of the module `source`. The results have the order of `flatten`.
+    The argument `source` is a module, and `tree` is the tree of its arrays.
     """
     within = within or isinstance(source, FullyShardedModule)
     for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -270,9 +268,7 @@ _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 
 def check_elementwise(optimizer: optimizers.Optimizer, arrays: Mapping[str, mx.array]) -> None:
-    """Raise `ArgumentError` if the optimizer of any array does not update each element separately.
-
-    The argument `arrays` maps parameter paths to arrays.
+    """Raise `ArgumentError` if the optimizer of a divided array needs the whole array, as Muon does. `arrays` maps paths to divided arrays.
 
     >>> check_elementwise(optimizers.Muon(0.1), {"weight": mx.zeros((4, 4))})
     Traceback (most recent call last):

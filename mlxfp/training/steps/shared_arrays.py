@@ -13,9 +13,10 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return a map from leaf indices of shared modules to the last leaf index of the same module.
+    """Return a dict of leaf indices: from each earlier path of a shared module to the last path of the same module.
 
-    `put_arrays` writes all leaves into the shared module in order, so the last leaf is used and receives the gradient.
+    A module used at several paths has several leaves in `tree`. `put_arrays` writes all of these leaves into the module in order, so the
+    last leaf is used and receives the gradient.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})

@@ -57,7 +57,7 @@ class TrainState:
     shards: Shards | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
-        """Show the size of each tree in a notebook, without computing lazy arrays."""
+        """Return an HTML table for notebooks, with the sizes of `params`, `buffers`, `opt` and `extra`. Lazy arrays are not computed."""
         trees = [(name, flatten(tree)[1]) for name, tree in trees_of(self).items()]
         rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
         title = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
@@ -79,7 +79,7 @@ def evaluate_state(state: TrainState) -> None:
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:
-    """Return the array trees of a state by name, as used by steps and checkpoints."""
+    """Return the four trees of arrays in a state, as a dict from field name to tree."""
     return {"params": state.params, "buffers": state.buffers, "opt": state.opt, "extra": state.extra}
 
 

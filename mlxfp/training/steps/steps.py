@@ -168,7 +168,7 @@ class TrainStep:
 
     @property
     def ranks(self) -> Ranks | None:
-        """The ranks that train together with this step, or None."""
+        """Ranks passed to `train_step`, or None."""
         return self._options.ranks
 
     @property
@@ -183,9 +183,9 @@ class TrainStep:
 
     @property
     def bytes_sent(self) -> int:
-        """Number of bytes that this rank sends per step for sums and parameters (see `Ranks.bytes_sent`).
+        """Number of bytes that this rank sends per step to sum gradients and metrics, and to gather parameters (see `Ranks.bytes_sent`).
 
-        The number is 0 before the first step. Activations sent by layers of `shard_linear` are excluded.
+        The number is 0 before the first step. Activations sent by layers of `shard_linear` are not counted.
         """
         return self._bytes_sent
 
@@ -195,7 +195,7 @@ class TrainStep:
         return self._compiler.variants
 
     def start(self, state: TrainState) -> TrainState:
-        """Return the state with the initial values for the options of this step, such as averages.
+        """Return the state with initial values for options of `train_step`, such as the averages of `ema`.
 
         A step calls `start` automatically for a state of `train_state`. For `load_state`, pass `like=step.start(state)`.
         """
@@ -241,9 +241,9 @@ class TrainStep:
         return self._runs.setdefault(key, self._compiler.get(key, run) if self._options.compile else run)
 
     def look(self, state: TrainState, batch: Batch) -> None:
-        """Check the ids and labels of a batch against their tables, without compiling or computing the rest of the loss.
+        """Raise `BoundError` if an id or label of a batch is out of range. Nothing is compiled, and the rest of the loss is not computed.
 
-        Raises `BoundError` for values out of range. Unlike a compiled step, the method also checks ids and labels computed from the batch.
+        This method also checks ids and labels that the model or the loss computes from the batch. A compiled step cannot check these.
         """
         key = random_key(state.seed, "look")
         self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
@@ -296,10 +296,10 @@ class TrainStep:
         return add_up_squares(ranks, holders, squares)
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return two values: a tuple of results, and the gradients of the quotient loss sum / divisor.
+        """Return two values: a tuple of results, and the gradients of the mean loss (the sum of losses, divided by the divisor).
 
-        The results are the loss sum, the divisor, the weight, the buffers, and the indices of buffers that the loss may have changed. The
-        divisor equals the weight of the batch, or with `fully_shard` the sum of this weight over all ranks.
+        The results are the sum of losses, the divisor, the weight, the buffers, and the indices of buffers that the loss may have changed.
+        The divisor equals the weight of the batch, or with `fully_shard` the sum of this weight over all ranks.
         """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
@@ -354,7 +354,7 @@ class TrainStep:
         return kept
 
     def _checked(self, state: TrainState) -> TrainState:
-        """Add missing option values to a state. Raise `ArgumentError` if the state and the model are divided differently between ranks."""
+        """Add missing initial values for options such as `ema`. Raise `ArgumentError` if state and model are divided differently."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
         if state.shards != self._options.shards:
@@ -389,11 +389,11 @@ class Consumer:
 
     @property
     def bytes_sent(self) -> int:
-        """Number of bytes that this rank sends in a step."""
+        """Number of bytes that this rank sends to other ranks in one training step."""
         return self.step.bytes_sent
 
     def __call__(self, batch: Batch) -> None:
-        """Make one step. With several ranks, all ranks need equally many batches; see `connect(limit=)`."""
+        """Train on one batch. With several ranks, a rank with more batches than another rank ends after the `limit` of `connect`."""
         ranks = self.step.ranks
         with nullcontext() if ranks is None else ranks.waiting():
             self.state, metrics = self.step(self.state, batch)

@@ -82,11 +82,11 @@ class Functional:
         return type(self._skeleton)
 
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
-        """Return a module with the given arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
+        """Return a new module with the given arrays. With a key, uint32[2], the module is in training mode and dropout draws from the key.
 
-        Frozen parts set to evaluation mode stay in evaluation mode, for example after `body.freeze()` and `body.eval()`.
+        A part that was frozen and set to evaluation mode, as by `body.freeze()` and `body.eval()`, stays in evaluation mode.
 
-        Every call builds a new module, so no module keeps the placeholder arrays of a trace, not even after an exception. Raises
+        The original module never changes, so no placeholder array of `mx.compile` remains there after an exception. Raises
         `ArgumentError` if `params` or `buffers` belong to another module.
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
@@ -187,10 +187,10 @@ class Jitted(Generic[P, R]):
 
 @define
 class Compiler:
-    """A cache of compiled functions by key. `variants` is the number of traces.
+    """A cache of compiled functions. `variants` is the number of traces (compilations).
 
-    Two functions with the same key must be equal, because only the first function is compiled. Ids and labels in the arguments are checked
-    against the sizes of their tables, such as embedding tables, before the results are used.
+    For a known key, the cache returns the function compiled first, so functions with the same key must compute the same results. Ids and
+    labels in the arguments are checked against the sizes of their tables, such as embedding tables, before the results are used.
     """
 
     _name: str
@@ -203,11 +203,11 @@ class Compiler:
 
     @property
     def variants(self) -> int:
-        """Number of traces."""
+        """Number of traces (compilations)."""
         return len(self._seen)
 
     def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled function for a key. The first call compiles `function`, whose last argument is a list of arrays."""
+        """Return the function compiled for a cache key. For a new key, compile `function`, whose last argument is a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
             bounds: Bounds = {}
@@ -224,7 +224,7 @@ class Compiler:
         return self._outside
 
     def check_outside(self) -> None:
-        """Raise `ArgumentError` if an array that the function reads from outside its arguments has changed since compilation."""
+        """Raise `ArgumentError` if an array from a closure, global or attribute, read by the function, has changed since compilation."""
         if self.outside.edges and self.outside.has_changed():
             names = ", ".join(dict.fromkeys(type(module).__name__ for module in self.outside.modules)) or "arrays"
             raise ArgumentError(
@@ -257,7 +257,7 @@ def _checked(
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Call a compiled function and check the bounds of the arrays in its last argument. Tracing may add entries to `bounds`."""
+    """Call a compiled function. Check that ids and labels in its last argument are in range. A new trace may add ranges to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # inside another compiled function, no separate compilation is necessary
@@ -274,16 +274,14 @@ def _checked(
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
-    """Return the name of each array in the arguments: the path without the number of the argument, for example `input_ids`."""
+    """Return the name of each array in the arguments, for example `input_ids` for the path `[0][0].input_ids`."""
     structure, constants = key
-    names = [
-        re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)
-    ]  # for example, the path [0][0].input_ids becomes input_ids
+    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]
     return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
 def _renewed(array: mx.array) -> mx.array:
-    """Return a new array object with the same memory. MLX refuses to trace a function that also reads one of its arguments from outside."""
+    """Return a new array object with the same memory. MLX cannot trace a function that also reads an argument from a closure or global."""
     renewed = mx.stop_gradient(array)
     mx.eval(renewed)
     return renewed

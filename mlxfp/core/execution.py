@@ -148,7 +148,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
 
 
 def first_states(plan: Plan, cursor: Cursor) -> list[State]:
-    """Return the states of all stages at the start of the source chunk that a cursor lies in."""
+    """Return the states of all stages that a cursor contains. At the start of an epoch, return the initial states."""
     base = cursor.base
     return [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
 
@@ -227,7 +227,7 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
     """Yield jobs that process the source rows after a cursor, each with the cursor after the job.
 
-    All steps of the pipeline must be stateless. The rows of a job lie in one block of `rows` source rows. The cursors count source rows.
+    All steps of the pipeline must be stateless. Jobs are split after every `rows` source rows. The cursors count source rows.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source

@@ -1,7 +1,7 @@
 """Conversion of cursors to another number of ranks. The resumed run yields the same global batches.
 
-All ranks run the same stages before `shard`. The number of completed batches therefore determines the first row that is missing on all
-ranks. Sources with random access continue at this row. Other sources continue at an earlier row and skip the completed batches.
+All ranks run the same stages before `shard`. The number of completed batches therefore determines the first row of the next batch. Sources
+with random access continue at this row. Other sources continue at an earlier position and skip the rows of completed batches.
 """
 
 from typing import Any

@@ -63,7 +63,7 @@ class Rows:
         )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return a function that reads at most `most` rows of a column by row indices, int64[N]. All calls share one buffer.
+        """Return a function that reads up to `most` rows of a column at given indices. A call overwrites the previous result.
 
         Return None if the table has several chunks, or if rows of the column differ in size.
         """

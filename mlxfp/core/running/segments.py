@@ -93,7 +93,7 @@ class Result(NamedTuple):
 
 @frozen(eq=False)
 class Job:
-    """Task for a worker: reads rows, and runs the steps of `segment` on the rows. `first` is the index of the first row."""
+    """Work for a worker: read the rows of a task, and run the steps of `segment` on the rows. `first` is the index of the first row."""
 
     task: Task
     epoch: int

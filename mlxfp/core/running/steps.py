@@ -38,11 +38,11 @@ class Step:
 class Plan:
     """Executable form of a pipeline, computed once in `planning.py`.
 
-    Without workers, one thread runs all `steps` in order. With workers, the work on each group is divided:
+    Without workers, one thread runs all `steps` in order. With workers, the steps are divided:
 
-    - Workers run `segment` (the first steps), and `host` (steps on complete groups).
-    - The reading thread runs `stages` (the steps before complete groups), and `device` (steps that create MLX arrays).
-    - After an error in `host` or `device`, the reading thread repeats both with `groups` to raise the error.
+    - Workers run `segment` (the first steps, on source rows) and `host` (steps on complete groups).
+    - The reading thread runs `stages` (all steps between `segment` and `host`) and `device` (steps that create MLX arrays).
+    - After an error in `host` or `device`, the reading thread runs `groups` (the same steps without division) to raise the error.
     """
 
     source: Source

@@ -3,9 +3,9 @@
 Fixed rules select the way, without measuring time:
 
 1. After the first 1 MB of text, a faster package (engine) encodes the texts that it is known to encode correctly (see `engines`).
-2. Otherwise, a block of rows is encoded word by word. A cache stores the ids of words. At most half of the bytes may belong to words
-   missing from the cache or to rows that must be encoded as a whole (see `boundary_rules`).
-3. If more than half of the bytes do, the tokenizer encodes all remaining texts of the column as a whole.
+2. Otherwise, a block of rows is encoded word by word, with a cache of the ids of words. This way requires that at most half of the bytes
+   are new: bytes of words missing from the cache, or of rows that must be encoded as a whole (see `boundary_rules`).
+3. Otherwise, the tokenizer encodes all remaining texts of the column as a whole.
 
 The first block is small, so that a column without repeated words loses little time.
 """

@@ -31,7 +31,7 @@ class Trial:
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return all options of a tokenizer that affect ids, as JSON. The vocabulary is left out, so many tokenizers share a kind."""
+    """Return the kind of a tokenizer: all options that affect ids, as JSON without the vocabulary."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 

@@ -86,5 +86,5 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer searches normalized text for an added token. Fast encoding packages cannot encode such texts safely."""
+    """Return True if the tokenizer searches normalized text for an added token. Such a tokenizer gets no fast encoding package."""
     return bool(normalizers) and any(token["normalized"] for token in added)

@@ -182,8 +182,8 @@ def _shuffled(
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
     """Shuffle the phrases that have fields, in a separate order for each row.
 
-    Return phrases that contain only a placeholder field, and the texts of each placeholder field. In each row, the text of a placeholder is
-    the phrase that the shuffle moves to the place.
+    In the returned phrases, a placeholder field replaces each phrase with fields. The returned dict holds the texts of each placeholder: in
+    each row, the phrase that has this place after the shuffle.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

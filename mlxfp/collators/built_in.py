@@ -48,7 +48,7 @@ class Setting:
 
 @frozen
 class BuiltIn:
-    """Description of a built-in collator. Each file of a collator ends with its description; `task_specs` lists all descriptions."""
+    """Description of a built-in collator: its name, its factory function, and the tasks that use the collator."""
 
     name: str
     make: Callable[..., Collator]

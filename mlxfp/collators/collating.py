@@ -146,9 +146,9 @@ class _CollateCuts(Stage):
 
 @frozen(repr=False)
 class _CollateReferences(_CollateCuts):
-    """Stage that groups and collates references (row indices) to an in-memory table.
+    """Combination of `batch` and `collate` for rows given by their indices in a table in memory.
 
-    The state contains the values of the rows instead of references. Cursors are therefore the same as with two separate stages.
+    The saved state contains the values of waiting rows, not their indices. Cursors are therefore the same as for separate stages.
     """
 
     holder: Any

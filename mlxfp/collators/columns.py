@@ -1,7 +1,7 @@
-"""Conversion of the columns of a group to NumPy arrays.
+"""Functions that convert the columns of a group of rows to NumPy arrays.
 
-All collators read columns with these functions, so a view and a list of mappings give the same batch and the same error messages.
-Numbers have the 32 bits of MLX: integers become int32, floats float32. Only tensors keep smaller types, such as uint8 for images.
+Every collator reads columns with these functions. Arrow data and a list of dicts therefore give the same batch and the same error messages.
+Integers become int32, and floats become float32. Only tensors keep smaller types, such as uint8 for images.
 """
 
 from abc import abstractmethod
@@ -62,7 +62,7 @@ class Choosing(Part):
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
     def prepared(self, schema: pa.Schema) -> Prepared | None:
-        """Return the part of the work that workers can do for groups of this schema, or None if workers would save little."""
+        """Return the stages that workers can run for this collator. Return None if workers would save little time."""
         return None
 
 
@@ -73,16 +73,16 @@ class Cutting(Choosing):
 
     @abstractmethod
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Yield a batch for each group of rows, or None for a group that `collate` must collate alone.
+        """Yield a batch for each group of consecutive rows. Yield None for a group that needs a separate call of `collate`.
 
-        The argument `ends` holds the bounds of the groups: the index of the first row of each group, and the number of rows.
+        Group `i` consists of the rows from `ends[i]` to `ends[i + 1]` (exclusive).
         """
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Return a source column and a function for each array of a batch. Return None if an array needs more than a single column.
+        """Map the name of each array of a batch to its source column and a function that converts the column values to the array.
 
-        The function converts the values of rows of equal size, from `Rows.reader`, to the array. If the function raises `MlxfpError`, the
-        stage `collate` repeats the work for each group alone, so that the final error names the row.
+        Return None if an array needs several columns. If the function raises `MlxfpError`, `collate` converts each group separately. The
+        error message then names the invalid row.
         """
         return None
 
@@ -309,7 +309,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
 
 
 def unnamed(index: int) -> str:
-    """Return the beginning of an error message about a number in an unknown row."""
+    """Describe a number by its index only, for error messages without a row."""
     return f"value {index}"
 
 
@@ -324,7 +324,7 @@ def is_number_or_bool(kind: pa.DataType) -> bool:
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
-    """Return the schema that all rows have in common. Return None if schemas differ, or if a row has no schema or has changed columns."""
+    """Return the schema of all rows. Return None if the schemas of rows differ, or if the keys of a row differ from its schema."""
     first = rows[0]
     if first is None:
         return None

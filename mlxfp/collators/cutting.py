@@ -56,9 +56,9 @@ class Columns:
         return self._batch(start, stop, length)
 
     def batches(self, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Yield a batch for each group of rows, or None for a group with a row that is too long.
+        """Yield a batch for each group of consecutive rows, or None for a group with a row that is too long.
 
-        The argument `ends` holds the bounds of the groups: the index of the first row of each group, and the number of rows.
+        Group `i` consists of the rows from `ends[i]` to `ends[i + 1]` (exclusive).
         """
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.collator.fit(most) for most in set(longest)}
@@ -112,9 +112,9 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that maps the values of all rows to the values of the rows from `start` to `stop` (exclusive).
+        """Return a function that selects the rows from `start` to `stop` (exclusive) in a flat array of the values of all rows.
 
-        If `collator.spare` is 1 (next-token labels), the function omits the last value of each row.
+        For collators with next-token labels (`spare` is 1), the function omits the last value of each row.
         """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
@@ -170,7 +170,7 @@ class Padded(Cutting):
         """Read and check all columns. An invalid row raises the same error as a batch that contains the row."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Read all columns at once, then yield the batches of the groups with the row bounds `ends`."""
+        """Read all columns at once, and yield a batch for each group. Group `i` consists of the rows from `ends[i]` to `ends[i + 1]`."""
         return self.read(examples).batches(ends)
 
     def check(self, schema: Schema) -> None:
@@ -216,7 +216,7 @@ def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, 
 
 
 def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: bool) -> dict[str, PaddedColumn]:
-    """Return the columns `segment_ids` and `positions`, or no columns if `packed` is False."""
+    """Return the values of the columns `segment_ids` and `positions`. Return an empty dict if `packed` is False."""
     return {name: (aligned_values(examples, name, ends, wanted_by), 0) for name in OF_PACK if packed}
 
 
@@ -236,9 +236,10 @@ def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bo
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str, arrays: Container[str]) -> dict[str, Any]:
-    """Return the columns of `carry`: numbers, tensors and equally long lists as arrays [N, ...], text as an Arrow column.
+    """Return the values of the additional columns of a batch (the argument `carry` of a collator).
 
-    Raises `SchemaError` if a column has the name of one of the `arrays` of the collator.
+    Numbers, tensors and equally long lists become arrays [N, ...]. Text stays an Arrow column. Raises `SchemaError` if the collator itself
+    makes an array with the name of a column (`arrays`).
     """
     for name in names:
         if name in arrays:

@@ -58,7 +58,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, with the dtypes and errors of `labels_of`. `at(index)` returns the start of the message for a number."""
+    """Convert numbers to labels, with the dtypes and errors of `labels_of`. Errors about number `index` begin with `at(index)`."""
     if kind == "value":
         return plain.astype(np.float32, copy=False)
     if plain.dtype.kind == "f":

@@ -40,9 +40,9 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return the mask of the values, bool[B, length], for a group padded to its length. Raises `DataError` if a row is too long.
+    """Return a mask, bool[B, length], that is True on the values of each row and False on padding.
 
-    For the message, `at` returns the location of a row, and `cut` is the name of a function that shortens rows.
+    Raises `DataError` if a row is too long. The message begins with `at(row)` and recommends the function named `cut`.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -58,7 +58,7 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row of `count` values. The message recommends `cut`, the name of a function that shortens rows."""
+    """Return the error for a row with more than `most` values. The message recommends the function named `cut` for shortening rows."""
     return DataError(
         f"{at} has {count} values, more than the padded length of {most}. "
         f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."
@@ -66,7 +66,7 @@ def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataErro
 
 
 def padded_length(longest: int, multiple: int) -> int:
-    """Round the longest length up to a multiple. The result is at least one multiple, because batches need non-empty arrays."""
+    """Round `longest` up to a multiple of `multiple`. The result is at least `multiple`, because batches need non-empty arrays."""
     return max(1, -(-longest // multiple)) * multiple
 
 
@@ -88,7 +88,7 @@ def _positions(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Write the concatenated values of all rows to the True positions of `real`: [B, length, ...]. Other positions get `fill`."""
+    """Return a padded array [B, length, ...]. `values` fill the True positions of `real`, row by row. Other positions contain `fill`."""
     shape = (*real.shape, *values.shape[1:])
     if len(values) == real.size:  # no row is padded
         return values.reshape(shape)

@@ -36,13 +36,13 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
     """Return the collator for `losses.dpo`. Each row has token ids of a `prompt` and of two answers, `chosen` and `rejected`.
 
     The batch contains `chosen_input_ids`, `chosen_attention_mask`, `chosen_labels`, and the same arrays for `rejected`, all int32[B, L].
-    The answer follows the prompt. As in `causal`, labels are the next tokens, and `ignore_index` on the prompt and on padding. Padding is
-    on the right. A single call of a model with 2B rows can score both answers.
+    Each row contains the prompt, then the answer, then padding. As in `causal`, a label is the id of the next token, or `ignore_index` if
+    the next token is in the prompt or in the padding. A single call of a model with 2B rows can score both answers.
 
     Columns in `carry` are added to the batch under their names, for example precomputed log-probabilities of a reference model.
 
-    L is `length` if given. Otherwise, L is the smallest of `lengths` that is sufficient for all answers of the group. Without `lengths`, L
-    is the largest number of predictions, rounded up to `pad_multiple`. Raises `DataError` for a longer row and for an id outside
+    If `length` is given, L is `length`. If `lengths` is given, L is the smallest of `lengths` that fits all rows of the group. Otherwise, L
+    is the largest number of labels in a row, rounded up to `pad_multiple`. Raises `DataError` for a longer row, and for an id outside
     `vocab_size`. The message names the row.
 
     >>> collator = preference(pad_id=0)

@@ -1,7 +1,6 @@
-"""Collators for columns whose rows have equal size, and conversion of batches to Arrow tables.
+"""Collators that convert rows of equal size to arrays in a single step, and conversion of batches to Arrow tables.
 
-The values of such a column are contiguous in memory, so a single step converts many rows to an array. In a table, each batch is one row.
-Each array of the batch is a column of tensors of any shape.
+In such a table, each batch is one row, and each array of the batch is a column of tensors.
 """
 
 from abc import abstractmethod
@@ -30,9 +29,7 @@ class Stacking(Cutting):
     __slots__ = ()
 
     @abstractmethod
-    def arrays(self, schema: Schema) -> Arrays | None:
-        """Return the source column and a function for each array of a batch, determined by the column types alone."""
-
+    def arrays(self, schema: Schema) -> Arrays | None: ...
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[Batch | None]:
         """Cut batches from columns in memory."""
         stack = stacking(self.arrays(examples.chunk.schema) or {}, lambda name: _sliced(examples, name), self.finished)
@@ -43,7 +40,7 @@ class Stacking(Cutting):
 
 @frozen(eq=False)
 class Stack:
-    """Function from rows to batches, created by `stacking`. Contains a reader for each column and a function for each array."""
+    """Callable that converts rows to batches: reads each column, and applies a function to the values for each array of the batch."""
 
     columns: dict[str, Values]
     arrays: Sequence[tuple[str, str, Callable[[Numbers], Numbers]]]
@@ -67,9 +64,9 @@ class Stack:
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return a function from rows to batches.
+    """Return a callable that converts rows to batches. Return None if a column has no reader, for example because of null values.
 
-    `values` returns a reader for a column. If a reader is None, for example for a column with nulls, the result is None.
+    The function `values` returns the reader of a column, or None.
     """
     columns = {column: values(column) for column, _ in arrays.values()}
     if not columns or None in columns.values():

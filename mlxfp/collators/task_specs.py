@@ -100,7 +100,10 @@ class TaskSpec:
                 raise ArgumentError(f"Images have no length, got length={self.length}. vision(size=(height, width)) resizes images.")
 
     def column(self, role: str) -> str | None:
-        """Return the column of a role, or None if the role has no column. Raises `UnknownNameError` if the task lacks the role."""
+        """Return the column with a given role in the task, such as "label". Return None if the task uses no column for the role.
+
+        Raises `UnknownNameError` for a role that the task does not have.
+        """
         return dict(self.columns).get(role, self._usual_column(role))
 
     def _usual_column(self, role: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Collator for token classification: token labels from word labels or from character spans, and spans from labels."""
+"""Collator for token classification. Makes token labels from word labels or character spans, and converts predicted labels to spans."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -283,8 +283,6 @@ class _Tokens(Padded):
 
 @frozen(eq=False)
 class _Spans:
-    """Spans of several rows as three arrays, int64[number of spans] each."""
-
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     labels: NDArray[np.int64]

@@ -56,12 +56,12 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
     is the number of samples or frames of each row. `mask` int32[B, T] is 1 on samples or frames and 0 on padding. `labels` and `carry` are
     the same as for `text`.
 
-    `features` names a column of spectrograms, lists [T] of lists [mels], to use instead of waveforms. Create the column with `log_mel`
-    before `batch`, so that `prefetch(workers=)` can distribute the work. The batch is the same as with `spectrogram`.
+    The argument `features` names a column of spectrograms [T, mels] that `log_mel` computed before `batch`. Workers of
+    `prefetch(workers=)` can then compute the spectrograms. The batch is the same as with `spectrogram`.
 
-    T is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
-    up to `pad_multiple`. The unit is samples or, with `spectrogram` or `features`, frames. Raises `DataError` with the row for a longer
-    waveform (`crop_waveforms` shortens waveforms) and for integers beyond 16 bits.
+    If `length` is given, T is `length`. If `lengths` is given, T is the smallest of `lengths` that fits all rows of the group. Otherwise, T
+    is the length of the longest row, rounded up to `pad_multiple`. Lengths count samples or, with `spectrogram` or `features`, frames.
+    Raises `DataError` for a longer waveform (shorten waveforms with `crop_waveforms`), and for integers beyond 16 bits.
 
     `rate` names the column of sample rates, as from `read_audio`. If this column exists, all waveforms of a batch need the same rate,
     equal to the rate of `spectrogram`. Otherwise `DataError` names the first row with another rate, and its file. With `rate=None`, rates
@@ -135,10 +135,7 @@ class _Audio(Choosing):
         return self.waveform if self.features is None else self.features
 
     def _cut(self) -> str | None:
-        """Return a call such as `crop_waveforms(16000)`, which error messages recommend for long waveforms.
-
-        A waveform of n samples has 1 + n // hop frames. Return None without a maximum length.
-        """
+        """Return the remedy for a waveform that is too long, such as "crop_waveforms(16000)". Return None without a maximum length."""
         if not self.lengths:
             return None
         if self.features is not None:

@@ -42,14 +42,14 @@ MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
-    """Append the hidden columns `__row__` and `__key__`, with rows counted from `first`. Return a chunk with these columns unchanged."""
+    """Append the hidden columns `__row__`, counted from `first`, and `__key__`. A chunk with these columns is returned unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
 def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
-    """Append the hidden columns `__row__` and `__key__` for row indices `rows`, int64[N]. Return a chunk with these columns unchanged."""
+    """Append the hidden columns `__row__` and `__key__` for row numbers int64[N]. A chunk with these columns is returned unchanged."""
     if ROW in chunk.schema.names:
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
@@ -57,10 +57,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Mark rows as rows of dataset `index` of several joined datasets.
+    """Change the row numbers and random keys of one of several joined datasets, so that they differ from the rows of the other datasets.
 
-    The new keys differ from the keys of the other datasets. The argument `leaf` is the number of data sources in all earlier datasets. The
-    high bits of `__row__` store `leaf`.
+    The argument `index` is the position of the dataset among the joined datasets. The argument `leaf` counts the data sources before the
+    dataset. The high bits of `__row__` store `leaf`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -94,7 +94,9 @@ def source_rows(chunk: RecordBatch) -> Indices:
 
 
 def row_keys(chunk: RecordBatch) -> Keys:
-    """Return the key of each row, uint64[N]: a hash of epoch and row. Derive the key of a stage with `fold_into_rows`.
+    """Return the random key of each row, uint64[N]. A key depends on the epoch and on the source row.
+
+    A stage calls `fold_into_rows` to derive its own keys from the row keys.
 
     >>> import mlxfp as fp
     >>> [chunk] = fp.parts.read_all(fp.from_examples([{"x": 5}, {"x": 6}]))
@@ -168,10 +170,10 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
 
 
 def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
-    """Return rows as a chunk, with `schema` or an inferred schema.
+    """Convert a list of rows to a chunk with the given schema, or with an inferred schema if `schema` is None.
 
-    `numbers` are the source rows for error messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for
-    a column that the schema lacks, and `DataError` for more than 2 GiB in a column.
+    The argument `numbers` holds the source row numbers for error messages. Missing columns are null. Raises `SchemaError` for a value that
+    does not fit the schema, and for a column outside the schema. Raises `DataError` if a column needs more than 2 GiB.
     """
     columns, fields = _columns(rows, schema, numbers)
     if not columns:
@@ -186,7 +188,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
-    """Return rows as a table of any size. The arguments and the errors are the same as for `from_rows`."""
+    """Convert a list of rows to a table. In contrast to a chunk from `from_rows`, a column of the table may need more than 2 GiB."""
     columns, fields = _columns(rows, schema, range(len(rows)))
     return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
 
@@ -271,7 +273,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    """Return the values of one column as an Arrow array. Raises the `SchemaError` of `from_rows`."""
+    """Return the values of one column as an Arrow array. Raises `SchemaError` for a value that does not fit the type."""
     arrays = {type_ for type_ in set(map(type, values)) if is_array(type_)}  # checking every value is slow, so check each type once
     if any(not issubclass(type_, np.ndarray | np.generic) or issubclass(type_, np.ma.MaskedArray) for type_ in arrays):
         values = [

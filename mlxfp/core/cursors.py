@@ -13,7 +13,7 @@ from mlxfp.support.html import clip, fragment, table
 
 @frozen
 class Snapshot:
-    """State of a run between two source chunks."""
+    """State of an iteration before a source chunk: the position in the source, and the states of all stages."""
 
     epoch: int
     position: Any = None
@@ -24,7 +24,7 @@ class Snapshot:
 
 @frozen
 class Recorded:
-    """Facts about the pipeline that made a cursor, read from the bytes of the cursor: identity, division between ranks, kind of items."""
+    """Description of the pipeline that made a cursor, read from the bytes of the cursor."""
 
     identity: Identity
     division: Division
@@ -60,12 +60,12 @@ class Cursor:
 
     @property
     def items(self) -> int:
-        """Number of items that the epoch has yielded."""
+        """Number of items that were read in the current epoch."""
         return self.base.items + self.done
 
     @property
     def level(self) -> str:
-        """Kind of the items: "examples", "groups" or "batches". Cursors of inner datasets, such as the input of `shuffle`, give "items"."""
+        """Kind of the items: "examples", "groups" or "batches". "items" if the kind is unknown, as for the dataset inside `shuffle`."""
         return "items" if self.owner is None else self.owner.level
 
     @property
@@ -75,7 +75,7 @@ class Cursor:
 
     @property
     def division(self) -> Division | None:
-        """Division of the rows between ranks; None for the cursor of an inner dataset."""
+        """Division of the rows between ranks. None if the cursor records no division, as for the dataset inside `shuffle`."""
         return None if self.owner is None else self.owner.division
 
     def __repr__(self) -> str:

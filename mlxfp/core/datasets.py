@@ -111,7 +111,6 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def planned_calls(self) -> SourceCalls:
-        """Functions that read the source of the optimized plan."""
         return self.hooks.source(self.plan.source)
 
     @cached_property
@@ -121,7 +120,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def identity(self) -> Identity:
-        """Text and fingerprint of every part. Cached, because hashing reads all rows of tables in memory."""
+        """Text and fingerprint of the source and of each stage. Cached, because a fingerprint can need all rows of a table."""
         return identify(self)
 
     @cached_property
@@ -286,7 +285,7 @@ class Wrapper(Source):
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a copy of the wrapper that reads only `columns`. Return the wrapper itself if its rows depend on other columns."""
+        """Return a source that reads only `columns` of the inner dataset. Return `self` if the kept rows depend on other columns."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
@@ -309,7 +308,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A callable such as `take(3)`. A call with a dataset returns a dataset with the source `source(dataset, **options)`.
+    """Function of a dataset, such as `take(3)`. A call with a dataset returns a new dataset that reads its rows from the given dataset.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
@@ -377,10 +376,9 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader of the rows of epoch 0, without `__row__` and `__key__`. Raises `PipelineError` for groups, batches and endless data.
+    """Return a reader that yields the rows of epoch 0 without the hidden columns. Closing the reader ends its worker threads.
 
-    The argument `reader` is the name of the calling function, for messages. Worker threads end when the returned reader is closed or
-    garbage collected.
+    The argument `reader` is the name of the calling function, for errors. Raises `PipelineError` for groups, batches and endless data.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
@@ -389,7 +387,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
-    """Raise `PipelineError` unless the dataset has random access to examples or groups. Messages about other items end with `remedy`."""
+    """Raise `PipelineError` unless the dataset yields examples, or groups with random access. `remedy` ends the error message."""
     if not dataset.indexable:
         _ = dataset.resolved  # This line raises `SchemaError` for an unknown column.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):

@@ -1,10 +1,10 @@
-"""Execution of pipelines: a single loop feeds the stages.
+"""Execution of pipelines: a loop reads source chunks and passes each chunk through the stages.
 
-Before each source chunk, the loop stores a snapshot of the source position and the states. The cursor of the n-th item after the
-snapshot is (snapshot, n). To resume, the loop restores the states, reads from the position and drops n items, so at most one
-source chunk is processed again.
+Before each source chunk, the loop records a snapshot: the source position and the states of all stages. A cursor consists of the last
+snapshot and the number of items since the snapshot. To resume, the loop restores the snapshot and skips these items. At most one source
+chunk is therefore processed again.
 
-Functions that observe a run or change the calls of its parts (`profile`, `on_error`, `row_origins`, ...) provide hooks.
+Functions such as `profile` and `on_error` pass hooks, which observe or replace the calls of sources and stages.
 """
 
 from collections import defaultdict
@@ -148,7 +148,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
 
 
 def first_states(plan: Plan, cursor: Cursor) -> list[State]:
-    """Return the state of each stage at the snapshot of a cursor."""
+    """Return the states of all stages that a cursor contains. At the start of an epoch, return the initial states."""
     base = cursor.base
     return [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
 
@@ -164,7 +164,7 @@ class _Run:
 
 
 class _Fed(NamedTuple):
-    """Input chunks for the remaining steps, with the number of source rows in these chunks."""
+    """Input of the steps that run in this process, and the number of source rows that the input comes from."""
 
     chunks: Sequence[Any]
     calls: Calls
@@ -213,9 +213,9 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield a job for each task of the source after a snapshot, with the source position after the job.
+    """Yield jobs from the source position of `base` on, each with the source position after the job.
 
-    A task reads rows. A job also runs the steps of `segment` on these rows.
+    A job reads some source rows and runs the steps of `segment` on the rows.
     """
     rows = base.rows
     with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
@@ -225,9 +225,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield jobs for the source rows after a cursor, each with the cursor after the job. The pipeline has only stateless steps.
+    """Yield jobs that process the source rows after a cursor, each with the cursor after the job.
 
-    A job never crosses a multiple of `rows` source rows. The cursors count source rows as items. Indexable sources are read by index.
+    All steps of the pipeline must be stateless. Jobs are split after every `rows` source rows. The cursors count source rows.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -252,13 +252,13 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for the rows `first:stop` of a job that cannot be split. This process reads all rows of the job immediately."""
+    """Return a job for a slice of the rows of a job. This process reads all rows immediately, because the job itself cannot be split."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
 
 def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
-    """Run the steps that create no MLX arrays in workers, one group at a time. Run all other steps in this process."""
+    """Process each group in workers, except for the steps that create MLX arrays. These steps run in this process."""
     __tracebackhide__ = True
     device, whole = ([(step, hooks.step(step)) for step in steps] for steps in (plan.device, plan.groups))
     segment = Segment(plan.host, hooks)
@@ -273,7 +273,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
 
 
 def _on_device(calls: Calls, result: Result) -> list[Any]:
-    """Run the steps that workers cannot run, and return the items. Return an empty list if this thread or the worker failed."""
+    """Run the steps that create MLX arrays, and return the items. Return an empty list after an error. The caller repeats the steps."""
     try:
         return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
     except Exception:  # noqa: BLE001  # all steps run again, and raise the error
@@ -281,10 +281,7 @@ def _on_device(calls: Calls, result: Result) -> list[Any]:
 
 
 def start(epoch: int, position: Cursor | None) -> Cursor:
-    """Return `position`, or the cursor at the start of the epoch if `position` is None.
-
-    Sources that read an inner dataset, such as `shuffle`, start at this cursor.
-    """
+    """Return `position` unchanged if it is a cursor. Return the cursor at the start of the epoch if `position` is None."""
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
@@ -341,7 +338,7 @@ def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Yield the items after a snapshot without the first `skip`. Return the number of items, skipped items included."""
+    """Yield the items of `chunks`, except for the first `skip`. The return value of the generator is the number of all items."""
     __tracebackhide__ = True
     done = 0
     for chunk in chunks:

@@ -99,7 +99,6 @@ def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
 
 
 def _part(part: Any) -> bytes:
-    """Hash a part without its inner dataset, whose parts have separate hashes."""
     inner = children(part)
     if len(inner) != 1:
         return _digest(part)
@@ -282,7 +281,7 @@ def _arrow(value: Any) -> Iterator[bytes]:
 
 
 def _column(column: pa.Array) -> Iterator[bytes]:
-    """Yield the bytes of the decoded non-null values."""
+    """Yield bytes that represent the values of a column. Equal values have equal bytes, because dictionary columns are decoded."""
     column = _decoded(column)
     kind = column.type
     yield f"{len(column)}:{column.null_count}".encode()

@@ -78,7 +78,7 @@ class Itemless:
     if not TYPE_CHECKING:  # type checkers would otherwise accept `for item in stage`
 
         def __getitem__(self, index: object) -> NoReturn:
-            """Raise `ArgumentTypeError`. Python also calls this method for iteration, for `in` and for unpacking."""
+            """Raise `ArgumentTypeError` for `stage[0]`. Python calls this method also for a loop over a stage and for `in`."""
             text = brief(self)
             raise ArgumentTypeError(
                 f"A stage is a function and contains no items, got {text} in place of a dataset. Call the stage on a dataset first, as in "
@@ -90,7 +90,6 @@ class Itemless:
             return self[0]
 
     def __bool__(self) -> bool:
-        """Return True, without a call of `len`."""
         return True
 
 
@@ -218,7 +217,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Return a stage or source from pickled values. The argument `local` names the values pickled by cloudpickle."""
+    """Create a stage or source from pickled values. cloudpickle has pickled the values with a name in `local`."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

@@ -1,12 +1,11 @@
-"""Schema inference, and optimized plans with the same items and cursors as the written pipeline.
+"""Schema inference, and optimization of pipelines. The optimized pipeline yields the same items and cursors.
 
-- **projection**: the source does not read unused columns, and a column is dropped after the last stage that reads the column.
-  Consecutive stages that select columns become at most one step.
-- **predicate**: the conditions of `filter_by` reach the reader, which may skip data that cannot match.
-- **fusion**: some stages can include the work of the next stage. Consecutive row-wise stages run as one step.
-- **late gathering**: for random reads of a table in memory, the batching step gathers the rows, batch by batch.
+- **projection**: sources do not read unused columns. Other columns are dropped after the last stage that reads them.
+- **predicate**: sources receive the conditions of `filter_by`, and can skip data that cannot match.
+- **fusion**: neighbouring stages run as one step if possible, for example row-wise stages.
+- **late gathering**: `batch` and `collate` read the rows of each batch directly from a table in memory.
 
-Afterwards the steps are split: workers run the leading stateless steps (`segment`) and the trailing steps on groups (`groups`).
+After the optimization, some steps are assigned to workers: stateless steps at the start, and steps that process groups at the end.
 
 Most stages compute their schema from the input schema. A user function without a declared schema runs on the first input rows of epoch 0
 before any shuffling. The inferred schema therefore does not depend on chunking, epoch or cursor.
@@ -98,7 +97,7 @@ def as_written(dataset: Pipeline[Any]) -> Plan:
 
 
 def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
-    """Yield one line for each optimization in the plans of a pipeline and its inner datasets."""
+    """Yield a line about each optimization of a pipeline and of the datasets that the pipeline reads."""
     for child in children(dataset.plan.source):
         yield from rewrites(child)
     yield from dataset.plan.rewrites
@@ -112,9 +111,9 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of these steps. Workers run the leading and trailing steps; the reading thread runs the steps between.
+    """Return a plan that assigns the first and the last steps to workers, if possible, and all other steps to the reading thread.
 
-    If `collate` is one of the first `as_written` stages, it is not split into a host part (for workers) and a device part.
+    The argument `as_written` is the number of leading stages that must not be optimized. A `collate` among these stages runs as one step.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -135,7 +134,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 
 
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the trailing steps that make exactly one item of each group, so the cursor after a group is also the cursor after its item."""
+    """Return the last steps that convert each group to exactly one item. Workers can run these steps."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
     if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
@@ -145,7 +144,7 @@ def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Divide the steps that process groups into steps for workers and steps for the thread that creates MLX arrays."""
+    """Divide steps on groups in two: the steps for workers, and the steps for the thread that creates MLX arrays."""
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
@@ -184,7 +183,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that replace the input of a pipeline by the chunks in `before`, or by the first rows of the source for `before=None`."""
+    """Hooks that replace the input of a pipeline by given chunks (`before`), or by the first rows of the source if `before` is None."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -194,7 +193,7 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of the stages in `resolved`. Stages before index `first` are skipped: `hooks` provide their output."""
+    """Yield the first output chunks of a pipeline. The chunks from `hooks` are the input of stage `first`."""
     __tracebackhide__ = True
     # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
@@ -203,7 +202,7 @@ def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int =
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Let projections select only the needed columns. Return the steps, and the needed columns before each step and after the last step."""
+    """Find the needed columns before each step and after the last step. Reduce steps that select columns to the needed columns."""
     needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
@@ -220,7 +219,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return a source that, if possible, reads only `columns` and skips rows by the leading filters. Also return lines for `explain`."""
+    """Return a source that, if possible, reads only `columns` and skips rows that filters remove. Also return notes for `explain`."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -273,9 +272,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
-    """Fuse neighbouring stages with `Traits.fuse`. A stage with a part for workers remains separate.
+    """Combine neighbouring stages with `Traits.fuse`. A stage with work for workers is not combined.
 
-    The item `needed[i]` holds the columns that are needed before stage `first + i`.
+    The item `needed[i]` contains the names of the columns that are needed before stage `first + i`.
     """
     out: list[Step] = []
     for step in steps:
@@ -290,7 +289,7 @@ def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int
 
 
 def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: Schema, messages: list[str]) -> list[Step]:
-    """Drop unused columns before stages that are not row-wise, and at the end."""
+    """Add steps that drop unused columns: before each stage that is not row-wise, and after the last stage."""
     out: list[Step] = []
     for step in (*steps, None):
         last = out[-1] if out else None
@@ -324,7 +323,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Let the first step gather the rows of each batch from a table in memory. If this is impossible, return the arguments unchanged."""
+    """Change the first step so that it reads the rows of each batch from a table in memory. Return the arguments if this is impossible."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())

@@ -1,8 +1,7 @@
-"""Elastic cursors: a run continues on another number of ranks, with the same global batches.
+"""Conversion of cursors to another number of ranks. The resumed run yields the same global batches.
 
-The stages before `shard` are equal on all ranks. The number of completed batches therefore determines the next row of each rank. A source
-with random access continues at this row. A stream continues from the snapshot in the cursor. No row is lost, because all rows before the
-snapshot belong to completed batches on every rank.
+All ranks run the same stages before `shard`. The number of completed batches therefore determines the first row of the next batch. Sources
+with random access continue at this row. Other sources continue at an earlier position and skip the rows of completed batches.
 """
 
 from typing import Any
@@ -32,7 +31,7 @@ def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
 
 
 def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cursor:
-    """Return the cursor of this rank after the same number of completed batches. The dataset yields batches or groups."""
+    """Convert a cursor to the new number of ranks (`now`). The number of completed batches stays the same."""
     base, stages = cursor.base, dataset.stages
     index = next((index for index, stage in enumerate(stages) if _share(stage) is not None), None)
     later = range(0 if index is None else index + 1, len(stages))
@@ -56,7 +55,7 @@ def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cur
 
 
 def _mapped(position: Any, dataset: Any, before: Division, now: Division) -> Any:
-    """Return a copy of a source position in which the cursors of the inner datasets belong to the new rank."""
+    """Convert all cursors in a source position to the new number of ranks (`now`)."""
     if isinstance(position, Cursor):
         return _moved(dataset, position, before, now)
     if isinstance(position, tuple):

@@ -42,9 +42,9 @@ def row_name(number: int) -> str:
 
 
 def row_at(chunk: RecordBatch, index: int, *, of: str = "chunk") -> str:
-    """Return the text "source row 7" for row `index` of a chunk. If the source row is unknown, return a text such as "row 2 of the chunk".
+    """Return the name of row `index` of a chunk for messages, such as "source row 7".
 
-    The argument `of` replaces the word "chunk" in this text.
+    If the source row is unknown, return "row {index} of the {of}", such as "row 2 of the chunk".
     """
     row = int(source_rows(chunk)[index])
     return f"source row {row_name(row)}" if row >= 0 else f"row {index} of the {of}"

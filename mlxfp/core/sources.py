@@ -32,14 +32,17 @@ class Task(ABC):
 
     @abstractmethod
     def read(self) -> RecordBatch:
-        """Return the rows. The method is pure and may be called repeatedly in any process."""
+        """Return the rows of the task. Every call, in any process, must return the same rows."""
 
     def part(self, first: int, stop: int) -> "Task | None":
         """Return the task for rows `first:stop` of this task, or None if the task cannot be split."""
         return None
 
     def sent_to(self, workers: str) -> "Task":
-        """Return a task for workers: "threads" or "processes". If such workers cannot read the rows, this process reads the rows now."""
+        """Return a task that workers can read. The argument `workers` is "threads" or "processes".
+
+        If the workers cannot read the rows, this method reads the rows immediately.
+        """
         return self
 
 
@@ -98,7 +101,7 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 
 @frozen
 class InTable:
-    """A table in memory, and the table row of each source row. `collate` uses both to gather batches directly from the table."""
+    """Table in memory from which a source takes its rows. `collate` can read the rows of a batch directly from the table."""
 
     holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
     # Function from (epoch, row indices) to a chunk that identifies table rows by the columns `__row__` and `__epoch__`.
@@ -107,7 +110,7 @@ class InTable:
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return the result of `InTable.places` for a table whose rows have the order of the source: the columns `__row__` and `__epoch__`."""
+    """Return the columns `__row__` and `__epoch__` for a table whose rows have the order of the source (see `InTable.places`)."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -178,7 +181,7 @@ class Source(Part, ABC):
 
     @abstractmethod
     def schema(self) -> Schema:
-        """Return the schema of every chunk, reading no more than the first rows."""
+        """Return the schema that all chunks have in common. May read only the first rows."""
 
     @abstractmethod
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -193,7 +196,7 @@ class Source(Part, ABC):
 
     @property
     def indexable(self) -> bool:
-        """True if `take` and `length` work without reading earlier rows. The answer can depend on the files."""
+        """True if `take` can read any rows by index. The answer can depend on the files."""
         return False
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
@@ -210,7 +213,7 @@ class Source(Part, ABC):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties of the source for the planner. The default is derived from the inner datasets."""
+        """Properties of the source for the optimization of pipelines. By default, the properties of the datasets that the source reads."""
         datasets = children(self)
         return SourceTraits(
             endless=any(dataset.endless for dataset in datasets),
@@ -255,7 +258,7 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
 
 
 def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
-    """Warn about several epochs of a dataset whose set of rows changes. `stacklevel` is passed to `warnings.warn`."""
+    """Warn if each epoch of a dataset has other rows. Validation rows could occur in training. `stacklevel` is as in `warnings.warn`."""
     if dataset.redraws:
         warnings.warn(
             f"Each epoch has other rows in {dataset!r}: take, skip and select choose rows by index, and the shuffle before them "

@@ -1,10 +1,10 @@
-"""Stages: pure state machines over chunks, and their traits.
+"""Stages: functions from a state and a chunk of rows to a new state and output chunks.
 
     state, chunks = stage.step(state, chunk)
 
-A dataset has one of three levels. For `examples`, chunk boundaries have no meaning. For `groups` (after `batch`), one chunk is one group.
-For `batches` (after `collate`), a chunk is a dict of MLX arrays. Each stage declares its input levels, so building a pipeline with a
-misplaced stage raises an error.
+A dataset yields items of one kind (level): `examples`, `groups` after `batch`, or `batches` after `collate`. At the level `groups`, each
+chunk is one group. At the level `batches`, a chunk is a dict of MLX arrays. Each stage declares the levels of its input. Building a
+pipeline with a misplaced stage therefore raises an error.
 """
 
 from abc import ABC, abstractmethod
@@ -36,10 +36,9 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Group sizes that a stage can produce, and limits of the row lengths.
+    """Possible sizes of the groups after a stage, and limits for the token count of the longest row in a group.
 
-    The token count of the longest row in a group lies between `least` and `most`. `most=None` means unbounded. `sizes` is empty before rows
-    are grouped.
+    `least` and `most` are the limits; None as `most` means unbounded. `sizes` is empty if the stage makes no groups.
     """
 
     sizes: Sequence[int] = ()
@@ -47,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the groups for a stage that measures rows by `column`. The limits are known only for the column `input_ids`."""
+        """Return the group sizes and limits if `column` is `input_ids`. For other columns, return only the group sizes."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -62,12 +61,12 @@ def unknown(count: int) -> None:
 
 @frozen
 class Traits:
-    """Properties of a stage for the planner. All defaults are safe: a stage without traits is correct, but slower.
+    """Properties of a stage that allow optimizations. All defaults are safe: a stage without traits is correct, but slower.
 
-    - `columns_read`: columns that the stage reads. The planner drops columns that no stage reads. A stage that makes batches lists the
-      columns from which the batches are made. Only stages whose state keeps no rows, and grouping stages, may set this trait.
-    - `fuse(before, needed)`: return one stage that does the work of the stage `before` and of this stage, or None. The fused stage has the
-      state of `before`, and its output needs only the columns in `needed`.
+    - `columns_read`: columns that the stage reads. A column that no stage reads is dropped. A stage that makes batches lists the columns
+      that the batches need. A stage whose state contains rows must not set this trait, unless the stage makes groups.
+    - `fuse(before, needed)`: return a single stage that does the work of the stage `before` and of this stage, or None. The new stage has
+      the state of `before`. The output needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
       Tokens are counted in the column `input_ids`.
 
@@ -116,7 +115,7 @@ class Stage(Part, Itemless, ABC):
     emits: ClassVar[Level | None] = None  # kind of the output items: "examples", "groups" or "batches"; None: as the input
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
-        """Raise `ArgumentTypeError` for a stage with the method `apply` of row-wise stages, but without `step`."""
+        """Raise `ArgumentTypeError` for a subclass that defines `apply`, the method of `RowWise`, but not `step`."""
         if "step" in cls.__abstractmethods__ and hasattr(cls, "apply"):
             raise ArgumentTypeError(
                 f"A subclass of fp.Stage must define step, but {cls.__name__} in module {cls.__module__} defines apply. "
@@ -176,7 +175,7 @@ class RowWise(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Traits of a row-wise stage. A subclass with other traits returns `Traits(row_wise=True, ...)`."""
+        """Properties of a row-wise stage. Subclasses can return `Traits(row_wise=True, ...)` with other values."""
         return Traits(row_wise=True, draws=seeded(self))
 
     @abstractmethod

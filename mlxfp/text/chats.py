@@ -256,10 +256,7 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """Special tokens of a tokenizer, for use in conversations.
-
-    Holds patterns that find the special tokens, and the name that replaces each special token in messages.
-    """
+    """Rules that prevent text in messages from being encoded as special tokens. Special tokens in messages get other names."""
 
     special: Any  # pattern that finds special tokens in messages
     parts: Any  # pattern that finds special tokens, names that replace special tokens, and answer marks in a rendered conversation
@@ -301,7 +298,6 @@ def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
 
 
 def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
-    """Replace special tokens by other names in all strings of a nested value."""
     if isinstance(value, str):
         return pattern.sub(lambda match: names[match[0]], value)
     if isinstance(value, Mapping):

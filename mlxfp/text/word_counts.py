@@ -74,10 +74,11 @@ def fit_word_counts(
 ) -> tuple[tuple[WordCounts, Any], ...]:
     """Fit TF-IDF features to texts. Return a pair (fitted counts, features of the texts) for each kind of n-gram.
 
-    - Word n-grams are always fitted. Character n-grams are fitted if `parts` is true and the texts are short.
+    - Word n-grams are always fitted. If `parts` is True and the texts are short, character n-grams are fitted, too.
     - Only the `most` frequent n-grams of each kind are kept. If the texts have no n-grams of a kind, the result has no pair for this kind.
-    - `components=0` returns the weighted counts of n-grams as features. Otherwise, the counts are projected onto at most `components`
-      singular vectors, and only n-grams in at least two rows are used.
+    - `components=0`: the features are the TF-IDF values of the n-grams.
+    - `components` above 0: the TF-IDF values are reduced to at most `components` dimensions (truncated SVD). N-grams that occur in a single
+      text are ignored.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]

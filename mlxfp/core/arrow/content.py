@@ -1,4 +1,4 @@
-"""Content size of chunks in bits. The sizes of the slices of a chunk add up to the size of the chunk."""
+"""Size of the values in a chunk, in bits, without unused parts of its buffers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _UNKNOWN = 64  # assumed number of bits per value for types without a known widt
 
 
 def content_bits(chunk: RecordBatch) -> int:
-    """Return the number of bits of the values in a chunk, excluding other rows in shared buffers."""
+    """Return the size of the values in a chunk, in bits. Rows outside the chunk that share its buffers are not counted."""
     return sum(map(_bits, chunk.columns))
 
 

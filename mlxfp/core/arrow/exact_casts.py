@@ -42,7 +42,7 @@ def loses(value: Any, kind: pa.DataType) -> bool:
 
 
 def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Return Python values as an Arrow array. Raises `ArrowInvalid` for a value for which `loses` is True."""
+    """Return Python values as an Arrow array. Raises `ArrowInvalid` if a number does not fit the type exactly (see `loses`)."""
     column = pa.array(values, kind)
     widths = set[int]() if kind is None else _float_widths(kind)
     if (16 in widths or (32 in widths and _infinities(column))) and any(loses(value, kind) for value in values):

@@ -63,9 +63,9 @@ class Rows:
         )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return a function that reads a column at the given row indices, int64[N], into a reused buffer. N is at most `most`.
+        """Return a function that reads up to `most` rows of a column at given indices. A call overwrites the previous result.
 
-        Return None if the table has several chunks, or if `fixed_values` returns None for the column.
+        Return None if the table has several chunks, or if rows of the column differ in size.
         """
         values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
         if values is None:
@@ -176,7 +176,10 @@ class Pieces:
         self._buffers: list[pa.Buffer] = []
 
     def put(self, at: Positions | slice, buffer: pa.Buffer, begins: Positions, lengths: Positions) -> None:
-        """Set the pieces at positions `at`, int[N]. Piece `i` has `lengths[i]` bytes and starts at `begins[i]` in a buffer below 2 GB."""
+        """Store pieces of `buffer` at the positions `at`, int[N].
+
+        Piece `i` has `lengths[i]` bytes from byte `begins[i]` of the buffer. A buffer needs less than 2 GB: Arrow stores offsets as int32.
+        """
         scattered = not isinstance(at, slice)
         views = np.empty((len(lengths), 4), np.int32) if scattered else self._views[at]
         views[:, 0], views[:, 2], views[:, 3] = lengths, len(self._buffers), begins
@@ -225,7 +228,7 @@ def _even_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Convert the result of `fixed_values` to a column of the given type. If the type is a list type, all lists have the same length."""
+    """Convert an array with the same number of values per row to a column of type `kind`."""
     if is_number(kind):
         return pa.array(values, kind)
     if is_list(kind):
@@ -267,11 +270,7 @@ def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int)
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
-    """Gather lists of numbers, texts or bytes. Arrow copies all rows in one pass.
-
-    For the copy, each row is a view: a position and a length in the buffer of a chunk. Return None for lists with nulls, and for rows
-    beyond the first 2 GB of a chunk.
-    """
+    """Select rows of a column of lists, texts or bytes in one copy. Return None for lists with nulls and for rows after the first 2 GB."""
     kind = parts[0][0].type
     width, pieces = _width(kind), Pieces(count)
     for array, at, rows in parts:

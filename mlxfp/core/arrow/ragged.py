@@ -64,7 +64,7 @@ def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
 
 
 def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
-    """Return contiguous values as a list column. Raises `DataError` for 2**31 or more values."""
+    """Return a list column. Row `i` contains `values[ends[i]:ends[i + 1]]`. Raises `DataError` for 2**31 or more values."""
     if ends[-1] >= 2**31:
         raise DataError(f"A column of lists can hold fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
     inner = values if isinstance(values, pa.Array) else number_array(values)

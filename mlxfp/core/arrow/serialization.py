@@ -33,9 +33,9 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Return the value that `pack` stored in bytes. Raises `CursorError` for other bytes.
+    """Return the value that `pack` serialized. Raises `CursorError` for invalid bytes.
 
-    The memory in use is bounded by a multiple of the number of bytes.
+    The memory that invalid bytes can occupy is limited in proportion to `len(data)`.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
@@ -136,7 +136,7 @@ class _Blobs:
         self._data, self._read = data, 0
 
     def take(self, at: list[int]) -> bytes:
-        """Return the next blob. Raises `CursorError` unless `at` is the [offset, size] of the next blob."""
+        """Return the next bytes value. Raises `CursorError` if the pair `at` = [offset, size] does not describe the next value."""
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(

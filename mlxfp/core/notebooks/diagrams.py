@@ -17,7 +17,10 @@ _DEEPEST = 8  # maximum number of indented levels of joined datasets
 
 @frozen
 class PartFacts:
-    """Facts about one part of a pipeline, known without running the pipeline. `depth` is the number of enclosing joins."""
+    """Facts about one source or stage of a pipeline, for a diagram. The pipeline does not run.
+
+    `depth` is the indentation level: the number of joined datasets that contain the source or stage.
+    """
 
     depth: int
     begins: bool  # True if the part reads no other part
@@ -31,7 +34,7 @@ class PartFacts:
     workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
-        """Yield lines about the items and columns after this part, and its notes. If `above` is not None, list only changed columns."""
+        """Yield lines about the items and columns of the output. If the preceding part `above` is given, list only changed columns."""
         before = None if above is None else above.schema
         if isinstance(self.schema, str):
             columns = "schema not known, see above" if self.schema == before else self.schema
@@ -47,7 +50,7 @@ class PartFacts:
 
 
 def diagram(facts: Iterable[PartFacts]) -> Html:
-    """Return a list of boxes, truncated for a long pipeline. A box lists the columns missing from the box above."""
+    """Return a diagram of a pipeline as an HTML list with a box for each source and stage. A long pipeline is truncated."""
     shown = list(islice(facts, _PARTS + 1))
     above = [None, *(part.schema for part in shown)]
     boxes = [_box(part, None if part.begins else before) for part, before in zip(shown[:_PARTS], above, strict=False)]
@@ -71,7 +74,7 @@ def _box(facts: PartFacts, above: Schema | str | None) -> Html:
 
 
 def _columns(schema: Schema | str, above: Schema | str | None) -> Iterator[Html]:
-    """Yield the columns of a box, or only the changes since the box above. Yield nothing if no column has changed."""
+    """Yield HTML for the columns of a schema. If the preceding schema `above` is given, list only the changes."""
     if isinstance(schema, str):
         yield element("div", clip(schema, _PART), class_="muted")
         return
@@ -99,7 +102,7 @@ def _changes_text(schema: Schema, above: Schema) -> str:
 
 
 def changes(schema: Schema, above: Schema) -> tuple[list[Any], list[Any], list[str]]:
-    """Return the new fields of a schema, the fields with another type, and the names of the dropped fields."""
+    """Compare two schemas. Return the fields missing from `above`, the fields with another type, and the names missing from `schema`."""
     before, names = {field.name: field.type for field in above}, set(schema.names)
     new = [field for field in schema if field.name not in before]
     changed = [field for field in schema if field.name in before and field.type != before[field.name]]

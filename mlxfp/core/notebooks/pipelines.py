@@ -36,9 +36,9 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0, but without `load`, `cache` and `prefetch`.
+    """Return a dataset with the same items in epoch 0, but without trailing `load`, `cache` and `prefetch`.
 
-    These parts are removed from the end of the pipeline up to the first other source, such as `take`. A `shuffle` is kept and passed.
+    A `shuffle` is kept, and trailing `load`, `cache` and `prefetch` before the `shuffle` are removed as well.
     """
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset

@@ -25,9 +25,9 @@ def holds_tokens(name: str) -> bool:
 
 
 def decoded(ids: Any, decoder: Decoder | None) -> str | None:
-    """Return the text of a list of ids without ignored labels. Return None for other values or without a decoder.
+    """Convert a list of token ids to text. Labels to ignore are left out. Return None for other values, or if `decoder` is None.
 
-    If an id is outside the vocabulary, return the error message, because a wrong id is often the reason to look at the ids.
+    For an id outside the vocabulary, return the error message as text.
     """
     if decoder is None or not isinstance(ids, list | tuple) or not all(isinstance(token, int) for token in ids):
         return None

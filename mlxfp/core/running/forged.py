@@ -16,10 +16,10 @@ _PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib"
 
 
 def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
-    """Yield the items of a run that starts at a cursor read from bytes. Raises `CursorError` if the cursor has unsuitable values.
+    """Yield the items of a run that starts at a cursor from bytes. Raises `CursorError` if the cursor does not fit the pipeline.
 
-    Errors such as `TypeError` that mlxfp or its libraries raise become a `CursorError`. Errors of user functions are unchanged. The message
-    names the failed source or stage, otherwise `whole`.
+    Errors of mlxfp and its libraries, such as `TypeError`, become a `CursorError` that names the failed source or stage (or `whole`, the
+    pipeline, if the stage is unknown). Errors of user functions are not changed.
     """
     with closing(items):
         try:

@@ -15,9 +15,9 @@ class Runner(Protocol):
     """Protocol of runners: run jobs in order in other threads or processes, with a bounded number in flight."""
 
     def map(self, jobs: Jobs, *, whole: bool) -> Generator[tuple[tuple[Job, Position], Result], None, None]:
-        """Yield ((job, source position after the job), result) for each job, in order.
+        """Run jobs in workers. Yield ((job, source position after the job), result) for each job, in the order of the jobs.
 
-        With `whole=True`, jobs are not split into smaller jobs. Jobs that process one group are never split.
+        If `whole` is False, the runner may split a job between workers.
         """
         ...
 

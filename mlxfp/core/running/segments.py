@@ -20,14 +20,14 @@ __tracebackhide__ = True
 
 @frozen(eq=False)
 class Segment:
-    """Consecutive stateless steps with their hooks. Sent to each process once."""
+    """Consecutive stateless steps that workers run on chunks. Each worker process receives the steps only once."""
 
     steps: tuple[Step, ...]
     hooks: Hooks
 
     @cached_property
     def calls(self) -> Calls:
-        """Each step with the function that runs the step on a chunk."""
+        """Pairs of a step and the function that runs the step on a chunk."""
         return [(step, self.hooks.step(step)) for step in self.steps]
 
     def run(self, chunk: RecordBatch) -> "Result":
@@ -81,8 +81,7 @@ class RowTask(Task):
 class Result(NamedTuple):
     """Output chunks of a job, and the duration of the job.
 
-    A job is incomplete (`complete=False`) if the job failed with an `error`, or if a step kept rows for the next chunk. The reading
-    thread runs an incomplete job again.
+    `complete` is False if the job failed, or if a step needs the next chunk. The reading thread then runs the job again.
     """
 
     chunks: list[RecordBatch]
@@ -94,7 +93,7 @@ class Result(NamedTuple):
 
 @frozen(eq=False)
 class Job:
-    """Work for a worker: a task, the index of its first row, and the steps that run on the rows (`segment`)."""
+    """Work for a worker: read the rows of a task, and run the steps of `segment` on the rows. `first` is the index of the first row."""
 
     task: Task
     epoch: int
@@ -107,7 +106,7 @@ class Job:
         return number_rows(self.task.read(), self.epoch, self.first)
 
     def run(self) -> Result:
-        """Read the rows, and run the steps of the segment on the rows."""
+        """Read the rows, and run all steps on the rows."""
         __tracebackhide__ = True
         return self.segment.run(self.read())
 
@@ -117,5 +116,8 @@ class Job:
         return None if task is None else Job(task, self.epoch, self.first + first, self.segment)
 
     def sent_to(self, workers: str) -> "Job":
-        """Return a copy of the job for workers: "threads" or "processes". This process reads the rows that such workers cannot read."""
+        """Return a copy of the job that workers can run. The argument `workers` is "threads" or "processes".
+
+        Rows that only this process can read are read immediately.
+        """
         return Job(self.task.sent_to(workers), self.epoch, self.first, self.segment)

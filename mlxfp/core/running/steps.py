@@ -1,4 +1,4 @@
-"""Plans of pipelines, and hooks around the calls of their parts."""
+"""Plans (executable forms of pipelines), and hooks that observe or replace the calls of sources and stages."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -21,11 +21,10 @@ Rows = Callable[[], Iterator[RecordBatch]]
 
 @frozen
 class Step:
-    """A stage, or the combined work of several neighbouring stages, called once per chunk.
+    """Unit of execution: one stage, several combined stages, or a part of `collate`. Called once per chunk.
 
-    The step covers the stages from `index` up to, but not including, `stop`. The state is stored at `index`. Three kinds of steps cover no
-    whole stage and have `stop == index`: the host part of `collate`, the device part of `collate`, and the removal of unused columns.
-    `schema` is the output schema before columns are removed. `text` is the repr of the stages, and empty for the removal of columns.
+    A step replaces the stages from `index` to `stop` (exclusive). `stop` equals `index` for a part of `collate` and for a step that drops
+    unused columns. `schema` is the output schema before columns are dropped. `text` is the repr of the stages, or empty.
     """
 
     stage: Stage
@@ -37,13 +36,13 @@ class Step:
 
 @frozen(eq=False)
 class Plan:
-    """Executable form of a pipeline, with the same items and cursors as the written pipeline. Computed once, in `planning.py`.
+    """Executable form of a pipeline, computed once in `planning.py`.
 
-    Without workers, one thread runs all `steps` in order. With workers, the work is divided:
+    Without workers, one thread runs all `steps` in order. With workers, the steps are divided:
 
-    - Workers run `segment` on source rows, and `host` on groups.
-    - The reading thread runs `stages` before the groups, and then `device`, which creates the MLX arrays of each group.
-    - If `host` or `device` fails on a group, the reading thread runs `groups` on the group to raise the error.
+    - Workers run `segment` (the first steps, on source rows) and `host` (steps on complete groups).
+    - The reading thread runs `stages` (all steps between `segment` and `host`) and `device` (steps that create MLX arrays).
+    - After an error in `host` or `device`, the reading thread runs `groups` (the same steps without division) to raise the error.
     """
 
     source: Source
@@ -76,7 +75,7 @@ def are_costly(steps: Iterable[Step]) -> bool:
 
 @frozen
 class Changes:
-    """Changes that hooks make to the plan and the items."""
+    """Changes that hooks request for the plan and for the items of a run."""
 
     as_written: int = 0  # number of leading stages that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
@@ -86,7 +85,7 @@ class Changes:
 
 @frozen(eq=False)
 class SourceCalls:
-    """Functions of a source that a run calls: schema, reading, lengths and sample rows."""
+    """Functions that a run calls in place of the methods of a source."""
 
     schema: Callable[[], Schema]
     read: Read
@@ -105,10 +104,10 @@ def calls_of(source: Source) -> SourceCalls:
 
 @frozen
 class Hooks:
-    """Wrappers around the calls of the parts of a running pipeline.
+    """Functions that observe or replace the calls of sources and stages during a run.
 
-    The base class changes nothing. Subclasses override some methods and delegate all other calls to the wrapped hooks (`inner`). A
-    subclass that changes `read` of a source must also change `tasks`.
+    The base class changes nothing. A subclass overrides some methods, and passes all other calls to the hooks in `inner`. A subclass that
+    changes `read` of a source must change `tasks` in the same way, because a run with workers calls `tasks` instead of `read`.
     """
 
     inner: "Hooks | None" = None
@@ -131,7 +130,7 @@ class Hooks:
         return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Return the function that takes the last state of a step and returns the remaining output chunks."""
+        """Return the function that takes the final state of a step and returns the last output chunks of the step."""
         return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 

@@ -77,7 +77,7 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return the number of texts that are joined to one text."""
+    """Return how many texts to join into one text, so that a call encodes many short texts."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 
@@ -98,12 +98,12 @@ def find_caller(tokenizer: Any) -> Caller:
 
 
 def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
-    """Return True if an added token can separate joined texts.
+    """Return True if an added token can separate texts that are joined for one call of the tokenizer.
 
-    - The tokenizer must find the token after any text.
-    - The tokenizer must return the same ids for a text with the token after the text as for the text alone.
+    - The tokenizer must recognize the token after any text.
+    - The token must not change the ids of the text before it.
     - The token must not be part of a word.
-    - The token must not end with its own beginning, because two such tokens can overlap.
+    - Two copies of the token must not overlap: no end of the token may equal its beginning.
     """
     text = token.content
     plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and tokenizer.normalizer))

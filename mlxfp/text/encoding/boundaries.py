@@ -1,25 +1,23 @@
-"""Positions at which a text can be split safely: the separate pieces have the same ids as the whole text.
+"""Safe positions for splitting a text into pieces: encoding the pieces separately gives the same ids as encoding the whole text.
 
-Such a position is called a *cut*. A *word* is the text between two neighbouring cuts. For BERT's tokenizer, "It's  a cat." consists of the
+A safe position is called a *cut*. A *word* is the text between two neighbouring cuts. For BERT's tokenizer, "It's  a cat." consists of the
 words "It", "'", "s", "  a", " cat" and ".".
 
 The two bytes around a position determine whether the position is a cut. The second byte is always an ASCII character. If the tokenizer
 contains a component unknown to this module, texts have no cuts.
 
-A tokenizer processes a text in four steps. For each step, an argument shows that a cut between the texts `left` and `right` keeps the ids:
+A tokenizer processes a text in four steps. No step changes the ids if a text is cut into `left` and `right`:
 
-1. Search for added tokens. A cut may lie inside a token: "[CLS]" becomes the words "[", "CLS" and "]". The search for some tokens also
-   depends on the neighbouring text. `boundary_rules` finds the rows with such tokens by a piece of the token, here by the word "CLS". These
-   rows are encoded without cuts.
-2. Normalization. The normalizers known here map single characters or compose characters ("e" and a combining accent become "é"). No
-   character composes with a following ASCII character (Unicode Standard Annex 15), and `right` begins with an ASCII character. Hence
-   `normal(left + right)` equals `normal(left) + normal(right)`.
-3. Pre-tokenization. The pre-tokenizer always splits before `right`, and splits `left` as a text of its own. For example, BERT splits before
-   each space and each ASCII punctuation character. GPT-2 does not always split after white space: with W for a wide space (U+3000),
-   "aW  b" becomes "a", "W " and " b", but "aW" alone becomes "a" and "W". Hence the cuts of GPT-2 are `strict`: valid only if the
-   normalized `left` does not end in white space. Rows with other words are encoded without cuts.
-4. Model. The model encodes each split of the pre-tokenizer separately. A model without a pre-tokenizer reads whole texts: `_merged` finds
-   the cuts for this case.
+1. Search for added tokens. A cut can divide an added token: "[CLS]" becomes the words "[", "CLS" and "]". Some tokens are also recognized
+   only next to certain characters. `boundary_rules` therefore searches words for parts of such tokens, such as "CLS". Rows that may contain
+   such a token are encoded as a whole.
+2. Normalization. Known normalizers map single characters, or combine characters ("e" and a combining accent become "é"). `right` begins
+   with an ASCII character, which is never combined with the character before (Unicode Standard Annex 15).
+3. Pre-tokenization. The pre-tokenizer always splits the text before `right`. For example, BERT splits before each space and each ASCII
+   punctuation character. The split of `left` must not depend on `right`. GPT-2 violates this rule if `left` ends in white space: with W for
+   a wide space (U+3000), "aW  b" becomes "a", "W " and " b", but "aW" alone becomes "a" and "W". The cuts of GPT-2 are therefore `strict`:
+   rows with such words are encoded as a whole.
+4. Model. The model encodes each piece from the pre-tokenizer separately. For models without a pre-tokenizer, `_merged` finds the cuts.
 """
 
 import re
@@ -45,10 +43,9 @@ def _without(some: bytes, characters: bytes) -> bytes:
 
 @frozen
 class Cuts:
-    """Rules for the positions at which a text can be split into words without changing the ids (cuts).
+    """Rules for safe positions to split a text into words (cuts).
 
-    - `pairs`: at most four pairs of byte sets. A position is a cut if a pair has the byte before the position in its first set, and the
-      byte after the position in its second set.
+    - `pairs`: at most four pairs (bytes before a cut, bytes after a cut). A position is a cut if one pair contains the bytes on both sides.
     - `strict`: words must not end in white space.
     - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
     - `lead`: the tokenizer adds a space before each text.
@@ -61,9 +58,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Lookup table that maps each of the 256 byte values to eight flags, stored as bits.
+        """Table with eight flags for each of the 256 byte values.
 
-        Bit `i` means that entry `i` of `pairs` allows the byte before a cut. Bit `i + 4` means that entry `i` allows the byte after a cut.
+        The flag `i` of a byte value is set if `pairs[i]` contains the byte before a cut. The flag `i + 4` is set for a byte after a cut.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -127,10 +124,10 @@ def find_cuts(configuration: Configuration) -> Cuts | None:
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the rules for splitting texts that the pre-tokenizers allow. Return None if no split is known to be safe.
+    """Return the cuts (safe positions to split texts) for a list of pre-tokenizers. Return None if no position is known to be safe.
 
-    The rules come from the first pre-tokenizer that compares more than two neighbouring characters. The following pre-tokenizers must
-    process each split separately.
+    The first pre-tokenizer that looks at more than two neighbouring characters determines the cuts. The later pre-tokenizers must process
+    each piece separately.
     """
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
@@ -157,13 +154,12 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 
 
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
-    """Return the rules for splitting texts before the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
+    """Return the cuts for tokenizers with the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3), or None.
 
-    The normalizer maps graphemes (characters with their combining marks). A grapheme ends before a space, except after a few characters
-    such as U+0600. Rows with these characters are therefore not split.
+    The normalizer maps graphemes (characters with their combining marks). The cuts before spaces are safe, because a space begins a new
+    grapheme. Rows with the few characters that combine with a following space, such as U+0600, are encoded as a whole.
 
-    The normalizer may strip the single space at the start of a word. The ids stay the same, because the pre-tokenizer adds a mark in place
-    of the space.
+    The normalizer may strip a single space before a word. The ids stay the same, because the pre-tokenizer adds a mark for the space.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -173,7 +169,7 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 
 
 def _keeps_spaces(normalizer: Part) -> bool:
-    """Return True if a normalizer maps the text between two spaces independently of other text, except at the ends of the text."""
+    """Return True if a normalizer handles the text between two spaces independently of other text. The ends of a text may be exceptions."""
     if normalizer["type"] == "Strip":
         # Without the option `strip_right`, the normalizer would keep white space at the end of a text. No word contains this white space.
         return bool(normalizer["strip_right"])
@@ -184,9 +180,9 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the rules for splitting texts of a model without pre-tokenizer.
+    """Return the cuts for a tokenizer without pre-tokenizer, or None.
 
-    The model must write spaces as marks (U+2581) and never merge text across a mark.
+    The tokenizer must write spaces as marks (U+2581), and its model must never merge text across a mark.
     """
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):
         return evolve(_SPACES, lead=_PREPEND in normalizers)

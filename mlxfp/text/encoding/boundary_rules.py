@@ -37,12 +37,12 @@ _JOINING = (
 
 @frozen
 class Rule:
-    """Rules for splitting texts of a tokenizer into words without changing the ids. Some rows must not be split.
+    """Rules for encoding a text word by word with the same ids. Rows that match a rule are encoded as a whole.
 
-    - `cuts`: the positions at which texts are split.
-    - `whole`: regular expression (RE2). A row is not split if a normalized word of the row matches.
-    - `hinted`, `spelled`: regular expressions (RE2). A row is not split if a word of the row matches `hinted` and the row matches
-      `spelled`.
+    - `cuts`: positions at which texts are split into words.
+    - `whole`: regular expression (RE2). If a normalized word matches, its row is encoded as a whole.
+    - `hinted`, `spelled`: regular expressions (RE2) for added tokens. If a word matches `hinted`, the row of the word is searched with
+      `spelled`. If `spelled` matches as well, the row is encoded as a whole.
     """
 
     cuts: Cuts
@@ -52,13 +52,13 @@ class Rule:
     spelled: str = ""
 
     def bare(self, words: Sequence[str]) -> Sequence[str]:
-        """Remove the leading space of each word if the tokenizer adds a space to each text."""
+        """Remove the space at the start of each word for a tokenizer that itself adds a space before each text."""
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return a flag for each word, uint8[N], which decides whether the row of the word may be split.
+        """Return a flag for each word, uint8[N]. The row of a word with the flag `WHOLE` must be encoded as a whole.
 
-        `WHOLE` means no. `HINTED` means no if `spelled` matches the row. 0 means yes.
+        The row of a word with the flag `HINTED` must be encoded as a whole if the regular expression `spelled` matches the row.
         """
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
@@ -69,10 +69,7 @@ class Rule:
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return an array, bool[N], that is True for each word that violates the rules `strict` or `single` of `Cuts`.
-
-        The argument `seen` holds the normalized words.
-        """
+        """Return True for each word whose ids could change because of white space at the ends, bool[N]. `seen`: normalized words."""
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -144,14 +141,12 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 
 
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
-    """Add patterns that find rows with added tokens, if such rows must not be split. Return None if no row may be split.
+    """Add regular expressions that find rows with added tokens that are not safe to split. Return None if no row is safe to split.
 
-    A row must not be split if a cut lies inside an added token, or if the search for the token depends on neighbouring text.
+    Two kinds of tokens are not safe: tokens that are cut into several words, and tokens that are recognized only next to certain text.
 
-    - Tokens searched in the original text: the cuts of a token are always the same, so its longest piece lies inside one word. `hinted`
-      finds this piece, and `spelled` finds the whole token.
-    - Tokens searched in normalized text: if a cut lies inside a token, a word ends with the beginning of the token. `whole` finds such
-      words.
+    - Tokens in the original text: `hinted` finds the longest word of the token, and `spelled` finds the whole token.
+    - Tokens in normalized text: `whole` finds words that end with the first part of a token.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:

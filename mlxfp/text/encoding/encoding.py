@@ -2,10 +2,10 @@
 
 Fixed rules select the way, without measuring time:
 
-1. After 1 MB of text, an engine (a faster package) encodes the texts that it is known to encode correctly (see `engines`).
-2. Otherwise, a block of the column is encoded word by word, with a cache of words. The limit for this way is that at most half of the bytes
-   must be encoded: the bytes of words missing from the cache, and the bytes of rows that must not be split (see `boundary_rules`).
-3. Otherwise, the tokenizer encodes the remaining texts of the column as a whole.
+1. After the first 1 MB of text, a faster package (engine) encodes the texts that it is known to encode correctly (see `engines`).
+2. Otherwise, a block of rows is encoded word by word, with a cache of the ids of words. This way requires that at most half of the bytes
+   are new: bytes of words missing from the cache, or of rows that must be encoded as a whole (see `boundary_rules`).
+3. Otherwise, the tokenizer encodes all remaining texts of the column as a whole.
 
 The first block is small, so that a column without repeated words loses little time.
 """
@@ -75,9 +75,9 @@ def _join(blocks: list[Encoded]) -> Encoded:
 
 
 def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged, Ragged]:
-    """Return the ids of `encode_rows`, and the character offsets at which each token starts and ends.
+    """Return the ids of each text as `encode_rows` does, and the character offsets at which each token starts and ends.
 
-    Offsets need a slower call of the `tokenizers` package. The word cache contains no offsets.
+    Slower than `encode_rows`, because the cache of words contains no offsets.
     """
     encodings = _encoder(tokenizer.json, tokenizer.engine).caller.call(texts.to_pylist(), offsets=True)
     ids, lengths = read(encodings)
@@ -119,7 +119,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
 
 
 def describe_engine(tokenizer: Tokenizer) -> str:
-    """Describe which engine encodes long columns, and the reasons against the other engines. All installed engines are tested."""
+    """Describe which package (engine) encodes long columns for a tokenizer, and why each other installed engine is not used."""
     encoder = _encoder(tokenizer.json, tokenizer.engine)
     return str(choose(encoder.json, encoder.wanted))
 
@@ -186,10 +186,10 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode a block of texts word by word. Returns None if more than the share `most_new` of its bytes are new.
+    """Encode a block of texts word by word with a cache. Return None if more than the fraction `most_new` of the bytes is new.
 
-    New bytes belong to words missing from the cache, or to rows that must not be split. If the result is None, at most `learned` bytes of
-    new words are cached.
+    New bytes belong to words missing from the cache, or to rows that must be encoded as a whole. If the result is None, only the first new
+    words are cached, up to `learned` bytes.
     """
     texts = texts.cast(pa.string())
     sizes = np.diff(text_offsets(texts))
@@ -210,7 +210,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
 
 
 def _join_words(words: Words, entries: Entries) -> Ragged:
-    """Return the ids of each row, concatenated."""
+    """Join the ids of the words of each row."""
     lengths = entries.lengths.take(words.indices)
     bounds = ends_of(lengths)[words.firsts]
     return Ragged(gather(entries.ids, entries.starts.take(words.indices), lengths), bounds[:-1], np.diff(bounds))
@@ -228,7 +228,7 @@ def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Fla
 
 
 def replace_rows(rows: Ragged, indices: NDArray[np.int64], others: Ragged) -> Ragged:
-    """Replace the rows at `indices` by the rows `others`, and concatenate the ids of all rows."""
+    """Return a copy of `rows` with other ids in the rows at `indices`."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[indices], lengths[indices] = len(rows.values) + others.starts, others.lengths
     return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)

@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """The same frame with 0 in place of each special id, for numbers other than ids, such as the offsets of tokens."""
+        """Copy of this object with 0 for each special id, for values such as the offsets of tokens."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
@@ -64,9 +64,9 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return how many tokens of each text to keep, so that each row has at most `room` tokens.
+    """Return the number of tokens to keep in each text, so that the texts of a row have at most `room` tokens together.
 
-    The result is one array, int64[N], for each text.
+    The result contains an array int64[N] for the first texts of the rows, and another array for the second texts of pairs.
 
     >>> [kept.tolist() for kept in fit([np.array([2, 9, 9]), np.array([9, 2, 9])], 7)]
     [[2, 5, 3], [5, 2, 4]]
@@ -86,12 +86,7 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Return the ids of each row including special ids, and the token types of each row.
-
-    Both results are list<int32>. The token types are None for single texts. All parts of all rows are copied in one step: special ids and
-    texts are joined to one array, and each part is a slice of this array. Single texts stored without gaps are copied by a faster function,
-    in a third of the time.
-    """
+    """Add special ids to texts. Return the ids and the token types of each row, both as list<int32>. The types of single texts are None."""
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
         return _frame_contiguous_rows(frame, texts[0]), None
@@ -112,7 +107,7 @@ def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
 
 
 def _frame_contiguous_rows(frame: Frame, text: Ragged) -> pa.ListArray:
-    """Insert special ids around texts that are stored without gaps."""
+    """Add special ids to texts. The ids of the texts must be contiguous in memory."""
     ends = ends_of(text.lengths + frame.added)
     ids, free = np.empty(ends[-1], np.int32), np.ones(ends[-1], bool)
     before = frame.ids.index(_FIRST)

@@ -32,7 +32,7 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the cached ids and flags of the given words."""
+        """Select the entries of the given words."""
         # int32 halves the memory traffic when the ids of words are joined to rows, but needs less than 2^31 ids
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
@@ -65,9 +65,8 @@ class Memo:
     ) -> Entries | None:
         """Return the cached ids of distinct words. New words are encoded and cached.
 
-        Returns None if more than `most` bytes must be encoded: the bytes of new words, and of rows that must not be split into words. The
-        function `lost(flags)` returns the number of bytes in these rows. If the result is None, only the first new words are cached, up to
-        `learned` bytes.
+        Return None if more than `most` bytes must be encoded: the new words, and `lost(flags)` bytes for the flags of all words. In this
+        case, only the first new words are cached, up to `learned` bytes.
 
         Arrays returned by earlier calls are never changed.
         """

@@ -35,7 +35,7 @@ _LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest voca
 
 @frozen(eq=False)
 class Proved:
-    """Engine that returned the correct ids for the test texts of a tokenizer. The `Gate` selects the texts that the engine may encode."""
+    """Fast encoding package (engine) that passed a test with a tokenizer. The `gate` selects the texts that the engine can encode."""
 
     name: str  # name and version of the engine
     engine: Engine
@@ -75,7 +75,9 @@ os.register_at_fork(after_in_child=choose.cache_clear)
 
 @frozen
 class EngineStatus:
-    """Installed token engine. `tested` is true if fuzzing covered the installed versions of the engine and of `tokenizers`.
+    """Installed package (engine) for fast encoding.
+
+    `tested` is True if a large random test covered the installed versions of the engine and of the package `tokenizers`.
 
     >>> EngineStatus("gigatoken", "0.10.1", tested=True).tested
     True
@@ -87,7 +89,7 @@ class EngineStatus:
 
 
 def token_engines() -> tuple[EngineStatus, ...]:
-    """Return the installed token engines, fastest first. The result is empty without the extra `fast`.
+    """Return the installed packages for fast encoding (engines), fastest first. Without `pip install "mlxfp[fast]"`, the result is empty.
 
     >>> all(engine.version for engine in token_engines())
     True
@@ -139,10 +141,7 @@ _UNUSABLE = (OSError, RuntimeError)  # exceptions raised if the cache folder is 
 
 
 def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:
-    """Return True if the cache folder records that an engine has returned the correct ids for the test texts of a tokenizer.
-
-    The `gate`, which selects the texts for the engine, is a part of the record.
-    """
+    """Return True if the cache folder records that a fast encoding package (engine) passed the test with a tokenizer and a `gate`."""
     with suppress(*_UNUSABLE):
         return _proof(kind, json, gate).is_file()
     return False

@@ -31,7 +31,7 @@ class Trial:
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return the kind of a tokenizer as JSON. The JSON contains all component options that affect ids, but not the vocabulary."""
+    """Return the kind of a tokenizer: all options that affect ids, as JSON without the vocabulary."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -44,13 +44,13 @@ def _bare(part: Any) -> Any:
 
 @cache
 def read_trials() -> dict[str, Trial]:
-    """Return the fuzzing result of each engine."""
+    """Return the results of large random tests of fast encoding packages (engines), by name of the package."""
     data = jsons.loads(files(__package__).joinpath(_FILE).read_text("utf-8"))
     return {name: Trial(**trial) for name, trial in data.items()}
 
 
 def trial_of(name: str) -> Trial:
-    """Return the fuzzing result of an engine. The result is empty for an engine that was not tested."""
+    """Return the result of a large random test of a fast encoding package (engine). Return an empty `Trial` for an untested engine."""
     return read_trials().get(name, Trial({}, {}))
 
 

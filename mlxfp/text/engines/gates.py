@@ -28,14 +28,13 @@ _SPACE = 0x20
 
 @frozen(eq=False)
 class Gate:
-    """Condition for texts that an engine may encode.
+    """Condition for texts that a fast encoding package (engine) is known to encode correctly. Other texts are encoded with `tokenizers`.
 
-    - `cleared`, bool[0x110000], marks the characters known to be encoded correctly.
-    - `refused` lists regular expressions (RE2) that must not match.
-    - `begins` contains the possible first bytes of a match. Only texts with such a byte are searched. If `begins` is empty, all texts are
-      searched.
+    - `cleared`, bool[0x110000], is True for each Unicode character that is allowed in a text.
+    - `refused` contains regular expressions (RE2). A text with a match is not allowed.
+    - `begins` contains all bytes that a match can begin with. Texts without such a byte are not searched. An empty tuple allows any byte.
 
-    Long texts with a very long word are rejected as well.
+    Long texts with a very long word are not allowed either.
     """
 
     cleared: NDArray[np.bool_]
@@ -43,7 +42,7 @@ class Gate:
     begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
-        """Return the sorted indices of the texts that the engine must not encode. Needs at least one text."""
+        """Return the sorted indices of the texts that do not meet the condition. Needs at least one text."""
         parts = pieces(texts, _PIECE)
         firsts = ends_of(np.array([len(part) for part in parts]))
         return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
@@ -78,7 +77,7 @@ def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return a `Gate` that accepts the characters marked in `cleared` and rejects the added tokens of a tokenizer."""
+    """Return the condition for texts without the added tokens of a tokenizer. `cleared` is True for each allowed character."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:
@@ -87,8 +86,5 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer searches normalized text for an added token.
-
-    Engines are not used for such a tokenizer, because a `Gate` searches only the original text for added tokens.
-    """
+    """Return True if the tokenizer searches normalized text for an added token. Such a tokenizer gets no fast encoding package."""
     return bool(normalizers) and any(token["normalized"] for token in added)

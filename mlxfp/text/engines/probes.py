@@ -73,7 +73,7 @@ def _from_marks(piece: str) -> str:
 
 
 def find_difference(engine: Engine, tokenizer: Any, gate: Gate, texts: Iterable[str]) -> str | None:
-    """Return the first text for which engine and tokenizer give different ids, or None. Texts rejected by the gate are skipped."""
+    """Return the first text for which engine and tokenizer give different ids, or None. Texts that `gate` does not allow are skipped."""
     column = pa.array(texts, pa.string())
     passed = column.take(pa.array(np.setdiff1d(np.arange(len(column)), gate.closed(column))))
     if not len(passed):

@@ -50,7 +50,6 @@ class Phrase:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Fields of the phrase in order."""
         return tuple(piece for piece in self.pieces if isinstance(piece, Field))
 
 
@@ -112,9 +111,9 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 
 
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts of a list of texts and fields, and drop empty texts.
+    """Join neighbouring texts in a list of texts and fields, and drop empty texts.
 
-    Python's parser of format strings divides a text at `{{`. A separator of two characters, such as `. `, could otherwise be divided too.
+    Python's parser of format strings divides texts at `{{` and `}}`, possibly inside a separator such as `. `.
     """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

@@ -74,9 +74,9 @@ class Template:
     `policy` selects the treatment of missing values (null or NaN):
 
     - `"say"`: writes the text `missing`.
-    - `"drop"`: drops the phrase that contains the field. Phrases end at one of `. , ; | ! ?` before white space or the end of the pattern,
-      and at line ends. The remaining phrases keep their separators, but the last remaining phrase ends like the pattern, for example with
-      a full stop. If no phrase remains, the sentence is "".
+    - `"drop"`: drops each phrase with a missing value. A phrase is the text between two separators: a line end, or one of `. , ; | ! ?`
+      followed by white space or at the end of the pattern. The sentence always ends with the last separator of the pattern, such as a full
+      stop. If all phrases are dropped, the sentence is "".
     - `"raise"`: raises a `DataError` with the field and the row.
 
     >>> sentence = Template("{name}, aged {age}, sails.", policy="drop")
@@ -173,17 +173,17 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without its separator, for each row. The result is null for a row in which the phrase is dropped."""
+    """Write a phrase without its separator for each row. The result is null in rows with a missing value to drop."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases that have fields, separately for each row.
+    """Shuffle the phrases that have fields, in a separate order for each row.
 
-    Return new phrases, and a text for each field and row. In the new phrases, a single field stands for each phrase that has fields. The
-    text of this field in a row is the phrase that moves to this place.
+    In the returned phrases, a placeholder field replaces each phrase with fields. The returned dict holds the texts of each placeholder: in
+    each row, the phrase that has this place after the shuffle.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

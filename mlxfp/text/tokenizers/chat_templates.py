@@ -95,9 +95,9 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the template variables and the date, for saving.
+        """Return the template variables and the fixed date as a dict, to be saved with the tokenizer.
 
-        Returns an empty dict for the default values: the special tokens in `config` as variables, and no date.
+        Return an empty dict for the default values: variables for the special tokens in `config`, and no fixed date.
         """
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
@@ -154,10 +154,10 @@ def _compiled(text: str) -> _Compiled:
     assigned: set[str] = set()
 
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
-        """Value of a template variable that has no value. A template may test the variable.
+        """Stand-in for an undefined template variable. The template may test whether the variable is defined.
 
-        Printing the variable or iterating over the variable raises an error, unless the template contains an assignment to the variable.
-        With an assignment in a branch that did not run, the variable is empty.
+        Printing the variable, or a loop over the variable, raises an error. If the template assigns a value to the variable anywhere, the
+        variable is empty instead.
         """
 
         def _check(self) -> None:

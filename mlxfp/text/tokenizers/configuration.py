@@ -31,7 +31,7 @@ class Configuration:
 
     @cached_property
     def kind(self) -> "Kind | None":
-        """First entry of `KINDS` that fits the tokenizer, or None."""
+        """Type of the tokenizer model, such as WordPiece (see `KINDS`). None if the type is unknown."""
         return next((kind for kind in KINDS if kind.fits(self)), None)
 
     @property
@@ -54,9 +54,9 @@ class Configuration:
 
 @frozen
 class Kind:
-    """Kind of tokenizer model. Each kind has its own rules for the tokens at the start of a word.
+    """Type of tokenizer model, such as WordPiece, with functions that depend on the type.
 
-    - `fits(configuration)`: True if the tokenizer is of this kind.
+    - `fits(configuration)`: True if the tokenizer is of this type.
     - `continues(token, model)`: True if a token belongs to the same word as the preceding token.
     - `divides(model)`: True if a text can be split before each space without changing the ids. The model writes spaces as marks (U+2581).
     """
@@ -68,7 +68,7 @@ class Kind:
 
 
 def read_configuration(json: str) -> Configuration:
-    """Parse the JSON of a tokenizer, without defaults for absent options."""
+    """Parse the JSON of a tokenizer. Options that are absent from the JSON stay absent."""
     data = jsons.loads(json)
     return Configuration(
         data["model"],
@@ -93,10 +93,10 @@ def _has_marks(configuration: Configuration) -> bool:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Return True if BPE never merges across the position before a mark (U+2581, written for a space).
+    """Return True if BPE never merges a mark (U+2581, written for a space) with the text before the mark.
 
-    This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
-    characters are not joined across the position either, because the mark itself is in the vocabulary.
+    No token may contain a mark after another character. The mark itself must be in the vocabulary. Otherwise, the mark could be merged with
+    other unknown characters.
     """
     # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
     unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")

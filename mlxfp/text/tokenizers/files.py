@@ -53,15 +53,15 @@ _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "Longformer
 def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto", revision: str | None = None) -> Tokenizer:
     """Load a tokenizer from a file, a folder, or the Hugging Face hub.
 
-    A folder may contain one of the following, in the order of preference. A file must be a `tokenizer.json` or a `vocab.txt`.
+    If `path` is a file, the file must be a `tokenizer.json` or a `vocab.txt`. In a folder, the first existing entry of this list is read:
 
     - `tokenizer.json`
     - `vocab.txt`, the WordPiece vocabulary of BERT
     - `vocab.json` with `merges.txt`, also named `encoder.json` and `vocab.bpe`, the byte-level BPE of GPT-2 and RoBERTa
 
-    A path such as `"org/name"`, if no such folder exists, names a model on the hub. The files of the tokenizer are downloaded into the
-    cache of huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. A commit always has the same
-    files, and is read from the cache without a network.
+    If no folder `"org/name"` exists, such a path names a model on the hub. The files of the tokenizer are downloaded into the cache of
+    huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. A commit always has the same files, and
+    is read from the cache without a network.
 
     The roles of special tokens come from `tokenizer_config.json` and `special_tokens_map.json`. A role without a token in these files
     gets a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if the vocabulary has the token. Chat templates are also loaded, as

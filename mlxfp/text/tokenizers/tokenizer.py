@@ -82,7 +82,7 @@ class Tokenizer:
     engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because all engines return the same ids
 
     def __attrs_post_init__(self) -> None:
-        """Check the arguments. Build the tokenizer once, so that invalid JSON raises an error now."""
+        """Check the arguments. Load the JSON, so that creating an object from invalid JSON raises an error."""
         check_types((str, type(None)), **self._roles)
         check_types((ChatTemplate, type(None)), chat_template=self.chat_template)
         check_choice(ENGINE_NAMES, engine=self.engine)
@@ -216,7 +216,7 @@ class Tokenizer:
 
 @lru_cache(maxsize=8)
 def special_names(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return a random new name for each special token. The tokenizer for literal text has these names in its vocabulary."""
+    """Return a random name for each special token. A copy of the tokenizer uses these names, so that "[SEP]" in a text is ordinary text."""
     return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
 
 
@@ -269,10 +269,7 @@ def _vocab_size(json: str) -> int:
 
 
 def _probe(tokenizer: Any) -> None:
-    """Encode a text and a pair of texts, so that a component that panics raises an error now.
-
-    Other errors are ignored, because these errors may depend on the text.
-    """
+    """Encode two short texts to detect a defective component when the tokenizer is loaded. Errors other than panics are ignored."""
     for texts in (("a",), ("a", "a")):
         with suppress(Exception):
             tokenizer.encode(*texts)

@@ -41,13 +41,14 @@ _FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not w
 def train_tokenizer(
     dataset: Dataset[Any], *, column: str = "text", kind: Kind = "bpe", vocab_size: int, lowercase: bool = False
 ) -> Tokenizer:
-    """Train a tokenizer on a text column of a dataset, in epoch 0. The result depends only on the text.
+    """Train a tokenizer on the text column of a dataset (rows of epoch 0). The result depends only on the text.
 
     - `"bpe"`: byte-level BPE, as in GPT-2. Encodes any text, and decodes exactly (without `lowercase`).
     - `"wordpiece"`: WordPiece, as in BERT. Splits words and punctuation, and writes `##` before tokens that continue a word. `lowercase`
       also removes accents.
-    - `"unigram"`: Unigram model, as in SentencePiece (Kudo 2018, arXiv:1804.10959). White space becomes a mark at the next word. Trained on
-      the most likely segmentation of each word (hard EM), with the 50,000 most frequent words.
+    - `"unigram"`: Unigram model, as in SentencePiece (Kudo 2018, arXiv:1804.10959). The first token of a word
+      begins with `▁`, which stands for the space before the word. Trained on the most likely segmentation of each word (hard EM), with
+      the 50,000 most frequent words.
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
     [SEP] b [SEP]`. To leave out these special tokens, encode with `special=False`.

@@ -33,7 +33,10 @@ def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any, long
 
 
 def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float]]:
-    """Return at most `size` pieces with scores, most likely first. `size` must be at least the number of distinct characters."""
+    """Train a unigram model. Return at most `size` tokens (pieces) with their log-probabilities, most likely first.
+
+    The argument `counts` maps each word to its count. `size` must be at least the number of distinct characters.
+    """
     words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
     words = words[: max(1, bisect(list(accumulate(map(len, words))), _LETTERS))]
     weights = np.array([counts[word] for word in words], np.int64)
@@ -54,7 +57,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
 
 
 def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[str], size: int) -> Scores:
-    """Return the scores of all characters and of the substrings that cover most of the text."""
+    """Return first scores of all characters, and of the `size` substrings with the largest product of count and length."""
     totals: Counter[str] = Counter()
     for word in words:
         for first in range(len(word)):
@@ -89,7 +92,7 @@ def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict
 
 
 def _pruned(scores: Scores, used: Mapping[str, int], size: int) -> Scores:
-    """Return all characters, and the longer pieces whose removal would reduce the likelihood most."""
+    """Return at most `size` pieces: all characters, and the longer pieces that increase the likelihood of the words most."""
 
     def worth(piece: str) -> float:
         halves = ((piece[:index], piece[index:]) for index in range(1, len(piece)))

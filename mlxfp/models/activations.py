@@ -98,7 +98,7 @@ def _share(tops: Sequence[float], bottoms: Sequence[float], limit: float, x: mx.
 
 
 def _normal_density(x: mx.array) -> mx.array:
-    """Return exp(-x^2/2) / sqrt(2 pi) as the 16th power of a Taylor series of exp(-x^2/32). Values below e^-16 become 0."""
+    """Return the density of the standard normal distribution: exp(-x^2/2) / sqrt(2 pi). The density is 0 if x^2/2 is 16 or more."""
     square = x * x
     power = _polynomial((1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0), mx.minimum(square, 32.0) * (-1 / 32))
     for _ in range(4):
@@ -107,7 +107,6 @@ def _normal_density(x: mx.array) -> mx.array:
 
 
 def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Return the function x * share(x), computed in float32, with its gradient. `slope` computes x times the derivative of `share`."""
     gated = mx.custom_function(lambda x: x * share(x))
 
     @gated.vjp
@@ -134,7 +133,7 @@ _SELU_SCALE, _SELU_LIMIT = 1.0507009873554805, 1.6732632423543772
 
 
 def _custom(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Return a function computed in float32 with the derivative `slope`."""
+    """Return `function`, computed in float32. `slope` computes the derivative of `function`."""
     custom = mx.custom_function(function)
 
     @custom.vjp

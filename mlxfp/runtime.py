@@ -90,7 +90,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
 
 
 def _by_load() -> tuple[int | None, str | None]:
-    """Return the number of idle cores as number of OpenBLAS threads, and a warning. Return (None, None) if all cores are idle."""
+    """Return the number of OpenBLAS threads (one per idle core), and a warning for the user. Return (None, None) if all cores are idle."""
     free, cores = free_cores()
     if free == cores:
         return None, None

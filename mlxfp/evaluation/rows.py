@@ -82,9 +82,9 @@ def sums_by_class(labels: mx.array, weights: mx.array, classes: int) -> mx.array
 
 
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
-    """Return the value at each label along the last axis, or NaN if a label is not a class. `table` is [C] or [..., C].
+    """Return `table[..., label]` for each label: the value in the last axis of `table` at the index `label`. `table` is [C] or [..., C].
 
-    A compiled function cannot raise an error for labels computed inside the function, so NaN shows the error (see `models.bounds`).
+    For a label outside the last axis, the value is NaN, because compiled functions cannot raise errors for labels that they compute.
     """
     known = (labels >= 0) & (labels < table.shape[-1])
     indices = mx.where(known, labels, 0)

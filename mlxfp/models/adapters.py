@@ -45,7 +45,7 @@ class LoRALinear(nn.Module):
     """
 
     def __init__(self, linear: nn.Module, lora_a: mx.array, lora_b: mx.array, *, scale: float, dropout: float) -> None:
-        """Store a linear or quantized layer, and the factors, float[inputs, rank] and float[rank, outputs]."""
+        """Add two factors to the layer `linear` (quantized or not): `lora_a`, float[inputs, rank], and `lora_b`, float[rank, outputs]."""
         super().__init__()
         self.linear, self.dropout, self.scale = linear, nn.Dropout(dropout), scale
         self.lora_a, self.lora_b = lora_a, lora_b

@@ -26,7 +26,7 @@ def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | N
 
 
 def nearby(length: int, window: int) -> mx.array | None:
-    """Return the mask of tokens at most `window` positions away, bool[1, 1, L, L]. None means all tokens are within the window."""
+    """Return a mask, bool[1, 1, L, L]: True for pairs of tokens at most `window` positions apart. Return None if every pair is True."""
     positions = mx.arange(length)
     return None if length <= window + 1 else (mx.abs(positions[:, None] - positions) <= window)[None, None]
 
@@ -47,9 +47,10 @@ def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
 
 
 def bias_within(hidden: mx.array, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int | None, causal: bool = False) -> Bias:
-    """Return the bias that hides padding, other segments, tokens more than `reach` positions away and, if `causal`, later tokens.
+    """Return the mask for `attend`, in the dtype of `hidden`, [B, L, D]. The mask hides padding and the tokens of other segments.
 
-    `hidden`, [B, L, D], has the dtype of the scores. `reach=None` means unbounded. The result is a `Band` for long rows with a short reach.
+    The mask also hides tokens more than `reach` positions away (None: no limit) and, if `causal=True`, later tokens. For long rows with a
+    short reach, the mask is a `Band`: `attend` then computes attention in blocks, which is faster.
     """
     length = hidden.shape[1]
     band = None if reach is None else band_of(hidden.dtype, length, mask, segment_ids, reach=reach, causal=causal)
@@ -85,10 +86,9 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
 
 
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
-    """Return scaled dot-product attention. `dropout` applies to the attention weights.
+    """Return scaled dot-product attention. `dropout` applies to the attention weights. For a `Band`, attention is computed in blocks.
 
-    With a `Band` as bias, queries see only the keys within reach. Keys and values may have fewer heads than queries: groups of query heads
-    then share a key and value head (Ainslie et al., "GQA", 2023).
+    Keys and values may have fewer heads than queries. Several query heads then share a key and a value head ("GQA", Ainslie et al., 2023).
     """
     rows, heads, length, size = queries.shape
     if isinstance(bias, Band):

@@ -64,7 +64,7 @@ class Blocks:
         return rows[:, :, : self.length]
 
     def seen(self, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int, causal: bool) -> mx.array:
-        """Return True for each key that a query can see: bool[B or 1, count, size, span]. See `band_of` for the arguments."""
+        """Return True for each query and key if the query sees the key: bool[B or 1, count, size, span]. See `band_of` for arguments."""
         distances = mx.arange(self.size)[:, None] + self.before * self.size - mx.arange(self.span)
         near = (distances >= 0) & (distances <= reach) if causal else mx.abs(distances) <= reach
         real = mx.ones((1, self.length), mx.bool_) if mask is None else mask != 0
@@ -75,9 +75,10 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Divide labels of tokens, such as segment ids, [B, length], into blocks with the function `arrange`. Padding gets the label 0.
+        """Cut labels of tokens, such as segment ids [B, length], into blocks. The label of padding is 0.
 
-        The function `cut` gives blocks of queries, [B, count, 1, size]. The function `spread` gives blocks of keys, [B, count, 1, span].
+        If `arrange` is the method `cut`, the result is [B, count, 1, size]. If `arrange` is the method `spread`, the result is
+        [B, count, 1, span].
         """
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
@@ -93,7 +94,7 @@ class Band:
     bias: mx.array = field(repr=False)
 
     def bias_of_rows(self, rows: int) -> mx.array:
-        """Return the array `bias` for `rows` rows, with the blocks of all rows in the first axis: [rows * count, 1, size, span]."""
+        """Repeat the mask for `rows` rows, and join the axes of rows and blocks: [rows * count, 1, size, span]."""
         _, *shape = self.bias.shape
         return mx.broadcast_to(self.bias, (rows, *shape)).reshape(-1, 1, *shape[1:])
 
@@ -147,12 +148,11 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
     """Call a language model of mlx-lm with packed rows. Return the logits, float[B, L, vocab_size].
 
     `batch` is a batch of `collators.causal(packed=True)`. Tokens see only their own document, so logits and gradients equal those of the
-    single documents. The model is not changed. `longest` is the largest number of tokens of a document: attention to long rows then takes
-    less time and memory, with equal results.
+    single documents. The model is not changed. `longest` is the maximum number of tokens in a document. This number saves time and memory
+    for long rows, because no token needs to look back further. The results are equal.
 
-    The function supports models with attention in all layers and rotary positions, such as Llama, Mistral, Qwen2, Qwen3, Gemma and Gemma 3.
-    Positions are counted from the start of the row, because only differences of positions matter to these models. Raises `ArgumentError`
-    for a model with other layers, and `BoundError`, a `DataError`, for a document with more than `longest` tokens.
+    All layers of the model must have attention and rotary positions, as in Llama, Mistral, Qwen2, Qwen3, Gemma and Gemma 3. Raises
+    `ArgumentError` for a model with other layers, and `BoundError`, a `DataError`, for a document with more than `longest` tokens.
 
     >>> from mlx import nn
     >>> class Tiny(nn.Embedding):  # in place of the model from mlx_lm.load
@@ -198,10 +198,9 @@ class _Documents:
         return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
 
     def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return True for each key that a query can see: bool[B * count, 1, size, span].
+        """Return True for each pair of query and key if the query sees the key: bool[B * count, 1, size, span].
 
-        The axes are the blocks of all rows, attention heads, queries of a block, and keys that the block can see. mlx-lm also calls this
-        method for layers with a sliding window.
+        mlx-lm calls this method for every layer. `window_size` is the window of a layer with a sliding window.
         """
         reach = self.reach if window_size is None else min(self.reach, window_size - 1)
         return self.blocks.seen(None, self.segments, reach=reach, causal=True).flatten(0, 1)[:, None]

@@ -1,9 +1,11 @@
 """Checks of ids and labels. MLX does not check indices: an invalid index reads arbitrary memory or crashes the process.
 
-Code that indexes a table calls `checked`. In eager mode, `checked` tests the values. In a compiled function, arguments have no values yet:
-`checked` records the bound of the argument, and the caller of the compiled function tests the arguments of every call with `holds`. The
-test takes a few microseconds per batch and no device time. Ids computed inside the compiled function cannot be tested. In this case
-`checked` returns False, and the caller replaces invalid ids and sets the results to NaN.
+Code that indexes a table first calls `checked`. Three cases are possible:
+
+- The index has values, as in eager mode: `checked` tests the values.
+- The index is an argument of a compiled function, and has no values yet. `checked` records the valid range. The caller of the compiled
+  function then tests every call with `holds`. The test takes a few microseconds per batch, and no device time.
+- The index is computed inside a compiled function, and cannot be tested. `checked` returns False. The code sets the results to NaN.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -123,11 +125,11 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Return True if ids or labels are valid, or if the caller of the compiled function tests the ids or labels later.
+    """Check ids or labels before they are used as indices. Return False if the numbers cannot be checked.
 
-    - With values: tests all numbers. Raises `BoundError` for an invalid number.
-    - For an argument of a compiled function: records the bound and returns True. `holds` then tests each call of the compiled function.
-    - For numbers computed inside a compiled function: returns False, because these numbers cannot be tested.
+    - Numbers with values: return True, or raise `BoundError` for an invalid number.
+    - Argument of a compiled function: return True. The function `holds` checks the argument later, at each call of the compiled function.
+    - Numbers computed inside a compiled function: return False.
 
     Examples with weight 0 in `weights`, [B], are not checked.
 
@@ -145,7 +147,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Record the bounds (ranges of valid numbers) that `checked` gets for the arguments `arrays` while a function is traced."""
+    """Collect ranges of valid ids while a function is compiled. Each call of `checked` with one of `arrays` adds a range to `bounds`."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -154,10 +156,10 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Return True if all arguments of a compiled function are inside the recorded bounds.
+    """Check the ids and labels in `arrays`, the arguments of a compiled function. Return True if all lie in the valid ranges `bounds`.
 
-    Raises `BoundError` with the name of an argument that contains an invalid number. Returns False for a call inside another compiled
-    function, because arguments have no values during tracing.
+    Raises `BoundError` with the name of the argument for an invalid number. Returns False if another function is being compiled, because
+    the arguments then have no values.
     """
     for index, bound, weighted in bounds:
         numbers = arrays[index]

@@ -1,4 +1,4 @@
-"""Table of the layers of a model with arrays and parameter counts."""
+"""Summary of a model as a table: the arrays and the number of parameters of each layer."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -50,7 +50,7 @@ def _once(arrays: Iterable[mx.array]) -> list[mx.array]:
 
 
 def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:
-    """Yield (name, kind, arrays, parameters) for each module that directly contains arrays. Names begin with a dot or bracket."""
+    """Yield (name, class, arrays, number of parameters) for each module with arrays of its own, such as (".layers[0]", "Linear", ...)."""
     if isinstance(value, nn.Module):
         arrays_of_module = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
         if arrays_of_module:

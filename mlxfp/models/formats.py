@@ -122,7 +122,7 @@ class Blueprint:
     numbers: Settings | None = None  # arguments of the wrapper for numeric features, WithNumbers; None without numeric features
 
     def name_of(self, weight: str) -> str:
-        """Return the name of a weight in the files."""
+        """Convert the name of a weight from mlxfp to transformers."""
         module, _, leaf = weight.removeprefix("head.").removeprefix("scores.").rpartition(".")
         if self.kind is None or module.startswith("body."):
             return f"{self.prefix}{_name_in(self.format.modules, module.removeprefix('body.'))}.{leaf}"
@@ -137,7 +137,7 @@ class Blueprint:
         return {now: weights.get(now, weights[name]) for now, name in renamed.items()}
 
     def drops(self, name: str) -> bool:
-        """Return True for a weight in the files that has no module and may be ignored."""
+        """Return True if a weight in a file of transformers has no counterpart in mlxfp and may be ignored."""
         return any(re.search(pattern, name) for pattern in self.format.dropped)
 
 
@@ -168,10 +168,10 @@ class Architecture:
 
 
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
-    """Return the file formats of two heads of transformers: the token classifier and the sequence classifier.
+    """Return the file formats of two classes of transformers: `...ForTokenClassification` and `...ForSequenceClassification`.
 
-    The function `tokens` reads settings that both classifiers have from config.json. The function `rows` reads settings that only the
-    sequence classifier has.
+    `tokens` is a function that reads the settings of both classes from config.json. `rows` is a function that reads the additional settings
+    of the class `...ForSequenceClassification`.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:
@@ -190,7 +190,7 @@ def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: C
 
 
 def masked_head(modules: Names) -> HeadFormat:
-    """Return the format of the masked language models of transformers."""
+    """Return the file format of the class `...ForMaskedLM` of transformers."""
 
     def read(json: Json) -> tuple[str, dict[str, Any]]:
         for key in ("tie_word_embeddings", "decoder_bias"):
@@ -265,7 +265,7 @@ def _numbered_names(count: int) -> tuple[str, ...]:
 
 
 def _name_in(names: Names, module: str) -> str:
-    """Return the name of a module in transformers."""
+    """Convert the name of a module from mlxfp to transformers."""
     if not names:
         return module
     number = re.search(r"\.(\d+)\.", module)

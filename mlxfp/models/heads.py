@@ -1,7 +1,7 @@
 """Heads: layers that turn the hidden states of a backbone (`body`) into predictions.
 
-A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need the token
-embedding `tokens` of the body. Heads with a transform need the method `make_transform`, which creates a `Transform`.
+A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also use two attributes
+of the body: the token embedding `tokens`, and the method `make_transform`, which creates the layers before the output (a `Transform`).
 
 Optional inputs of a body are `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`. A body raises
 `TypeError` for unsupported inputs.
@@ -175,7 +175,9 @@ class TokenClassifier(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """Masked language model: a transform, the transposed token embedding (tied weights) and a bias.
+    """Head for masked language modeling. Predicts a token at each position.
+
+    The layers are a `Transform` and the transposed token embedding of `body` (tied weights), with a bias.
 
     >>> import mlxfp as fp
     >>> config = fp.models.BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)

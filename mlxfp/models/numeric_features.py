@@ -21,8 +21,8 @@ class WithNumbers(nn.Module):
     layers of `width` units (deep). The linear layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs`
     is the number of outputs of the head, `dropout` the dropout rate of the deep part.
 
-    Numbers should be finite, centered and scaled, without missing values. Fit centers, scales and fill values on the training rows only. To
-    get the numbers from a column of equally long lists, let the collator carry the column: `text(carry=["numbers"])`.
+    The numbers should be finite. Center and scale the numbers, and replace missing values. Compute means, scales and replacements from the
+    training rows only. If the column `numbers` holds lists of `count` numbers, the collator `text(carry=["numbers"])` adds them to a batch.
 
     Raises `ArgumentError` for a head that predicts tokens.
 

@@ -23,10 +23,7 @@ _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Replace the zeros of `UNSEALED` in the metadata of a file with the CRC-32 checksum of the file.
-
-    The checksum is computed while the file still contains the zeros.
-    """
+    """Write the CRC-32 checksum of a file into its metadata. The checksum replaces the zeros of `UNSEALED` in a new file."""
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)
@@ -34,7 +31,7 @@ def seal(path: Path) -> None:
 
 
 def check_seal(path: Path) -> None:
-    """Raise `ValueError` if a file differs from its checksum. Files of other programs have no checksum."""
+    """Raise `ValueError` if the content of a file differs from its checksum. Accept files without a checksum, as other programs write."""
     at, checksum = _checksum(path)
     with path.open("rb") as file:
         file.seek(at)

@@ -18,10 +18,10 @@ _LEAST = 1 << 16  # A RuntimeError is reported as a full disk only if at most th
 def written_whole(path: Path, *, suffix: str | None = None, within: Path | None = None) -> Iterator[Path]:
     """Yield the path of a temporary file, then replace the file at `path` with the temporary file.
 
-    The temporary file is in the folder of `path`, or in `within`, which must be on the same disk. The file and its folder are synced.
-    After a crash or a power cut, `path` is either the old file or the complete new file. If the block raises, the temporary file is
-    removed and `path` does not change. Errors of a full disk name `path` and the remedy. The folder must exist. The temporary name ends
-    in `suffix` (default: the suffix of `path`), for writers that choose a format by suffix.
+    The temporary file is in the folder of `path`, or in `within`, which must be on the same disk. The folder must exist. The file and its
+    folder are synced. After a crash or a power cut, `path` is either the old file or the complete new file. If the block raises, the
+    temporary file is removed and `path` does not change. If the disk is full, the error message contains `path` and the remedy. The
+    temporary name ends in `suffix` (default: the suffix of `path`), for writers that choose a format by suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def append(file: TextIO, text: str) -> None:
-    """Append text to an open file. The text is visible to readers at once. Errors of a full disk name the file and the remedy."""
+    """Append text to an open file. The text is visible to readers at once. If the disk is full, the error names the file and the remedy."""
     with naming_full_disk(Path(file.name)):
         try:
             file.write(text)

@@ -80,7 +80,7 @@ def load_openblas(threads: int | None = None) -> str | None:
 def free_cores() -> tuple[int, int]:
     """Return the number of idle cores available to this process (at least 1) and the number of all available cores.
 
-    Busy cores are the smaller of the current and the one-minute load, so programs that have just ended do not count.
+    The number of busy cores is the minimum of the current load and the one-minute load, so programs that have just ended do not count.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
@@ -119,7 +119,7 @@ def blas_library(extension: str) -> Path | None:
 
 
 def is_reference(library: Path) -> bool:
-    """Return True if the path is the slow reference BLAS. Fast libraries with the same file name are in a folder of their vendor."""
+    """Return True if a library is the slow reference BLAS. The file or folder name of a fast library contains a vendor, such as mkl."""
     path = f"{library.parent.name}/{library.name}"
     fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
     return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in path for word in fast)

@@ -274,7 +274,7 @@ def _usage(function: Callable[..., Any]) -> str:
 
 
 def check_utf8(path: str | os.PathLike[str], what: str) -> None:
-    """Raise `ArgumentError` for a path that is not UTF-8. Arrow and JSON cannot hold such a name."""
+    """Raise `ArgumentError` for a path that is not UTF-8, because Arrow and JSON cannot store such a path."""
     text = os.fspath(path)
     try:
         text.encode()

@@ -129,7 +129,7 @@ class CursorMismatchError(CursorError):
 
 
 class FingerprintError(MlxfpError, TypeError):
-    """Error for a value without a fingerprint.
+    """Error for a value whose fingerprint (a hash of its content) cannot be computed.
 
     >>> import mlxfp as fp
     >>> fp.inspect.fingerprint(object())
@@ -183,7 +183,7 @@ class NonFiniteError(MlxfpError, ArithmeticError):
         self.cursor = cursor
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Return all four arguments for pickle, because exceptions are otherwise rebuilt from the message alone."""
+        """Return the class and its arguments for pickle, which would otherwise pass only the message."""
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 

@@ -1,4 +1,4 @@
-"""Suffixes of compressed files, and texts for missing values."""
+"""Facts about files of tables: the suffixes of compressed files, and the texts that mark a missing value, such as "NA"."""
 
 from collections.abc import Mapping
 

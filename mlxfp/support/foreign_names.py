@@ -206,7 +206,7 @@ def argument_hint(name: str, known: Collection[str]) -> str:
 
 
 def name_hint(name: str) -> str:
-    """Return the replacement for a function, class or method name of another library, or an empty string.
+    """Return the mlxfp code that replaces a function, class or method of another library, such as pandas. Return "" for an unknown name.
 
     >>> name_hint("column_names"), name_hint("unheard")
     ('fp.schema(rows).names', '')

@@ -1,7 +1,7 @@
-"""HTML as values: escaping elements, tables suitable for phones, and the common style of reports and notebooks.
+"""Functions that return HTML: elements, tables that fit on phones, and the common style of reports and notebooks.
 
-Lives in `support`, so that every package can define its notebook output. Functions are used instead of a template engine, because
-every run writes a report, and nested calls need no extra package and always escape text.
+The functions replace a template engine: function calls need no extra package, and always escape text. The module is in `support`, so that
+every package can define its notebook output.
 """
 
 import re
@@ -110,7 +110,7 @@ def share_bar(share: float) -> Html:
 
 
 def fragment(*children: object) -> Html:
-    """Return children in a block with the style of this module, for notebooks."""
+    """Return a div element for notebooks that contains the mlxfp stylesheet and `children`."""
     return element("div", element("style", Html(STYLE)), *children, class_="mlxfp")
 
 

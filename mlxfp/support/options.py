@@ -1,4 +1,4 @@
-"""Fields of configuration classes with a default, a help text and bounds, and JSON schemas of these classes."""
+"""Functions that define a field of a configuration class (default, help text, bounds), and JSON schemas of these classes."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -39,7 +39,7 @@ def path_option(default: str | None, about: str) -> Any:
 
 
 def code_option(default: str | tuple[str, ...] | None, about: str) -> Any:
-    """Return a field for one or several Python objects, each written as `module:name`."""
+    """Return a field of a configuration class whose value names one or several Python objects, each as `module:name`."""
     check = _CodeName()
     return field(
         default=default, metadata={"about": about, "checks": (check,)}, validator=lambda _, __, value: check_bounds(value, (check,))
@@ -89,7 +89,7 @@ class _CodeName:
 
 @frozen
 class NamesOrParts(Collection[str]):
-    """Known names of a field that also accepts any `module:name`.
+    """Valid values of a field: the known `names`, and any text of the form `module:name`. Iteration gives only the known names.
 
     >>> names = NamesOrParts(("bert", "tfidf"))
     >>> "bert" in names, "bart" in names, "sklearn.svm:SVC" in names, [*names]
@@ -110,9 +110,9 @@ class NamesOrParts(Collection[str]):
 
 
 def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
-    """Return the JSON schema of the plain values accepted by `structure` for a class.
+    """Return the JSON schema of the plain values that `structure` accepts for the class `kind`.
 
-    `choices` maps field paths such as `optimizer.name` to known names, for text fields of the class.
+    `choices` maps the path of a text field, such as `optimizer.name`, to the valid names of the field.
     """
     about = (kind.__doc__ or "").splitlines()[0]
     properties = {field.name: _property(field, choices or {}, f"{path}{field.name}") for field in fields(kind)}

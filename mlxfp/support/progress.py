@@ -77,7 +77,7 @@ def write_line(file: TextIO, text: str) -> None:
 
 
 class Progress:
-    """A counter of finished work, used as a context manager. A progress bar disappears at the end; a log gets a final line."""
+    """A counter of finished work, used as a context manager. Shows a progress bar on a terminal, and writes lines to a log file."""
 
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False

@@ -29,7 +29,7 @@ def fold_in(key: int, *parts: int | str) -> int:
 
 
 def fold_in_rows(key: int | Keys, rows: NDArray[np.int64] | Keys) -> Keys:
-    """Return `fold_in(key, row)` for every row, uint64[N]. `key` is a single key or uint64[N]."""
+    """Return a random key for each row, uint64[N]: the same as `fold_in(key, row)`. `key` is one key for all rows, or uint64[N]."""
     mixed = _mix_rows(rows.astype(np.uint64) + np.uint64(_GOLDEN))
     return _mix_rows(np.asarray(key, np.uint64) ^ mixed)
 

@@ -33,8 +33,8 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
 ) -> T:
     """Convert a tree of plain values to an instance of the frozen class `kind`. Error messages call the tree `what`.
 
-    Every value must have the declared type: 3.7, True and "3" are not integers. An integer is accepted as a float. In the tree, a tuple is
-    a list, and a tuple of text pairs is a mapping.
+    Every value must have the declared type: 3.7, True and "3" are not integers. An integer is accepted as a float. For a field of type
+    tuple, the tree contains a list. For a tuple of text pairs, the tree contains a mapping.
 
     - `choices` maps paths such as `optimizer.name` to the allowed texts.
     - `origin(path)` returns the origin of a value for messages: a file with line, or the command line.
@@ -216,7 +216,7 @@ def _nearest(name: str, kind: Any) -> str:
 
 
 def _order(path: KeyPath, values: Any) -> tuple[int, ...]:
-    """Return a sort key for the path of a mistake. Paths have the order of the values in the file; unknown names come last."""
+    """Return a sort key for the path of a value, to list mistakes in the order of the file. Unknown names come last."""
     if not path:
         return ()
     names = list(values) if isinstance(values, Mapping) else list(range(len(values)))

@@ -105,7 +105,7 @@ def _yaml(typ: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
-    """Return a writer class and a reader class. Subclasses are necessary, because ruamel stores its rules on the class."""
+    """Return subclasses of ruamel's classes for writing and reading values. Changes to ruamel's own classes would affect other programs."""
     from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # if ruamel is missing, `_yaml` has already raised an error
     from ruamel.yaml.representer import SafeRepresenter
 

@@ -143,7 +143,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_containers(value: Any) -> Any:
-    """Convert arrays, tables and attrs values to dicts and lists, for `difference`. Other values are returned unchanged."""
+    """Convert arrays, tables and attrs values to dicts and lists. Other values are returned unchanged."""
     match value:
         case Examples():
             return _as_containers(value.chunk)

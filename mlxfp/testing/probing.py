@@ -37,9 +37,9 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 
 def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
-    """Return the selected columns of a chunk. In rows that do not meet all conditions, nullable columns become null.
+    """Return the selected columns of a chunk. In rows that break one of `conditions`, the values of nullable columns become null.
 
-    The nulls simulate a reader that does not read rows removed by a later filter.
+    A later filter removes these rows. A file reader may skip these rows, too, and the nulls imitate such a reader.
     """
     meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))

@@ -116,7 +116,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
 
 @frozen
 class PowerOfMean(Measured):
-    """Sum and weight of the log loss, collected for `perplexity`."""
+    """Totals for `perplexity`: the weighted sum of the log losses, and the sum of the weights."""
 
     total: Any
     weight: Any

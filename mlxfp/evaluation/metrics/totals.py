@@ -43,7 +43,7 @@ class Measured(ABC):
 
     @abstractmethod
     def value(self, name: str) -> float:
-        """Compute the metric. Raises `DataError` with the name if the metric is undefined for the examples."""
+        """Compute the metric. Raises `DataError` with the metric's `name` if the metric is undefined for the examples."""
 
 
 Number = float | mx.array

@@ -1,4 +1,4 @@
-"""Registry of table networks: configs, sizes, creation, files and prediction."""
+"""Registry of neural networks for tables, with functions that create, save, load and apply the networks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -62,16 +62,16 @@ class QuickTraining:
 
 @frozen(kw_only=True)
 class TableModel:
-    """Entry of a table network in `TABLE_MODELS`: config, sizes, training defaults and search space.
+    """Entry of a neural network for tables in `TABLE_MODELS`: classes, sizes, training settings and search space.
 
     - `config`, `network`: the class of the config, and the class of the network. If the network is an ensemble, its method `members`
       returns the output of each member, and each member is trained: see `TabM`.
-    - `sizes`: the config fields of each size, by the name of the size.
+    - `sizes`: maps the name of a size, such as "tiny", to the config fields of the size.
     - `bins`: the number of bins of a numeric column; 0 for a network without bins.
     - `adapts`: True if the constructor takes example rows to scale the weights, and the config takes the number of training steps.
     - `smoothing`: label smoothing in training, unless the metric compares probabilities.
-    - `defaults`: the published training settings, by section of a run's configuration.
-    - `rates`: the learning rates of an optimizer made for the network, or None. The optimizer has the same name as the network.
+    - `defaults`: maps a section of a run's configuration to the published training settings.
+    - `rates`: learning rates of an optimizer that is made for this network and has its name. None: there is no such optimizer.
     - `space`: the search space of tuning. Each option of a configuration has a range, ("float" or "log" or "int", low, high), or a list of
       values, ("choice", ...).
     - `quick`: settings for training within minutes.

@@ -64,9 +64,9 @@ class NumberColumn:
 
 @frozen
 class CategoryColumn:
-    """Known values of a categorical column as text. The first value is category 1.
+    """A column of categories: the values in the training rows, as text. `values[0]` is category 1, `values[1]` category 2, and so on.
 
-    `counts` are numbers of training rows: first the rows without a known value, then the rows with each value.
+    Category 0 stands for missing and unseen values. `counts` holds the number of training rows of each category, from category 0.
 
     >>> CategoryColumn("sex", ("f", "m")).number(pa.array(["m", None, "x"])).tolist()
     [2, 0, 0]
@@ -193,7 +193,6 @@ class TableColumns(RowWise):
         return tuple(column for column in self.numbers if column.name not in from_texts)
 
     def _named(self) -> tuple[str, ...]:
-        """Return the names of the category and text columns. A text column occurs once, although `texts` can contain the column twice."""
         return tuple(dict.fromkeys((*(column.name for column in self.categories), *(text.name for text in self.texts))))
 
     def _kinds(self) -> dict[str, Any]:
@@ -205,10 +204,10 @@ class TableColumns(RowWise):
 def fit_columns(
     rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: Sequence[str] = (), texts: Sequence[str] = (), bins: int = 0
 ) -> TableColumns:
-    """Fit the conversion of table columns to arrays on training rows. Each column belongs to one of three kinds.
+    """Compute medians, quartiles and categories of training rows, for converting table columns to arrays. A column has one of three kinds.
 
-    - `numbers` are names of numeric columns. The medians and quartiles of the columns are fitted. `bins` is the number of bins of each
-      column for piecewise linear embeddings, 48 as published. A column with missing values also gets a flag, which is a category.
+    - `numbers` are names of numeric columns. The medians and quartiles of the columns are computed. `bins` is the number of bins of each
+      column for piecewise linear embeddings (48 in the TabM paper). A column with missing values gets a category column that marks them.
     - `categories` are names of columns with text or numeric codes. Only the 1,000 most frequent categories of a column are known. All other
       categories count as unseen.
     - `texts` are names of text columns. A text becomes 32 numbers: 16 principal components of the TF-IDF of its words, and 16 principal

@@ -24,7 +24,7 @@ class PeriodicEmbedding(nn.Module):
     """
 
     def __init__(self, count: int, *, frequencies: int, size: int, sigma: float = 0.1, seed: int = 0) -> None:
-        """Initialize the weights for `count` columns."""
+        """Initialize the frequencies, phases, weights and biases for `count` numeric columns."""
         super().__init__()
         check_positive(count=count, frequencies=frequencies)
         check_positive(**{"size - 1": size - 1})

@@ -25,10 +25,10 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return a pair (median, factor) for each number in the one-hot encoding of a category column.
+    """Return the median and the scale factor of each number in the one-hot encoding of a category column, as (median, factor) pairs.
 
-    The numbers are scaled with the pairs as in `NumberColumn`. `counts` holds the number of training rows of each category, beginning with
-    category 0. Without counts, the result is empty.
+    `counts` holds the number of training rows of each category, beginning with category 0. If `counts` is empty, the result is empty. The
+    factor is computed from the quartiles, as for a `NumberColumn`.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())
@@ -39,7 +39,7 @@ def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
 
 
 def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
-    """Return the scale of a distribution given by ascending values and the row count of each value."""
+    """Return the median and scale factor of a column. `values` are ascending numbers, `counts` the number of rows with each value."""
     known, ends = np.array(values), np.cumsum(counts)
     positions = np.array([0, 0.25, 0.5, 0.75, 1]) * (ends[-1] - 1)  # indices of minimum, quartiles and maximum in the sorted rows
     below, above = (known[np.searchsorted(ends, edge(positions), side="right")] for edge in (np.floor, np.ceil))
@@ -47,7 +47,9 @@ def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float
 
 
 def scaled(numbers: mx.array, scales: Sequence[mx.array]) -> mx.array:
-    """Scale numbers, float32[B, N], by medians and factors, and clip the results smoothly. Without scales, return the numbers unchanged.
+    """Subtract medians from numbers, float32[B, N], multiply by factors, and clip smoothly. `scales` is (medians, factors), or empty.
+
+    If `scales` is empty, the numbers are returned unchanged.
 
     >>> scaled(mx.array([[1.0, 0.0]]), (mx.array([0.0, 0.0]), mx.array([2.0, 2.0]))).round(decimals=3).tolist()
     [[1.6640000343322754, 0.0]]

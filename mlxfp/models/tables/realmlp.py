@@ -57,16 +57,16 @@ class RealMLPConfig:
 class RealMLP(nn.Module):
     """RealMLP network for tables: maps numbers and categories to logits float[B, outputs], or scaled values float[B] or [B, outputs].
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD):
-    periodic embeddings of numbers, a learned scale for every input, layers in the neural tangent parametrization, learned mixtures of
-    activation and identity (SELU for classes, Mish for values), and fading dropout.
+    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD).
+    Numbers get periodic embeddings, and every input a learned scale. The linear layers use the neural tangent parametrization, and dropout
+    with a falling rate. The activations are learned mixtures of the identity and SELU (for classes) or Mish (for values).
 
-    A column of two categories becomes -1 and 1, a column of a few more categories is one-hot, and a column of many categories is embedded.
-    Missing and unseen categories are zeros. If the columns have category counts, as from `fit_columns`, one-hot numbers are scaled and
-    clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high` of the target.
+    A column of two categories becomes a number, -1 or 1. A column of a few more categories is one-hot encoded, and a column of many
+    categories is embedded. A missing or unseen category becomes zeros. If `columns` comes from `fit_columns`, one-hot numbers are scaled
+    and clipped like numeric columns. In evaluation mode, values are clipped to `low` and `high` of the target.
 
-    `examples`, a batch of `numbers` and `categories` of training rows, enables the published initialization: each neuron has a standard
-    deviation of 1 over these rows, and is 0 at a random weighted mean of five rows. Without `examples`, biases start at 0.
+    `examples`, a batch of `numbers` and `categories` of training rows, enables the published initialization: the outputs of each layer have
+    a standard deviation of 1 over these rows. Without `examples`, biases start at 0.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -138,7 +138,7 @@ class RealMLP(nn.Module):
         return mx.concatenate(parts, axis=-1)
 
     def _adapt(self, examples: Mapping[str, Any], seed: int) -> None:
-        """Scale the initial weights, and set the initial biases, to fit example rows, layer by layer."""
+        """Scale the initial weights and biases of each layer, so that the outputs for the example rows have a standard deviation of 1."""
         hidden = self._inputs(examples.get("numbers"), examples.get("categories"))
         for index, layer in enumerate(self.layers):
             hidden = layer.adapted(hidden, random_key(seed, "bias", index), random_key(seed, "mixing", index))
@@ -166,11 +166,10 @@ class NTKLinear(nn.Module):
         return mapped
 
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
-        """Scale the weights and set the biases to fit the rows `x`. Return the outputs of the rows.
+        """Scale the weights so that each output has a standard deviation of 1 over the rows `x`. Return the outputs of the rows.
 
-        Each output then has a standard deviation of 1 over the rows. Each output is 0 at a random weighted mean of five rows. The five
-        weights are nonnegative, uniformly distributed and sum to 1 (Steinwart, "A Sober Look at Neural Network Initializations", 2019:
-        he+5).
+        Each bias is chosen so that a weighted mean of the outputs of five random rows is 0. The five weights are uniformly distributed and
+        sum to 1. Source: Steinwart, "A Sober Look at Neural Network Initializations", 2019, method "he+5".
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))
@@ -211,7 +210,7 @@ class FadingDropout(Dropout):
     """
 
     def __call__(self, x: mx.array, share: float | mx.array = 1.0) -> mx.array:
-        """Drop values with probability `rate` * `share`. In evaluation mode, return the array unchanged."""
+        """Set random values to zero. The dropout rate is `rate` * `share`. In evaluation mode, return the array unchanged."""
         if not self.training or self.rate == 0:
             return x
         kept = 1 - self.rate * share

@@ -12,9 +12,9 @@ from mlxfp.testing.audit.values import Loader, numbers_of
 
 
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a loader of Google's grain. `make(seed, workers)` returns a `DataLoader` or dataset that runs for two or more epochs.
+    """Prepare a loader of Google's grain for an audit. `make(seed, workers)` returns a `DataLoader` or dataset for several epochs.
 
-    Epoch e starts after e * `rows` rows, so `rows` must be a multiple of the batch size.
+    An epoch has `rows` rows. The number must be a multiple of the batch size.
 
     >>> from mlxfp.testing import audit
     >>> audit.grain(lambda seed, workers: ..., rows=24).name
@@ -36,7 +36,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
-    """Audit a streamed Hugging Face dataset. `make(seed)` returns an `IterableDataset`, which runs without workers.
+    """Prepare a streamed Hugging Face dataset for an audit. `make(seed)` returns an `IterableDataset`, which runs without workers.
 
     >>> from mlxfp.testing import audit
     >>> audit.datasets(lambda seed: ..., rows=24).name
@@ -55,10 +55,10 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
 
 
 def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a torch `DataLoader`. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+    """Prepare a torch `DataLoader` for an audit. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
 
     If the sampler, batch sampler or dataset has `set_epoch`, the audit calls `set_epoch` instead of iterating earlier epochs. A
-    `DataLoader` has no state: to resume, the audit skips the first items.
+    `DataLoader` cannot save its state. To resume a run, the audit skips the first items.
 
     >>> from mlxfp.testing import audit
     >>> audit.torch(lambda seed, workers: ..., rows=24).name
@@ -77,9 +77,10 @@ def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a stream or buffer of mlx-data. `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer.
+    """Prepare a stream or buffer of mlx-data for an audit.
 
-    The next epoch starts after `reset()`, if the method exists. The loader has no state: to resume, the audit skips the first items.
+    `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer. The next epoch starts after `reset()`, if
+    the method exists. Streams and buffers cannot save their state. To resume a run, the audit skips the first items.
 
     >>> from mlxfp.testing import audit
     >>> audit.mlx_data(lambda seed, workers: ..., rows=24).name
@@ -89,7 +90,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Yield the items of the epoch with index `epochs`, each with its number in the epoch (from 1). Skip the first `state` items."""
+    """Skip `epochs` epochs and `state` items. Yield each remaining item of the epoch with its number, which counts from 1."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:
@@ -101,7 +102,7 @@ def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tu
 
 
 def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a `StatefulDataLoader` of torchdata. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+    """Prepare a `StatefulDataLoader` of torchdata for an audit. `make(seed, workers)` returns the loader. Each iteration is an epoch.
 
     >>> from mlxfp.testing import audit
     >>> audit.stateful_dataloader(lambda seed, workers: ..., rows=24).name
@@ -123,7 +124,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
 
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
-    """Audit an mlxfp pipeline. `make(seed, workers)` returns a dataset.
+    """Prepare an mlxfp pipeline for an audit. The function `make(seed, workers)` creates the pipeline (a dataset).
 
     >>> import mlxfp as fp
     >>> from mlxfp.testing import audit

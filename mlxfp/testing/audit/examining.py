@@ -15,15 +15,15 @@ from mlxfp.testing.laws.orders import ENOUGH
 def examine(
     loader: Loader, *, workers: int = 2, uniform: bool = False, drop_last: bool = False, curriculum: bool = False
 ) -> tuple[Finding, ...]:
-    """Check a loader against the laws and return one finding per violation.
+    """Check a loader against the laws below. Return one finding per violation.
 
     - determinism: equal seed, epoch and number of workers give equal items.
     - permutation: an epoch has each row once.
-    - orders: the orders of any two (seed, epoch) pairs differ, even after a rotation or a reversal, and batches do not always hold the
-      same rows.
+    - orders: the row orders of any two (seed, epoch) pairs differ, and no order is a rotation or reversal of another order. Batches
+      do not always hold the same rows.
     - workers: a run with `workers` workers gives the same items as a run without workers.
     - resume: a new run from the state after any item yields exactly the remaining items, and nothing after the last item. A resumed run
-      can be resumed too. Continuing the run or resuming another run from a state does not change the state.
+      can be resumed too. A state does not change when the run continues or another run resumes from the state.
     - other workers: a state of a run with `workers` workers continues without workers, and the reverse. Each row comes once.
     - ranks, only with `Loader.ranks`: the ranks of a run have each row once.
     - other ranks, only with `Loader.ranks`: the states of two ranks continue on two, one and four ranks. Each row comes once.
@@ -33,8 +33,8 @@ def examine(
     - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, few neighbours stay neighbours, and no row has the same
       index in all orders. Shuffling within a buffer or within blocks breaks this law, possibly on purpose.
 
-    State intended exceptions: `drop_last=True` if an epoch omits the rows that do not fill a batch, and `curriculum=True` if the order is
-    the same for several seeds or epochs, for example from easy to difficult rows.
+    Pass `drop_last=True` if an epoch omits the rows that do not fill a batch. Pass `curriculum=True` if the order is the same for several
+    seeds or epochs, for example from easy to difficult rows.
 
     A loader that raises an error breaks the law under check. `workers=0` skips the checks with workers. Orders are compared only for 12 or
     more rows. Raises `ArgumentTypeError` if `workers` is not an int.
@@ -122,7 +122,7 @@ def _equal_orders(
 
 
 def _canonical_order(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a canonical form that is equal for all rotations and reversals of an order."""
+    """Return the same tuple for all rotations and reversals of the row numbers in `order`."""
     if not order:
         return order
     minimum = order.index(min(order))

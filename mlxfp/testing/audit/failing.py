@@ -1,4 +1,4 @@
-"""Checks of an audit: errors in rows reach the user, and the memory of the process does not grow."""
+"""Two checks of a data loader: errors in rows reach the user, and the memory of the process does not grow."""
 
 import ctypes
 import re
@@ -14,14 +14,14 @@ from mlxfp.testing.audit.values import Loader, lost_and_repeated, numbers_of
 
 
 def refuse(row: int, kind: type[Exception], number: int) -> int:
-    """Return a row number, or raise an error for one row. The error does not contain the number."""
+    """Return `number`, or raise an error of type `kind` if `number` is `row`. The error message does not contain the number."""
     if number == row:
         raise kind("this row is refused")
     return number
 
 
 def enlarge(number: int) -> np.ndarray[Any, Any]:
-    """Return an array of 512 KiB filled with the row number. The system takes back freed arrays of this size, so growth is visible."""
+    """Return an array of 512 KiB filled with a row number. Freed arrays of this size return to the system, so only leaks fill memory."""
     return np.full(1 << 16, float(number))
 
 
@@ -36,7 +36,7 @@ def check_errors(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def check_locations(loader: Loader, workers: int) -> Iterator[str]:
-    """Check that an error in a row contains the row number. Yield a description of the first error without this number."""
+    """Yield a description of the first error whose message lacks the number of the failed row."""
     for count in sorted({0, workers}):
         _, error = _epoch_with_an_error(loader, ValueError, count)
         if error and not re.search(rf"\b{_row(loader)}\b", text := _text_of(error)):

@@ -1,4 +1,4 @@
-"""Checks of an audit: a resumed loader gives the remaining items, with the same or another number of workers and ranks."""
+"""Checks of a data loader: a resumed run gives the remaining items, also with another number of workers or ranks."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -12,7 +12,7 @@ Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a ru
 
 
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield a description of the first violation of the law `resume`, without workers and with workers."""
+    """Resume a run from its states. Yield a description of the first wrong result without workers, and of the first with workers."""
     for count in sorted({0, workers}):
         # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
         epoch = 0 if count else 1
@@ -52,7 +52,7 @@ def check_ranks(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def check_other_ranks(loader: Loader, workers: int) -> Iterator[str]:
-    """Resume a run on two ranks with two ranks, with one rank, and with four ranks. Yield descriptions of the lost or repeated rows."""
+    """Stop a run on two ranks, and continue on two, one and four ranks. Yield a description of lost or repeated rows."""
     if not loader.ranks:
         return
     full_run, stop = loader.ranks(2, None), 3

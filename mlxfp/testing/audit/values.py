@@ -1,4 +1,4 @@
-"""Classes of an audit (loader, finding, run functions), and comparisons of the items that a loader yields."""
+"""Classes for checking a data loader (`Loader` and `Finding`), and functions that compare the items of a loader."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class Finding:
 
 
 def items_of(loader: Loader, seed: int, epoch: int, workers: int) -> Items:
-    """Return the items of an epoch as row numbers."""
+    """Run one epoch, and return the row numbers in each item."""
     return tuple(numbers_of(item) for item, _ in loader.run(seed, epoch, workers, None))
 
 

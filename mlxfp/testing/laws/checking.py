@@ -1,4 +1,4 @@
-"""Functions that check all laws of a part (dataset, source, stage, collator, ...) under hypothesis, together or one by one."""
+"""Functions that check all laws of a source, stage, collator or other part with random cases of hypothesis, together or one by one."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -49,10 +49,10 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     - A **dataset** or source should be short, because the laws read every item and resume after every item.
     - A **stage**, or a `compose` of stages and dataset functions, gets random tables in random chunks. `schema` or `examples` restrict the
       tables. A table is skipped if the pipeline raises `SchemaError` for the table. `ahead` is the number of rows that a stage may read in
-      advance. With `ahead`, laziness is checked too, and the stage must keep the row order.
+      advance. If `ahead` is set, laziness is checked too, and the stage must keep the row order.
     - A **collator** gets random groups of rows. Any function from a list of dicts to arrays of any library is a collator. `schema` or
-      `examples` is required. Collators of mlxfp also get groups as views of record batches, which hold rows without copies. `views=True`
-      passes such views to other collators, too, as `fp.collate` does.
+      `examples` is required. Collators of mlxfp also get a group as a view of a record batch, which copies no rows. `views=True` also gives
+      views to other collators, as `fp.collate` does.
     - A **metric** or loss needs `arrays`: a strategy for tuples of arguments, each of shape [B, ...] with one row per example. A row with
       only ignored labels (-100) must not change the metric. `padding={"2": 0}` states that a row with 0 in array 2, such as a mask,
       must not change the metric either.
@@ -60,8 +60,8 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     - A **train step** needs an initial `state` and training `batches`. Compilation takes some time.
 
     `schema` draws arbitrary values of its types (for a collator, use non-nullable fields). `examples` is a strategy for sequences of
-    mappings, such as `strategies.examples(schema)` or a strategy for realistic values. With both arguments, `schema` gives the types. The
-    hypothesis settings (`settings.register_profile`) set the number of cases.
+    mappings, such as `strategies.examples(schema)` or a strategy for realistic values. If both arguments are given, `schema` gives the
+    types. The hypothesis settings (`settings.register_profile`) set the number of cases.
 
     For a collator, these arguments state the contents of a batch:
 
@@ -92,7 +92,7 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
 
 @frozen(repr=False)
 class Law:
-    """Law of one part, returned by `laws_of`. Calling the object checks the law.
+    """A law (property to check) of a source, stage, collator or other part. Call the object to check the law. See `laws_of`.
 
     >>> import mlxfp as fp
     >>> law = laws_of(fp.batch(2))[0]
@@ -124,13 +124,13 @@ class Law:
     def statement(self) -> str:
         """Statement of the law as one sentence."""
         law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
-        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Law: ")
+        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Check that ")
 
 
 def laws_of(part: Any) -> tuple[Law, ...]:
-    """Return the laws that `check` checks for a part, such as a stage. Each law can be called alone.
+    """Return the laws of a source, stage, collator or other part. To check a law alone, call the law.
 
-    If the part needs arguments of `check`, pass a `Subject`.
+    Some laws need arguments of `check`, such as `schema`. In this case, pass the part and the arguments as a `Subject`.
 
     >>> import mlxfp as fp
     >>> [law.name for law in laws_of(fp.from_examples([{"x": 1}]))][:3]
@@ -146,7 +146,7 @@ def laws_of(part: Any) -> tuple[Law, ...]:
 
 
 def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
-    """Draw the cases of a trial once for all laws, because drawing cases takes longer than checking most laws."""
+    """Draw random cases for a group of laws. Later calls return the same cases, because drawing takes longer than most checks."""
 
     def keep(**case: Any) -> None:
         try:
@@ -184,7 +184,7 @@ def _check_case(trial: Trial, case: Mapping[str, Any]) -> None:
 
 
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
-    """Call a function with each case of a trial, under the current hypothesis settings. A failure is reported under `name`."""
+    """Call a function with each random case, under the current hypothesis settings. `name` is the function name in error reports."""
     __tracebackhide__ = True
     if isinstance(trial, Pooled) and trial.pool is not None:
         function(cases=_drawn_cases(trial.pool))

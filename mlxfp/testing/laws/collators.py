@@ -27,7 +27,7 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 
 
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Collate examples and return a dict of the batch. Texts become tuples, numbers 0-d arrays, and arrays numpy arrays of shape [B, ...].
+    """Collate examples and return the batch as a dict. Lists of texts become tuples, other values numpy arrays.
 
     An array of shape [T, B, ...] is transposed to [B, T, ...]. To recognise such an array, the examples are collated a second time, with
     each example twice. If the length of the second axis doubles, this axis counts the examples.
@@ -57,9 +57,9 @@ def with_arrays(batch: Any) -> Any:
 
 
 def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: equal examples give equal arrays after other calls, and the collator changes neither its examples nor earlier batches.
+    """Check that a collator always gives the same batch for the same examples, and changes neither the examples nor earlier batches.
 
-    The other calls collate fewer examples, all examples in another order, and longer examples.
+    Between two calls, the check collates fewer examples, the same examples in another order, and longer examples.
 
     >>> import mlxfp as fp
     >>> assert_pure_collator(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -81,7 +81,7 @@ def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any
 
 
 def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: a copy of a collator gives the same batch before and after collating other examples.
+    """Check that a copy of a collator gives the same batch before and after collating other examples.
 
     The collator must not learn from earlier examples, for example by numbering words as they appear. A copy has its own attributes and
     closure. Global variables cannot be copied.
@@ -109,7 +109,7 @@ def _doubled(value: Any) -> Any:
 
 
 def copied(collator: Collator) -> Collator:
-    """Return a deep copy of a collator with its closure, defaults and attributes, or the collator itself if copying fails."""
+    """Return a deep copy of a collator, or the collator itself if copying fails. For a function, captured variables are copied too."""
     with suppress(Exception):
         if isinstance(collator, FunctionType):
             closure = tuple(CellType(copy.deepcopy(cell.cell_contents)) for cell in collator.__closure__ or ())
@@ -123,7 +123,7 @@ def copied(collator: Collator) -> Collator:
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: a list of dicts and a view of a record batch give the same batch, even if the view is a slice of a larger record batch.
+    """Check that a list of dicts and a view of a record batch give the same batch, even if the view is a slice of a larger record batch.
 
     >>> import mlxfp as fp
     >>> assert_list_and_view_agree(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -144,7 +144,7 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
 
 
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
-    """Law: a batch has one row per example, and permuting the examples permutes the rows.
+    """Check that a batch has one row per example, and permuting the examples permutes the rows.
 
     >>> import mlxfp as fp
     >>> assert_permutes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
@@ -164,7 +164,7 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: an example has the same values in a group as alone, and its padding does not depend on the values of other examples.
+    """Check that an example has the same values in a group as alone, and its padding does not depend on the values of other examples.
 
     All examples are padded on the same side: at the ends of the axes, or at the starts. Padding at the same index has the same value in
     all rows. The law also checks a group that contains each example twice.
@@ -197,18 +197,17 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
-    """Return the side on which the rows of a group are padded, "end" or "start".
+    """Return the side on which the rows of a batch are padded: "end" or "start". None: the rows do not fit either side.
 
-    The values of a row outside its padding must be equal to the values of the same example collated alone. If this is true for neither
-    side, the result is None.
+    `single_rows` are the same rows, each collated alone. Apart from padding, both versions of a row must be equal.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
 
 def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]], *, at_end: bool) -> str | None:
-    """Describe the first row that differs from the same example collated alone. Returns None if there is no such row.
+    """Compare each row of a batch with the same row collated alone (`single_rows`). Describe the first difference, or return None.
 
-    `at_end` is True if the padding is at the ends of the axes, False if at the starts.
+    `at_end` is the side of the padding: True for the end of each axis, False for the start.
     """
     padding: dict[Any, Any] = {}
     for index, (row, single) in enumerate(zip(rows, single_rows, strict=True)):
@@ -234,10 +233,10 @@ def example_slices(row: NDArray[Any], single: NDArray[Any], *, at_end: bool) -> 
 
 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
-    """Law: padding an example to the length of longer examples changes neither its real tokens nor its other values.
+    """Check that padding an example to the length of longer examples changes neither its real tokens nor its other values.
 
     `mask` is the name of the array int[B, L] with 1 on real tokens. In arrays of shape [B, L, ...], only the values of real tokens are
-    compared. If the batch has no array with this name, all values of an example in a group must be equal to its values alone.
+    compared. If the batch has no such array, all values are compared, and an example in a padded array breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -256,14 +255,12 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
-    """Law: a row of a mask has a 1 for each value in the column `tokens` of the example, all on one side, and 0 on padding.
+    """Check that a mask is 1 on the values of the column `tokens`, and 0 on padding. Each row of the mask has its padding on one side.
 
-    If the column has more values than the mask has positions, every position of the row is 1.
+    If an example has more values than the mask has positions, every position of its row is 1.
 
-    The batch may also have an array with the name of the column. Then two more conditions must hold:
-
-    - The array and the mask have the same width.
-    - At all positions with mask 0, the array holds the same padding value. At positions with mask 1, the padding value replaces no token.
+    If the batch also has an array with the name of this column, the array must be as wide as the mask. At all positions with mask 0, the
+    array must hold the same number, the padding value. At positions with mask 1, the array must hold the tokens, not padding.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
@@ -295,7 +292,7 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
 def assert_mask_is_exact(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str = "input_ids", mask: str = "attention_mask"
 ) -> None:
-    """Law: the mask is 1 exactly on the real tokens, and the masked tokens are the tokens of the example in order.
+    """Check that the mask is 1 exactly on the real tokens, and the masked tokens are the tokens of the example in order.
 
     >>> import mlxfp as fp
     >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])

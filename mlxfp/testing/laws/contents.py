@@ -1,4 +1,4 @@
-"""Laws of the contents of a batch, as stated in arguments of `check`: padding values, labels, copied columns and dtypes."""
+"""Laws of collators about the contents of a batch: padding values, labels, copied columns and dtypes, given as arguments of `check`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ __tracebackhide__ = True
 def assert_pads_with(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, value: float, mask: str | None = None
 ) -> None:
-    """Law: the array holds `value` at padding, and at all positions where the mask is 0.
+    """Check that the array holds `value` at padding, and at all positions where the mask is 0.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
@@ -40,7 +40,7 @@ def assert_pads_with(
 def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, labels: str, tokens: str, shift: int, ignore: int
 ) -> None:
-    """Law: the label at the position of a token is the token `shift` positions later. Positions without a later token hold `ignore`.
+    """Check that the label of a token is the token `shift` positions later. Positions without a later token must hold `ignore`.
 
     `shift=1` suits a loss that compares labels and outputs at the same position. `shift=0` suits a model that shifts labels itself, such as
     transformers models. If the batch has an equally shaped array named `tokens`, each labelled token must be at the position of its label.
@@ -73,7 +73,7 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
 
 
 def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, column: str) -> None:
-    """Law: each row of an array holds the value of a column, rounded to the dtype of the array. A list fills the start or end of its row.
+    """Check that an array of a batch holds the values of a column, rounded to the dtype of the array. Lists may be padded on one side.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2], "weight": 0.5}, {"input_ids": [3], "weight": 0.0}]
@@ -89,7 +89,7 @@ def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *,
 
 
 def assert_dtypes(collator: Collator, examples: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> None:
-    """Law: the arrays of a batch have the stated dtypes, for example `{"input_ids": "int32"}`.
+    """Check that the arrays of a batch have the stated dtypes, for example `{"input_ids": "int32"}`.
 
     >>> import mlxfp as fp
     >>> assert_dtypes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}], {"input_ids": "int32", "attention_mask": "int32"})
@@ -123,7 +123,7 @@ def stated_laws(
     carries: Mapping[str, str] | None,
     dtypes: Mapping[str, str] | None,
 ) -> Iterator[Callable[..., None]]:
-    """Yield a law for each argument that states contents of a batch: `padding`, `labels`, `carries`, `dtypes` and `masks`.
+    """Yield the laws that check a batch against the arguments of `check`: `masks`, `padding`, `labels`, `carries` and `dtypes`.
 
     Each law is a function of a collator and examples.
     """

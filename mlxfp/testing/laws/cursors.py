@@ -21,10 +21,10 @@ _COLUMNS = 4  # maximum number of columns in `assert_selects_columns`, because e
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: resuming after any item, from the cursor or its bytes, gives exactly the remaining items, even in a run resumed at every item.
+    """Check that a run resumed after any item gives exactly the remaining items. A run may also be resumed at every item.
 
-    Every cursor counts the items of the epoch. Hidden columns are compared too. The time is quadratic in the number of items, so use a
-    short dataset.
+    A cursor and its copy restored from bytes must give the same items. Every cursor must count the items of the epoch. The hidden columns
+    `__row__` and `__key__` are compared too. The time is quadratic in the number of items, so use a short dataset.
 
     >>> import mlxfp as fp
     >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -48,7 +48,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
-    """Law: a pipeline raises `CursorMismatchError` for the cursors of another pipeline, also for cursors restored from bytes.
+    """Check that a pipeline raises `CursorMismatchError` for the cursors of another pipeline, also for cursors restored from bytes.
 
     >>> import mlxfp as fp
     >>> assert_refused(fp.from_examples([{"x": 1}]), fp.from_examples([{"x": 2}]))
@@ -63,7 +63,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Law: a resumed run reads at most one source chunk again.
+    """Check that a resumed run reads at most one source chunk again.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -82,12 +82,12 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 
 
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys, and share cursors.
+    """Check that the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys.
 
-    After every item of the optimized run, the unoptimized run continues from the saved cursor. The law also checks the reverse. If a plan
-    has no optimization, the law compares only the items, because `assert_resumable` checks the cursors.
+    Cursors must be interchangeable: each pipeline continues from the cursors of the other pipeline. If a plan has no optimization, only the
+    items are compared, because `assert_resumable` checks the cursors.
 
-    Check this law for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The
+    Use this check for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The
     time is quadratic in the number of items, so use a short dataset.
 
     >>> import mlxfp as fp
@@ -118,16 +118,16 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def _is_as_written(dataset: Dataset[Any]) -> bool:
-    """Return True if the plan of a dataset runs exactly the stages of the pipeline, and the source contains no other datasets."""
+    """Return True if the plan of a dataset has no optimization, and the source contains no other datasets."""
     planned, stages = dataset.plan, dataset.resolved.stages
     same_stages = [id(step.stage) for step in planned.steps] == [id(stage) for stage in stages]
     return same_stages and planned.source is dataset.source and not children(dataset.source)
 
 
 def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: if a later stage uses only one column, the optimized plan gives the values of the unoptimized pipeline.
+    """Check that selecting one column after the pipeline gives the same values with and without optimization, for each column.
 
-    A wrong `columns_read` or `restricted` breaks the law.
+    The check finds errors in the stage traits `columns_read` and `restricted`, which the optimization uses.
 
     >>> import mlxfp as fp
     >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))
@@ -137,7 +137,7 @@ def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a transform changes neither the items nor the position of an error.
+    """Check that a transform changes neither the items nor the position of an error.
 
     The law also checks a resumed run, and a consumer that stops early.
 
@@ -161,9 +161,7 @@ def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: in
 
 
 def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: int = 0) -> None:
-    """Law: items, cursors and errors do not depend on the workers, and a run may continue with other workers.
-
-    `workers` is a `prefetch` with several workers, for example `prefetch(4, workers=2, kind="processes")`.
+    """Check that a run with workers gives the same items, cursors and errors as a run with one thread. Each run also continues the other.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.map(dict), fp.batch(2))
@@ -184,7 +182,7 @@ def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: in
 
 
 def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | None]]:
-    """Return each item with its cursor. If an error is raised, the last element is the pair (error, None)."""
+    """Return all (item, cursor) pairs. If an error is raised, the last pair is ((name of the error class, message), None)."""
     outcomes: list[tuple[Any, Cursor | None]] = []
     try:
         outcomes.extend(items)

@@ -70,7 +70,7 @@ def through_bytes(value: Any) -> Any:
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Return the transformed dataset of the given chunks, and a log of the chunks that are read from now on."""
+    """Return a dataset, `transform` applied to `chunks`, and a list. When a chunk is read, the list gets an entry."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     schema(dataset)  # Infer the schema before the log begins, because schema inference may read rows.
@@ -79,7 +79,7 @@ def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a second iteration gives the same items, even while another iteration is running, and no chunk changes later.
+    """Check that a second iteration gives the same items, even while another iteration is running, and no chunk changes later.
 
     >>> import mlxfp as fp
     >>> assert_repeatable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -94,7 +94,7 @@ def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_value(value: Any) -> None:
-    """Law: copies of a dataset, stage or source, made with `deepcopy` or pickle, are equal and have an equal hash, repr and fingerprint.
+    """Check that a copy of a dataset, stage or source (by `deepcopy` or pickle) is equal, with an equal hash, repr and fingerprint.
 
     >>> import mlxfp as fp
     >>> assert_value(fp.batch(2))
@@ -111,7 +111,7 @@ def assert_value(value: Any) -> None:
 
 
 def assert_same_value(a: Any, b: Any) -> None:
-    """Law: equal values have the same hash, repr and fingerprint, and `!=` is False.
+    """Check that equal values have the same hash, repr and fingerprint, and `!=` is False.
 
     >>> import mlxfp as fp
     >>> assert_same_value(fp.batch(2), fp.batch(2, drop_last=False))
@@ -124,7 +124,7 @@ def assert_same_value(a: Any, b: Any) -> None:
 
 
 def assert_told_apart(a: Any, b: Any) -> None:
-    """Law: values that behave differently are unequal and have different fingerprints.
+    """Check that two values that behave differently are unequal and have different fingerprints.
 
     >>> import mlxfp as fp
     >>> assert_told_apart(fp.batch(2), fp.batch(3))
@@ -134,7 +134,7 @@ def assert_told_apart(a: Any, b: Any) -> None:
 
 
 def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> None:
-    """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads no data.
+    """Check that building, comparing, hashing, printing and fingerprinting a pipeline reads no data.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -150,7 +150,7 @@ def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> 
 
 
 def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
-    """Law: the repr of a value is the call that creates the value. Evaluating the repr with `names` gives an equal value.
+    """Check that the repr of a value is the call that creates the value. Evaluating the repr with `names` gives an equal value.
 
     >>> import mlxfp as fp
     >>> assert_prints(fp.batch(2), {"batch": fp.batch})
@@ -166,7 +166,7 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
 
 
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with the items that an iteration gives.
+    """Check that `schema`, `length`, `level`, `repr` and `explain` agree with the items that an iteration gives.
 
     >>> import mlxfp as fp
     >>> assert_described(fp.from_examples([{"x": 1}]))
@@ -181,7 +181,7 @@ def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def assert_same_items(actual: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: two datasets give the same items, with the same source rows and keys.
+    """Check that two datasets give the same items, with the same source rows and keys.
 
     >>> import mlxfp as fp
     >>> assert_same_items(fp.from_examples([{"x": 1}]), fp.from_table({"x": [1]}))
@@ -191,7 +191,7 @@ def assert_same_items(actual: Dataset[Any], expected: Dataset[Any], *, epoch: in
 
 
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
-    """Law: reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
+    """Check that reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
     Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the schema of the source.
     The numbers of rows or items add up to the length of the source. Positions can be converted to bytes.
@@ -217,7 +217,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
 
 
 def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, epoch: int = 0) -> None:
-    """Law: rows taken by index, int64[N], equal the iterated rows with these indices, including hidden columns.
+    """Check that rows taken by index, int64[N], equal the iterated rows with these indices, including hidden columns.
 
     >>> import mlxfp as fp
     >>> assert_random_access(fp.from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
@@ -232,6 +232,6 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
 
 
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
-    """Concatenate chunks of examples, because their boundaries have no meaning. Groups and batches are returned as a list."""
+    """Return the chunks of a source as one table. Groups and batches are returned as a list."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.traits.level == "examples" else chunks

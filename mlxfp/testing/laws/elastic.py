@@ -27,17 +27,16 @@ MakePipeline = Callable[[int, int], Dataset[Any]]
 
 
 def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Sequence[int]) -> None:
-    """Law: a run stopped after any of `stops` global batches continues on any number of ranks with the same global batches.
+    """Check that a distributed run can continue on another number of ranks, with the same global batches.
 
     `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks. The rows before `shard(index, count)` and the rows
     of a global batch must depend neither on `index` nor on `count`. Only the last, incomplete global batch may depend on the number of
     ranks, because `shard` or `batch` may drop rows.
 
-    `ranks` lists the numbers of ranks. For each pair of these numbers, a run on the first number of ranks stops, and continues on the
-    second number. A further run changes the number of ranks at every stop.
+    A run is stopped after each number of global batches in `stops`. `ranks` lists the numbers of ranks. For each pair of these numbers, a
+    run on the first number of ranks stops, and continues on the second number. A further run changes the number of ranks at every stop.
 
-    The law also counts the rows that the sources read. A continued run reads at most one chunk of each source and one global batch more
-    than a run that reads each row only when a batch needs the row.
+    The sources of a continued run may read some rows again: at most one chunk of each source, and the rows of one global batch.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])
@@ -123,9 +122,9 @@ def _assert_continues(whole: _Run, cursor: Cursor, stop: int, largest: int, clai
 
 
 class _Counted:
-    """Copy of a dataset that yields groups instead of batches, and logs how many rows each source reads.
+    """Copy of a dataset with a log: the number of rows in each chunk that a source yields. The copy yields groups of rows, not batches.
 
-    With `one_row=True`, sources give one row at a time, and nothing reads ahead. The log changes during a run.
+    With `one_row=True`, sources give one row at a time, and nothing reads ahead.
     """
 
     def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:

@@ -49,7 +49,7 @@ _STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
 @frozen
 class Subject:
-    """Part (such as a stage or collator) with arguments of `check`, for `laws_of` and `parametrize_with_laws`.
+    """A part, such as a stage or collator, together with arguments of `check`. `laws_of` and `parametrize_with_laws` accept a subject.
 
     >>> import mlxfp as fp
     >>> Subject(fp.batch(2), ahead=0).family.name
@@ -115,7 +115,7 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Trial that checks all random cases of another trial in a single call, instead of one call per case.
+    """Check of all random cases in one call of each law: the law receives a list. Other trials call a law once per case.
 
     `inputs` receives the cases as the list `cases`. If the check fails, hypothesis does not search for a smaller failing case.
     """
@@ -129,7 +129,7 @@ class Family:
 
     - `fits(subject)`: return True if an object belongs to the family.
     - `takes`: names of the arguments of `check` for these objects.
-    - `trials(subject)`: yield the laws of an object, with the random cases for the laws.
+    - `trials(subject)`: yield the checks of an object: laws, and random cases for testing the laws.
     """
 
     name: str
@@ -222,7 +222,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
 
 
 def _takeable(schema: Schema) -> Schema:
-    """Return the schema with `large_string` and `large_binary` instead of view types. Sources convert view types in the same way."""
+    """Replace the view types of text and bytes in a schema by `large_string` and `large_binary`, as sources do."""
     return pa.schema([field.with_type(takeable(field.type)) for field in schema], schema.metadata)
 
 

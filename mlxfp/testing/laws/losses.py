@@ -14,7 +14,7 @@ Loss = Callable[..., tuple[Any, Any]]  # function from arrays to two scalars: su
 
 
 def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Law: the sums and weights of a loss over the parts of a batch add up to the sum and weight of the whole batch.
+    """Check that a loss of a batch can be computed in parts. A loss returns a pair (sum, weight): both must add up over the parts.
 
     `arrays` are the arguments of the loss, each of shape [B, ...] with one row per example. `sizes` is the number of examples in each part.
 
@@ -30,7 +30,7 @@ def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, t
 
 
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Law: the values of a metric for the parts of a batch merge, in any grouping, to the value for the whole batch.
+    """Check that the values of a metric for the parts of a batch merge, in any grouping, to the value for the whole batch.
 
     `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` is the number of examples in
     each part. If the metric is undefined for the whole batch (`DataError`), the metric must be undefined for the merged parts as
@@ -51,7 +51,7 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
 
 
 def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:
-    """Law: a metric ignores a row of the batch if the array with index `index` holds only the number `value` in this row.
+    """Check that a metric ignores a row of the batch if the array with index `index` holds only the number `value` in this row.
 
     Such a row has, for example, an ignored label or a mask of 0. A loss that counts ignored rows in its weight breaks the law.
 

@@ -1,8 +1,8 @@
 """Laws of models: padding, other rows, other documents and later tokens must not affect an output.
 
 A model is any function from (ids, mask) to outputs. Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one
-output per row. Outputs at padding are ignored. A model receives arrays of the same library as the given ids (MLX, torch or numpy). Laws
-without an argument `ids` pass MLX arrays.
+output per row. Outputs at padding are ignored. `ids` may be an array of MLX, torch or numpy. The model then gets all arrays in this
+library. A law without an argument `ids` gives MLX arrays to the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Model = Callable[..., Any]
 def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind of padding
     model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
 ) -> None:
-    """Law: adding `extra` padding tokens on one side changes no output, whatever the padding id.
+    """Check that `extra` more padding tokens on one side change no output, for any padding id.
 
     `ids` and `mask` are int[B, L]. The mask is 1 on real tokens. `filler` is the id of the added tokens.
 
@@ -37,7 +37,7 @@ def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind 
 
 
 def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: float = 1e-4) -> None:
-    """Law: the output for a row does not depend on the other rows of the batch.
+    """Check that the output for a row does not depend on the other rows of the batch.
 
     >>> import mlx.core as mx
     >>> assert_rows_stand_alone(lambda ids, mask: (ids * mask).sum(axis=1), mx.array([[3, 4], [5, 0]]), mx.array([[1, 1], [1, 0]]))
@@ -50,7 +50,7 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
 
 
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
-    """Law: documents packed into rows of `length` tokens by `pack` get the same outputs as each document alone.
+    """Check that documents packed into rows of `length` tokens by `pack` get the same outputs as each document alone.
 
     The law calls `model(ids, mask, segment_ids=..., positions=...)` with and without a mask. The model must return one output per token.
 
@@ -75,7 +75,7 @@ def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]
 
 
 def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance: float = 1e-6) -> None:
-    """Law: tokens after position `place` change no output up to and including this position.
+    """Check that tokens after position `place` change no output up to and including this position.
 
     `changed` holds other ids, int[B, L]. Only the ids after the position are used.
 
@@ -90,7 +90,7 @@ def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance
 
 
 def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
-    """Law: each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes no token.
+    """Check that each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes no token.
 
     >>> import mlx.core as mx
     >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)

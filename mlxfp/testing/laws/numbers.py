@@ -1,4 +1,4 @@
-"""Laws of the numbers in batches: no integer wraps around, and no shape depends on a number."""
+"""Laws of the numbers in batches: no integer overflows, and the shapes of arrays do not depend on the values of numbers."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ _LONGEST = 8  # number of bytes of the widest integer dtype
 
 
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: an array that holds the integers of a column has a dtype that is wide enough for these integers.
+    """Check that an array that holds the integers of a column has a dtype that is wide enough for these integers.
 
     To find out which column an array holds, the law replaces all integers of a column by 1, and then by 2. The array holds this column if
     the array contains 1 in the first case, and 2 in the second case.
@@ -64,7 +64,7 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 
 
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
+    """Check that the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
     A one-hot array that is as wide as the largest label of a batch breaks the law. To check the law, each number of an example is replaced
     by the number of another example. A number that is the length of a list is not replaced.

@@ -19,7 +19,7 @@ ENOUGH = 12  # Minimum number of rows to compare orders. Two random orders of 12
 
 
 def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
-    """Law: shuffling returns each row once, in an order that depends only on seed and epoch and differs between seeds and epochs.
+    """Check that shuffling returns each row once. The order must depend only on seed and epoch, and differ between seeds and epochs.
 
     `shuffle` takes the seed. Different orders are required only for 12 or more rows, because shorter orders can be equal by chance.
 
@@ -41,7 +41,7 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
 
 
 def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: each row of `whole` is in exactly one part, once, and the parts have no other rows. Applies to shards, splits, `concat`, `mix`.
+    """Check that each row of `whole` is in exactly one of the datasets `parts`, such as shards or splits, and that there are no other rows.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
@@ -54,7 +54,7 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 
 
 def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epochs: int = 3) -> None:
-    """Law: in every epoch, the parts are a partition of `whole`. A source row stays in the same part in all epochs.
+    """Check that the parts are a partition of `whole` in every epoch. A source row stays in the same part in all epochs.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])
@@ -72,10 +72,10 @@ def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 def assert_conserves_tokens(
     transform: Callable[[Any], Any], rows: Dataset[Any] | Sequence[Mapping[str, Any]], *, column: str = "input_ids", epoch: int = 0
 ) -> None:
-    """Law: a transform returns the same tokens with the same counts, in any rows and groups. Padding counts as tokens.
+    """Check that a transform keeps all tokens. Rows may be joined, cut or reordered, but each token must occur as often as before.
 
-    If `transform` is an mlxfp stage, `rows` is a dataset. For any other function, `rows` is a list of dicts, and the function returns dicts
-    or a dict of columns.
+    Padding counts as a token. If `transform` is an mlxfp stage, `rows` is a dataset. For any other function, `rows` is a list of dicts, and
+    the function returns dicts or a dict of columns.
 
     >>> import mlxfp as fp
     >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))

@@ -1,6 +1,6 @@
-"""Law that a new process gives the same results.
+"""Law of pipelines: a new process gives the same items.
 
-Results must not depend on Python's hash seed, or on values that earlier calls have stored.
+The items must not depend on Python's hash seed, or on values that earlier calls have stored.
 """
 
 import os
@@ -27,7 +27,7 @@ _NOT_LOADED = "not loaded"  # answer of a new process that cannot import a modul
 
 
 def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:
-    """Law: a new process, with another hash seed, gives the same items, from the middle of a run and from its start.
+    """Check that a new process, with another hash seed, gives the same items, from the middle of a run and from its start.
 
     Two mistakes break the law:
 

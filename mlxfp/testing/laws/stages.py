@@ -25,7 +25,7 @@ __tracebackhide__ = True
 def assert_pipes(
     value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose
 ) -> None:
-    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and `compose` is associative.
+    """Check that `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and that `compose` is associative.
 
     `pipe` and `compose` default to the functions of mlxfp.
 
@@ -47,7 +47,7 @@ def assert_pipes(
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a stage's step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
+    """Check that a stage's step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
 
     First, every stage of the dataset processes its input step by step. Then the steps are repeated in reverse order, from the old
     states and from copies of the states restored from bytes. A state that a cursor cannot store breaks the law.
@@ -86,7 +86,7 @@ def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[An
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Law: chunk boundaries before `batch` do not change the items. The same rows in chunks of other sizes give the same items.
+    """Check that chunk boundaries before `batch` do not change the items. The same rows in chunks of other sizes give the same items.
 
     Hidden columns must be equal, too.
 
@@ -101,9 +101,9 @@ def assert_chunks_do_not_matter(
 
 
 def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Law: if a transform is applied twice in a row, the optimized plan gives the same items as the unoptimized pipeline.
+    """Check that a transform applied twice in a row gives the same items with and without optimization.
 
-    A wrong `fuse` breaks the law. The law applies only to transforms that accept their own output.
+    The check finds errors in the stage trait `fuse`, which merges two stages into one. Transforms that reject their own output pass.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -118,7 +118,7 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: for its first n items, a transform reads only the rows of these items, `ahead` further rows, and the rest of the current chunk.
+    """Check that a transform reads no rows too early: only the rows of its items, `ahead` further rows, and the rest of the current chunk.
 
     The law applies only to transforms that keep the row order. For such transforms, the last row of the n items is the last row needed.
 

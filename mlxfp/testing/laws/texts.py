@@ -16,7 +16,7 @@ __tracebackhide__ = True
 
 
 def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
-    """Law: rendering a chunk gives the texts of its rows, and raises `DataError` if rendering a row raises `DataError`.
+    """Check that a template gives the same texts for a chunk as for its rows one by one, or the same error `DataError`.
 
     >>> import pyarrow as pa
     >>> assert_renders_each_row(Template("{x:.1f}"), pa.record_batch({"x": [0.5, None]}))
@@ -35,7 +35,7 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
 
 
 def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
-    """Law: a stage that converts `text` to `input_ids` gives the same ids as `tokenizer.encode`.
+    """Check that a stage that converts `text` to `input_ids` gives the same ids as `tokenizer.encode`.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)

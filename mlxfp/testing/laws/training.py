@@ -23,7 +23,7 @@ _CALLS = 12  # Number of calls without `mx.compile`. A value that changes at eve
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Law: a step changes neither state nor batch, and a second call gives a bit-identical result, also without `mx.compile`.
+    """Check that a step changes neither state nor batch. A second call must give a bit-identical result, also without `mx.compile`.
 
     A compiled step keeps the Python values of its first call, for example a counter in an optimizer. To find such values, the law
     also calls the step several times without `mx.compile`.
@@ -68,7 +68,7 @@ def _without_compile() -> Iterator[None]:
 
 
 def assert_uses_parameters(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Law: the metrics of a step depend on the parameters in the state. With parameters of NaN, at least one metric is not finite.
+    """Check that the metrics of a step depend on the parameters. If all parameters are NaN, at least one metric must not be finite.
 
     A loss that calls another model than its argument breaks the law.
 
@@ -91,7 +91,7 @@ def assert_uses_parameters(step: "Step", state: "TrainState", batch: "Batch") ->
 
 
 def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batch", *, tolerance: float = 1e-5) -> None:
-    """Law: a compiled step gives the same result as the code without `mx.compile`, up to rounding.
+    """Check that a compiled step gives the same result as the code without `mx.compile`, up to rounding.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -111,7 +111,7 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
 
 
 def assert_saves(state: "TrainState", folder: Path) -> None:
-    """Law: a state saved to a folder and loaded from the folder is bit-identical.
+    """Check that a state saved to a folder and loaded from the folder is bit-identical.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn, optimizers
@@ -129,7 +129,7 @@ def assert_saves(state: "TrainState", folder: Path) -> None:
 def assert_continues(  # noqa: PLR0913  # a run and its stop
     step: "Step", state: "TrainState", batches: "Dataset[dict[str, Any]]", *, stop: int, steps: int, folder: Path
 ) -> None:
-    """Law: a run stopped after `stop` steps, saved, loaded and continued to `steps` steps ends in the same state as an uninterrupted run.
+    """Check that a run saved after `stop` steps and continued to `steps` steps ends in the same state as an uninterrupted run.
 
     The states must be bit-identical, and the events after the stop must be equal, including their metrics.
 
@@ -173,7 +173,7 @@ def _last_and_contents(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
 def assert_accumulates(
     make: Callable[[int], "tuple[Step, TrainState]"], batch: "Batch", sizes: Sequence[int], *, tolerance: float = 1e-5
 ) -> None:
-    """Law: an update accumulated over the parts of a batch equals the update of the whole batch up to rounding, for any sizes of the parts.
+    """Check that an update accumulated over parts of a batch (of any size) equals the update of the whole batch, up to rounding.
 
     `make(count)` returns a step that accumulates `count` batches, and the initial state. `sizes` is the number of examples in each part.
 
@@ -198,7 +198,7 @@ def assert_accumulates(
 
 
 def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
-    """Law: an observer passes on every event, unchanged and in order. An observer may add events, or end the run early.
+    """Check that an observer passes on every event, unchanged and in order. An observer may add events, or end the run early.
 
     >>> import mlxfp as fp
     >>> assert_keeps_events(iter, [fp.events.Event(None, None, 0), fp.events.Event(None, None, 1)])
@@ -211,7 +211,7 @@ def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None
 
 
 def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> None:
-    """Law: an observer reads the next event only after passing on all earlier events.
+    """Check that an observer reads the next event only after passing on all earlier events.
 
     >>> import mlxfp as fp
     >>> assert_observes_lazily(iter, [fp.events.Stepped(None, None, 0, {}), fp.events.Stepped(None, None, 0, {})])

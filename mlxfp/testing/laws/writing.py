@@ -1,4 +1,4 @@
-"""Law of written data. The bytes of the files do not depend on the runner or on interruptions."""
+"""Law of `write`: the bytes of the files do not depend on the runner or on interruptions."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ class _Stopped(Exception):  # noqa: N818  # an interrupt, not an error
 
 
 def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file: int = 10) -> None:
-    """Law: any runner writes files with the same bytes, even if calls are interrupted at any file and repeated.
+    """Check that `write` makes files with the same bytes for any runner, even if `write` is stopped after each file and called again.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": i} for i in range(30)]), fp.map(dict))

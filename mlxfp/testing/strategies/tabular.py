@@ -158,9 +158,9 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without null tensors and without maps.
+    """Return the schema without maps, and with tensor columns that are not nullable.
 
-    Columns of these types get another type if a user function returns rows unchanged.
+    Maps and null tensors are left out because a user function that returns its rows changes the types of such columns.
     """
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 

@@ -15,8 +15,9 @@ import numpy as np
 import mlxfp as fp
 from benchmarks.measuring import Row, best, installed
 
-_SIZE, _LENGTH, _VOCABULARY = 8, 256, 2048
-_LONGEST = 256  # tokens of the longest conversation
+_SIZE, _EQUAL, _VOCABULARY = 8, 128, 2048
+_LENGTHS = 128, 256  # lengths of packed rows; the longest conversation has 256 tokens
+_TOKENS = 6 * (_LENGTHS[0] + 1)  # tokens per packed batch, about as many as in a padded batch of mlx-lm
 
 
 def rows(*, small: bool) -> list[Row]:
@@ -26,11 +27,11 @@ def rows(*, small: bool) -> list[Row]:
     if not installed("mlx_lm"):
         return [Row("lora", line, "-", "mlx-lm: not installed", None, bar) for line, bar in zip(work, (1.0, 1.25), strict=True)]
     rng = np.random.default_rng(0)
-    lengths = np.clip(rng.lognormal(np.log(60), 0.7, 2000), 8, _LENGTH).astype(int)
+    lengths = np.clip(rng.lognormal(np.log(60), 0.7, 2000), 8, _LENGTHS[-1]).astype(int)
     chats = [rng.integers(1, _VOCABULARY, length).tolist() for length in lengths]
-    equal = [rng.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # mlx-lm pads rows to a multiple of 32, plus 1
-    same = best([partial(_ours, equal, steps, 128, packed=False), partial(_theirs, equal, steps)], repeats=2 if small else 5)
-    packed = best([partial(_ours, chats, steps, _LENGTH, packed=True), partial(_theirs, chats, steps)], repeats=2 if small else 5)
+    equal = [rng.integers(1, _VOCABULARY, _EQUAL).tolist() for _ in range(_SIZE * 10)]  # mlx-lm pads rows to a multiple of 32, plus 1
+    same = best([partial(_ours, equal, steps, packed=False), partial(_theirs, equal, steps)], repeats=2 if small else 5)
+    packed = best([partial(_ours, chats, steps, packed=True), partial(_theirs, chats, steps)], repeats=2 if small else 5)
     counted = _count(chats, steps), _theirs(chats, steps)
     ours, theirs = (count / time for count, time in zip(counted, packed, strict=True))
     return [
@@ -49,26 +50,28 @@ def _llama() -> Any:
 
 
 def _loss(model: Any, batch: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
-    logits = fp.models.call_packed(model, batch, longest=_LONGEST) if "segment_ids" in batch else model(batch["input_ids"])
+    logits = fp.models.call_packed(model, batch) if "segment_ids" in batch else model(batch["input_ids"])
     return fp.losses.cross_entropy(logits, batch["labels"])
 
 
-def _ours(chats: list[list[int]], steps: int, length: int, *, packed: bool) -> None:
+def _ours(chats: list[list[int]], steps: int, *, packed: bool) -> None:
     model, optimizer = _llama(), fp.optimizers.adamw(1e-4)
     step, start = fp.train_step(model, _loss, optimizer), fp.train_state(model, optimizer)
-    fp.last(fp.fit(step, start, _batches(chats, length, packed=packed), steps=steps, log_every=steps))
+    fp.last(fp.fit(step, start, _batches(chats, packed=packed), steps=steps, log_every=steps))
 
 
-def _batches(chats: list[list[int]], length: int, *, packed: bool) -> fp.Dataset[Any]:
+def _batches(chats: list[list[int]], *, packed: bool) -> fp.Dataset[Any]:
     rows = fp.pipe(fp.from_table({"input_ids": chats}), fp.repeat(None), fp.shuffle(seed=0, buffer=500))
-    rows = fp.pipe(rows, fp.pack(length + 1)) if packed else rows
-    size = max(1, _SIZE * 96 // length) if packed else _SIZE  # packed rows have no padding, hence fewer rows per batch
-    return fp.pipe(rows, fp.batch(size), fp.collate(fp.collators.causal(pad_id=0, packed=packed, length=length)))
+    if not packed:
+        return fp.pipe(rows, fp.batch(_SIZE), fp.collate(fp.collators.causal(pad_id=0, length=_EQUAL)))
+    lengths = [length + 1 for length in _LENGTHS]  # a row of n + 1 tokens gives n predictions
+    groups = fp.pipe(rows, fp.pack(lengths), fp.bucket_by_length(lengths, tokens=_TOKENS))
+    return fp.pipe(groups, fp.collate(fp.collators.causal(pad_id=0, packed=True, lengths=_LENGTHS)))
 
 
 def _count(chats: list[list[int]], steps: int) -> int:
     """Return the number of tokens predicted by the steps of mlxfp on packed rows."""
-    return sum(int((batch["labels"] >= 0).sum()) for batch in islice(_batches(chats, _LENGTH, packed=True), steps))
+    return sum(int((batch["labels"] >= 0).sum()) for batch in islice(_batches(chats, packed=True), steps))
 
 
 def _theirs(chats: list[list[int]], steps: int) -> int:

@@ -15,6 +15,7 @@ from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, r
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
+from mlxfp.data.lengths.shape_planning import check_lengths
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
@@ -23,6 +24,7 @@ from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
 Placed = tuple[Indices, Indices]  # index of the packed row that receives each piece, and indices of the completed packed rows
+Closed = dict[int, int]  # for each completed packed row, the index of the document that completed the row
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
@@ -37,7 +39,7 @@ _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 
 @explain_call
 def pack(
-    length: int,
+    length: int | Sequence[int],
     *,
     method: Method = "best_fit",
     open_rows: int | None = None,
@@ -46,6 +48,9 @@ def pack(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Pack several documents into each row of at most `length` tokens, for models that separate documents by `segment_ids`.
 
+    `length` may be a list of increasing lengths. Each document then goes to the rows of the smallest sufficient length. Attention compares
+    all tokens of a row, so short documents in short rows take less time. `bucket_by_length` groups rows of equal length.
+
     Output rows have these columns:
 
     - the column of ids
@@ -53,16 +58,16 @@ def pack(
     - `positions`, list<int32>: the index of each token in its document
     - the columns named in `aligned`, which have one value per token, for example a prompt mask
 
-    Every token occurs once in the output. Rows without tokens are dropped. A document longer than `length` is cut into several documents,
-    so all positions are below `length`.
+    Every token occurs once in the output. Rows without tokens are dropped. A document longer than the (last) length is cut into several
+    documents, so all positions are below this length.
 
-    The method puts each document into one of the open (incomplete) rows. At most `open_rows` rows (default 128) are open at a time. If
-    there are more, one row is closed: the row gets no further document.
+    The method puts each document into one of the open (incomplete) rows. At most `open_rows` rows (default 128) of each length are
+    open at a time. If there are more, one row is closed: the row gets no further document.
 
     - `"best_fit"` uses the fullest open row that has enough space, or opens a new row. The fullest row is closed first.
     - `"first_fit"` uses the oldest open row that has enough space, or opens a new row. The oldest row is closed first. Adjacent documents
       stay closer together than with `"best_fit"`, with more padding.
-    - `"split"` fills one row after the other, and cuts a document at the end of a row.
+    - `"split"` fills one row after the other, and cuts a document at the end of a row. This method takes a single length.
 
     `"best_fit"` and `"first_fit"` are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
     than First", Algorithmica 31 (2001).
@@ -79,10 +84,16 @@ def pack(
     ...     print(row)
     {'input_ids': [1, 2, 3, 7], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
     {'input_ids': [4, 5, 6], 'segment_ids': [1, 1, 1], 'positions': [0, 1, 2]}
+    >>> [row["input_ids"] for row in fp.pipe(rows, fp.pack([1, 3]))]
+    [[1, 2, 3], [4, 5, 6], [7]]
 
     See also: `collators.causal` with `packed=True`, which predicts no token from another document; `windows` for one stream of tokens.
     """
-    check_positive(length=length)
+    if isinstance(length, Sequence):
+        check_lengths(length)
+    else:
+        check_positive(length=length)
+    lengths = tuple(length) if isinstance(length, Sequence) else (length,)
     check_choice(("best_fit", "first_fit", "split"), method=method)
     check_text(column=column)
     names = as_strings("aligned", aligned)
@@ -94,7 +105,9 @@ def pack(
                 f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
                 "choose another method."
             )
-    return _Pack(length, method, open_rows or OPEN_ROWS, column, names)
+    if method == "split" and len(lengths) > 1:
+        raise ArgumentError(f'method="split" takes a single length, got {list(lengths)}. Write pack({lengths[-1]}, method="split").')
+    return _Pack(length if isinstance(length, int) else lengths, method, open_rows or OPEN_ROWS, column, names)
 
 
 @frozen(eq=False)
@@ -112,7 +125,7 @@ class _Pack(Stage):
     The state is a pair: a table of the documents in open (incomplete) rows, or None, and the index of the open row of each document.
     """
 
-    _length: int
+    _length: int | tuple[int, ...]
     method: Method = "best_fit"
     open_rows: int = OPEN_ROWS
     column: str = "input_ids"
@@ -127,18 +140,27 @@ class _Pack(Stage):
             return Dataset(Planned(dataset, self, columns=(self.column, *self.aligned)))
         return super().__call__(dataset)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Maximum lengths of the packed rows, in ascending order."""
+        return (self._length,) if isinstance(self._length, int) else self._length
+
+    @property
+    def _longest(self) -> int:
+        return self.lengths[-1]
+
     def plan(self, lengths: Indices) -> PackingPlan:
         """Return the plan of all packed rows, given the length of each document, int64[N]."""
         if self.method == "split":
             ends = ends_of(lengths)
-            bounds = np.unique(np.concatenate([ends, np.arange(0, ends[-1], self._length)]))
+            bounds = np.unique(np.concatenate([ends, np.arange(0, ends[-1], self._longest)]))
             documents = np.searchsorted(ends, bounds[:-1], side="right") - 1
-            firsts, sizes, rows = bounds[:-1] - ends[documents], np.diff(bounds), bounds[:-1] // self._length
+            firsts, sizes, rows = bounds[:-1] - ends[documents], np.diff(bounds), bounds[:-1] // self._longest
         else:
-            counts = -(-lengths // self._length)
-            documents, firsts = np.repeat(np.arange(len(lengths)), counts), places_within(counts) * self._length
-            sizes = np.minimum(lengths[documents] - firsts, self._length)
-            placed, closed = self._assign(sizes, np.empty(0, np.int64))
+            counts = -(-lengths // self._longest)
+            documents, firsts = np.repeat(np.arange(len(lengths)), counts), places_within(counts) * self._longest
+            sizes = np.minimum(lengths[documents] - firsts, self._longest)
+            placed, closed = self._assign(sizes, np.empty(0, np.int64), np.empty(0, np.int64))
             order, rows = _order(placed, closed)
             documents, firsts, sizes = documents[order], firsts[order], sizes[order]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -165,7 +187,10 @@ class _Pack(Stage):
         # Number of tokens in each packed row that is not complete yet.
         used = np.empty(0, np.int64) if open_pieces is None else np.bincount(open_rows, self.lengths_in(open_pieces)).astype(np.int64)
         fresh = self._pieces(chunk, int(used.sum()))
-        placed, closed = self._assign(self.lengths_in(fresh), used)
+        kinds = np.empty(len(used), np.int64)
+        if open_pieces is not None:
+            kinds[open_rows] = self._kinds(self.lengths_in(open_pieces))
+        placed, closed = self._assign(self.lengths_in(fresh), used, kinds)
         chunks = [fresh] if open_pieces is None else [open_pieces, fresh]
         pieces, rows = _in_turn(rows_in(fresh.schema, chunks), np.concatenate([open_rows, placed]), closed)
         done = int(np.searchsorted(rows, len(closed)))
@@ -188,9 +213,9 @@ class _Pack(Stage):
 
     @property
     def traits(self) -> Traits:
-        longest = self._length if self.column == "input_ids" else None
-        rows = 1 if self.method == "split" else self.open_rows
-        return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds at most {rows:,} open rows of {self._length:,} tokens",))
+        longest = self._longest if self.column == "input_ids" else None
+        rows = 1 if self.method == "split" else self.open_rows * len(self.lengths)
+        return Traits(longest_row=lambda tokens: longest, notes=lambda: (f"holds at most {rows:,} open rows of {self._longest:,} tokens",))
 
     def lengths_in(self, pieces: RecordBatch) -> Indices:
         """Return the number of tokens of each row: int64[N]."""
@@ -200,10 +225,10 @@ class _Pack(Stage):
         """Cut the documents that do not fit one packed row, and drop empty documents. Open rows hold `open_tokens` tokens."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
-            cuts = np.arange(-open_tokens % self._length, ends[-1], self._length)
+            cuts = np.arange(-open_tokens % self._longest, ends[-1], self._longest)
         else:
-            counts = np.maximum(np.diff(ends) - 1, 0) // self._length
-            cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._length
+            counts = np.maximum(np.diff(ends) - 1, 0) // self._longest
+            cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._longest
         bounds = np.sort(np.concatenate([ends, cuts]), kind="stable")
         # Sorting takes a tenth of the time of `np.union1d`, which hashes the values.
         bounds = bounds[np.diff(bounds, prepend=-1) > 0]
@@ -216,13 +241,30 @@ class _Pack(Stage):
         names = [self.column, *self.aligned, ROW, KEY]
         return pa.record_batch([*(to_lists(column, bounds) for column in values), pa.array(rows), pa.array(keys)], names)
 
-    def _assign(self, sizes: Indices, used: Indices) -> Placed:
+    def _kinds(self, sizes: Indices) -> Indices:
+        """Return the index of the smallest sufficient length for each document."""
+        return np.searchsorted(self.lengths, sizes)
+
+    def _assign(self, sizes: Indices, used: Indices, kinds: Indices) -> Placed:
+        """Assign documents to rows. Each open row has `used` tokens and the maximum length `self.lengths[kind]`."""
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
-            return ends[:-1] // self._length, np.arange(ends[-1] // self._length)
+            return ends[:-1] // self._longest, np.arange(ends[-1] // self._longest)
         method: Any = _best_fit if self.method == "best_fit" else _first_fit
-        placed, closed = method(sizes.tolist(), (self._length - used).tolist(), self._length, self.open_rows)
-        return np.array(placed, np.int64), np.array(closed, np.int64)
+        if len(self.lengths) == 1:
+            rows, closed = method(sizes.tolist(), (self._longest - used).tolist(), self._longest, self.open_rows)
+            return np.array(rows, np.int64), np.array(list(closed), np.int64)
+        kinds_of_documents = self._kinds(sizes)
+        placed, closed, count = np.empty(len(sizes), np.int64), Closed(), len(used)
+        for kind, length in enumerate(self.lengths):
+            documents, rows = np.flatnonzero(kinds_of_documents == kind), np.flatnonzero(kinds == kind)
+            places, ended = method(sizes[documents].tolist(), (length - used[rows]).tolist(), length, self.open_rows)
+            opened = max(int(np.max(places, initial=-1)) + 1 - len(rows), 0)
+            numbers = np.append(rows, np.arange(count, count + opened))
+            count += opened
+            placed[documents] = numbers[places]
+            closed |= zip(numbers[list(ended)].tolist(), documents[list(ended.values())].tolist(), strict=True)
+        return _in_order_of_opening(placed, np.array(sorted(closed, key=closed.__getitem__), np.int64), len(used))
 
     def _rows(self, pieces: RecordBatch, rows: Indices) -> RecordBatch:
         """Concatenate the documents of each packed row. `rows` contains the index of the packed row of each document."""
@@ -233,6 +275,15 @@ class _Pack(Stage):
         numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(places_within(lengths, np.int32), ends)}
         origins = pieces.select([ROW, KEY]).take(pa.array(firsts[:-1]))
         return with_hidden_of(pa.RecordBatch.from_pydict(lists | numbers), origins)
+
+
+def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed:
+    """Return the indices with new numbers for the rows after the first `count` rows, in the order of their first documents."""
+    rows, firsts = np.unique(placed, return_index=True)
+    new = rows >= count
+    numbers = np.arange(placed.max(initial=count - 1) + 1)
+    numbers[rows[new][np.argsort(firsts[new])]] = np.arange(count, count + int(new.sum()))
+    return numbers[placed], numbers[closed]
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
@@ -251,14 +302,14 @@ def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
     return order, turns[rows][order]
 
 
-def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, list[int]]:
+def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, Closed]:
     """Put each document into the fullest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the row index of each document, and the indices of the rows that were closed (full, or removed to limit the open rows).
+    Return the row index of each document, and the rows that were closed (full, or removed to limit the open rows).
     """
     # Each integer in `rooms` holds the free space of a row and, in its lowest bits, the row index. The fullest row comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
-    placed, closed, new = [], [], length << _NUMBER_BITS | len(free)  # `new` is the entry for the next empty row.
+    placed, closed, new = list[int](), Closed(), length << _NUMBER_BITS | len(free)  # `new` is the entry for the next empty row.
     for size in sizes:
         needed = size << _NUMBER_BITS
         index = bisect_left(rooms, needed)
@@ -269,21 +320,21 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
             new += 1
         placed.append(rest)
         if rest <= _NUMBER_MASK:  # the row is full
-            closed.append(rest)
+            closed[rest] = len(placed) - 1
         else:
             insort(rooms, rest, 0, index)
             if len(rooms) > open_rows:
-                closed.append(rooms.pop(0) & _NUMBER_MASK)
+                closed[rooms.pop(0) & _NUMBER_MASK] = len(placed) - 1
     return np.array(placed, np.int64) & _NUMBER_MASK, closed
 
 
-def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
+def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], Closed]:
     """Put each document into the oldest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the row index of each document, and the indices of the rows that were closed (full, or removed to limit the open rows).
+    Return the row index of each document, and the rows that were closed (full, or removed to limit the open rows).
     """
     rooms = dict(enumerate(free))  # maps the index of each incomplete row to its free space; the oldest row comes first
-    placed, closed, opened = [], [], len(free)
+    placed, closed, opened = list[int](), Closed(), len(free)
     for size in sizes:
         row = next((row for row, room in rooms.items() if room >= size), opened)
         opened += row == opened
@@ -291,9 +342,9 @@ def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows
         rooms[row] = rooms.get(row, length) - size
         if not rooms[row]:
             del rooms[row]
-            closed.append(row)
+            closed[row] = len(placed) - 1
         elif len(rooms) > open_rows:
             oldest = next(iter(rooms))
             del rooms[oldest]
-            closed.append(oldest)
+            closed[oldest] = len(placed) - 1
     return placed, closed

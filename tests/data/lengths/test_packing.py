@@ -26,17 +26,30 @@ def settings() -> st.SearchStrategy[dict[str, Any]]:
     """Make arguments of `pack`."""
     fitting = st.fixed_dictionaries({"method": st.sampled_from(["best_fit", "first_fit"]), "open_rows": st.none() | st.integers(1, 4)})
     method = fitting | st.just({"method": "split", "open_rows": None})
-    return st.tuples(st.integers(1, 9), method).map(lambda pair: {"length": pair[0], **pair[1]})
+    one = st.tuples(st.integers(1, 9), method).map(lambda pair: {"length": pair[0], **pair[1]})
+    several = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sorted)
+    return one | st.tuples(several, fitting).map(lambda pair: {"length": pair[0], **pair[1]})
+
+
+def longest(asked: dict[str, Any]) -> int:
+    return max(np.atleast_1d(asked["length"]).tolist())
 
 
 def expected(documents: list[Document], asked: dict[str, Any]) -> list[list[Document]]:
     """Pack documents one by one: the rows, each a list of pieces, in the order in which they are closed."""
-    length, most = asked["length"], asked["open_rows"] or packing.OPEN_ROWS
+    lengths, most = np.atleast_1d(asked["length"]).tolist(), asked["open_rows"] or packing.OPEN_ROWS
+    length = lengths[-1]
     closed: list[list[Document]] = []
     rows: list[list[Document]] = []  # open, the oldest first
 
+    def limit(piece: Document) -> int:
+        return next(length for length in lengths if length >= len(piece))
+
     def room(row: list[Document]) -> Any:
-        return length - sum(map(len, row))
+        return (length if asked["method"] == "split" or not row else limit(row[0])) - sum(map(len, row))
+
+    def of_one_length(piece: Document) -> list[list[Document]]:
+        return [row for row in rows if asked["method"] == "split" or limit(row[0]) == limit(piece)]
 
     def close(row: list[Document]) -> None:
         rows[:] = [other for other in rows if other is not row]
@@ -48,8 +61,8 @@ def expected(documents: list[Document], asked: dict[str, Any]) -> list[list[Docu
         row.append(piece)
         if not room(row):
             close(row)
-        elif len(rows) > most:
-            close(rows[0] if asked["method"] == "first_fit" else min(rows, key=room))
+        elif len(open_rows := of_one_length(piece)) > most:
+            close(open_rows[0] if asked["method"] == "first_fit" else min(open_rows, key=room))
 
     for document in documents:
         if asked["method"] == "split":
@@ -61,7 +74,7 @@ def expected(documents: list[Document], asked: dict[str, Any]) -> list[list[Docu
             continue
         for first in range(0, len(document), length):
             piece = document[first : first + length]
-            fitting = [row for row in rows if room(row) >= len(piece)] or [[]]
+            fitting = [row for row in of_one_length(piece) if room(row) >= len(piece)] or [[]]
             put(piece, fitting[0] if asked["method"] == "first_fit" else min(fitting, key=room))
     return closed + rows
 
@@ -81,7 +94,7 @@ def assert_packs_as_a_loop(chunks: Chunks, asked: dict[str, Any]) -> None:
 def assert_packed(chunks: Chunks, asked: dict[str, Any]) -> None:
     """Law: every token comes out once; documents are whole unless too long; segments count from 1, positions from 0."""
     rows = list(fp.pipe(from_chunks(chunks), fp.pack(**asked, aligned=["mask"])))
-    length, documents = asked["length"], [row for row in rows_of(chunks) if row]
+    length, documents = longest(asked), [row for row in rows_of(chunks) if row]
     pieces = [piece for row in rows for piece in pieces_of(row)]
     assert sorted(token for piece in pieces for token in piece) == sorted(token for row in documents for token in row)
     if asked["method"] == "split":
@@ -142,12 +155,12 @@ CASE = {"length": 6, "method": "best_fit", "open_rows": 2}
 
 
 def _one_row(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
-    return [0] * len(sizes), []
+    return [0] * len(sizes), {}
 
 
 def _without_the_open_rows(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
     placed, closed = BEST_FIT(sizes, [], length, open_rows)
-    return [row + len(left) for row in placed], [row + len(left) for row in closed]
+    return [row + len(left) for row in placed], {row + len(left): document for row, document in closed.items()}
 
 
 def _worst_fit(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
@@ -157,7 +170,7 @@ def _worst_fit(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
             rooms.append(length)
         placed.append(rooms.index(max(rooms)))
         rooms[placed[-1]] -= size
-    return placed, []
+    return placed, {}
 
 
 @pytest.mark.parametrize("broken", [_one_row, _without_the_open_rows, _worst_fit])
@@ -243,6 +256,7 @@ def test_real_documents_fill_rows_better_than_nearly_all(data_folder: Any):
 
 def test_stages_print_as_they_are_called():
     assert repr(fp.pack(8)) == "pack(length=8)"
+    assert repr(fp.pack([8, 16])) == "pack(length=(8, 16))"
     assert fp.pack(8, open_rows=packing.OPEN_ROWS) == fp.pack(8)
     stage: Any = fp.pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
     assert repr(stage) == "pack(length=8, method='first_fit', open_rows=3, column='ids', aligned=('mask',))"

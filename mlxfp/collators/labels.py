@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlxfp.collators.columns import Numbers, at_row, column_of, numbers_of, refuse
+from mlxfp.collators.columns import Numbers, as_floats, at_row, column_of, numbers_of, refuse
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text
 from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text
@@ -43,7 +43,8 @@ def check_label(label: str | None, label_kind: str, classes: int | Sequence[str]
 def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted_by: str) -> Numbers:
     """Return the labels of a group: int32 below the number of classes (if given) for kind "class", float32 for kind "value".
 
-    The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
+    Decimals are rounded to float32. Raises `DataError` for an integer beyond 2**24 with kind "value", because float32 cannot hold all such
+    integers. The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
     """
     column = column_of(examples, name, wanted_by)
     if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
@@ -60,9 +61,9 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
     """Convert numbers to labels, with the dtypes and errors of `labels_of`. `at(index)` returns the start of the message for a number."""
     if kind == "value":
-        return plain.astype(np.float32, copy=False)
+        return as_floats(plain, at)
     if plain.dtype.kind == "f":
-        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
+        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers
         refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:

@@ -13,6 +13,7 @@ from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Choosing,
     Prepared,
+    as_floats,
     as_view,
     at_row,
     names_of,
@@ -23,7 +24,7 @@ from mlxfp.collators.columns import (
 from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import check_padding, pad_rows, padded_mask
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
@@ -166,7 +167,7 @@ _NAME = "collators.audio"
 
 def _spectra(view: Examples, name: str) -> tuple[Floats, Ends]:
     vectors, ends = vectors_of(view, name, _NAME)
-    return vectors.astype(np.float32, copy=False), ends
+    return as_floats(vectors, lambda at: at_row(view, name, row_of(ends, at // vectors.shape[1]), _NAME)), ends
 
 
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from mlxfp.collators.columns import Numbers, as_floats, at_row, column_of, numbers_of, refuse
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text
-from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text
+from mlxfp.support.checks import as_class_names, check_choice, check_positive, check_text, in_nfc
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError, listed, suggest
 
 LabelKind = Literal["class", "value"]
@@ -22,7 +22,7 @@ def check_classes(classes: int | Sequence[str] | None) -> Classes:
     if classes is None or isinstance(classes, int):
         check_positive(**({} if classes is None else {"classes": classes}))
         return classes
-    names = as_strings("classes", classes)
+    names = as_class_names(classes)
     if not names:
         raise ArgumentError("classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.")
     return names
@@ -83,6 +83,8 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
             f"{wanted_by}: column {name!r} must hold class numbers, got {column.type}. Name all classes in a fixed order: {example}."
         )
     indices = pc.index_in(texts, pa.array(classes, texts.type))
+    if indices.null_count:  # The same letters may have other bytes. `pc.utf8_normalize` returns NFD for NFC (Arrow 25).
+        indices = pc.index_in(pa.array(map(in_nfc, texts.to_pylist()), texts.type), pa.array(map(in_nfc, classes), texts.type))
     if indices.null_count:
         row = indices.is_null().to_pylist().index(True)
         value = texts[row].as_py()

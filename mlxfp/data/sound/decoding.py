@@ -13,7 +13,8 @@ from mlxfp.data.sound.samples import Floats
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
-SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
+SUFFIXES: tuple[str, ...] = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64", ".w64", ".wav")
+SUFFIXES += (".aac", ".amr", ".m4a", ".wma")  # libsndfile cannot decode these formats: the error names the command to convert the file
 MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
 _MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz

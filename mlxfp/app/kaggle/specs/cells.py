@@ -11,6 +11,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Template
 from mlxfp.support.arrow_types import decoded
+from mlxfp.support.checks import in_nfc
 
 _EXACT = 2**53  # float64 represents every integer up to 2**53 exactly
 
@@ -70,3 +71,12 @@ def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     if are_numbers(values):
         return values.slice(0, 0)
     return values.filter(pa.array([not are_numbers(values.slice(index, 1)) for index in range(len(values))]))
+
+
+def folded(text: str) -> str:
+    r"""Return a text in lower case, without outer and repeated spaces, in the Unicode form NFC.
+
+    >>> folded(" Cafe\u0301  au lait") == folded("caf\u00e9 au lait")
+    True
+    """
+    return in_nfc(" ".join(text.split()).casefold())

@@ -58,11 +58,11 @@ def are_numbers(texts: pa.Array) -> bool:
     return True
 
 
-def are_rounded(texts: pa.Array | pa.ChunkedArray) -> bool:
-    """Return True if a text, such as a hash of 64 bits, is an integer that float64 rounds. All texts must parse as floats."""
+def rounded_integers(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the texts, such as hashes of 64 bits, that are integers above 2**53, which float64 may round. Texts must parse as floats."""
     numbers = pc.utf8_trim_whitespace(texts)
     large = numbers.filter(pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(_EXACT))).to_pylist()
-    return any(text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT for text in large)
+    return [text for text in large if text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT]
 
 
 def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -62,6 +62,11 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
     """Convert numbers to labels, with the dtypes and errors of `labels_of`. `at(index)` returns the start of the message for a number."""
     if kind == "value":
         return as_floats(plain, at)
+    if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):
+        raise DataError(
+            f"{at(0)} holds a number, and the classes have numbers as names: {listed(map(repr, classes))}. The number could be an index or "
+            "a name. Convert the labels to texts with map, or give the number of classes."
+        )
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers
         refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
@@ -72,6 +77,11 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
         # As an unsigned number, a negative label is larger than the number of classes.
         refuse(whole.view(np.uint32) >= count, whole, at, why)
     return whole
+
+
+def _are_other_numbers(names: tuple[str, ...]) -> bool:
+    """Return True if all names are integers, and at least one name differs from its index."""
+    return all(map(str.isdecimal, names)) and names != tuple(map(str, range(len(names))))
 
 
 def _class_indices(examples: Examples, name: str, column: Any, classes: Classes, wanted_by: str) -> Numbers:

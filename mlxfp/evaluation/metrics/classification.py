@@ -112,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    scores, labels = check_same_shape("roc_auc", scores, labels)
+    check_same_shape("roc_auc", scores, labels)  # without the conversion to float32, which would make integer scores beyond 2^24 equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 

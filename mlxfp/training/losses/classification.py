@@ -235,4 +235,5 @@ def _after(array: mx.array, *others: mx.array) -> mx.array:
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
+    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # squares of huge numbers would be infinite
     return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # 1e-12 keeps the gradient finite for rows of zeros

@@ -105,3 +105,10 @@ def test_infinite_logits_are_ordinary_logits_for_metrics_of_labels():
     logits = mx.array([[-mx.inf, 0.0, -1.0], [0.0, mx.inf, 5.0], [-mx.inf, 3.0, mx.inf]])
     assert value(accuracy(logits, mx.array([1, 1, 2]))) == 1
     assert value(f1(logits, mx.array([1, 1, 2]), average="macro")) == 1
+
+
+def test_roc_auc_ranks_large_integers_exactly():
+    """float32 would make both scores equal."""
+    for scores in (mx.array([2**24, 2**24 + 1]), mx.array(np.array([2**40, 2**40 + 1]))):
+        assert value(roc_auc(scores, mx.array([0, 1]))) == 1
+    assert value(roc_auc(mx.array([0.5, 1.0], mx.bfloat16), mx.array([False, True]))) == 1

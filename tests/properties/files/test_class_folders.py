@@ -126,3 +126,20 @@ def test_two_class_names_with_the_same_letters_are_an_error(make: Any):
     arguments = {"pad_id": 0, "label": "y"} if make is fp.collators.text else {"body": None, "outputs": 2}
     with pytest.raises(ArgumentError, match="two names with the same letters in different Unicode forms"):
         make(**arguments, classes=[NFC, NFD])
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_numbers_with_names_that_are_other_numbers_are_an_error(tensors: bool):
+    """With the classes 1, 2 and 3, the label 1 could be the first class by name, or the second class by index."""
+    row = {"image": np.zeros((2, 2, 3), np.uint8)} if tensors else {"input_ids": [1]}
+
+    def labelled(label: Any, classes: Any) -> list[int]:
+        collator: Any = (
+            fp.collators.vision(label="y", classes=classes) if tensors else fp.collators.text(pad_id=0, label="y", classes=classes)
+        )
+        return next(iter(fp.pipe(fp.from_examples([{**row, "y": label}]), fp.batch(1), fp.collate(collator))))["labels"].tolist()
+
+    with pytest.raises(DataError, match=r"'y' of source row 0 holds a number, and the classes have numbers as names: '1', '2', '3'\."):
+        labelled(1, ["1", "2", "3"])
+    assert labelled("1", ["1", "2", "3"]) == [0]
+    assert labelled(1, ["0", "1"]) == labelled(1, ["no", "yes"]) == labelled(1, 3) == [1]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy, linear_cross_entropy
+from mlxfp.training.losses import binary_cross_entropy, contrastive, cross_entropy, linear_cross_entropy
 
 
 def log_softmax(logits):
@@ -228,3 +228,13 @@ def test_a_bias_of_minus_infinity_excludes_classes_of_a_vocabulary(options, labe
     actual = linear_cross_entropy(hidden, matrix, mx.array(labels), bias=bias, chunk=2, **options)
     assert [part.item() for part in actual] == pytest.approx([part.item() for part in expected], rel=1e-5)
     assert not np.isnan(actual[0].item())
+
+
+def test_contrastive_loss_does_not_depend_on_the_size_of_rows():
+    """The squares of numbers beyond 1e19 are infinite in float32."""
+    rows, keys = mx.array([[1.0, 2.0], [2.0, -1.0]]), mx.array([[1.0, 0.0], [0.0, 1.0]])
+    (expected, _), slope = mx.value_and_grad(lambda x: contrastive(x, keys, temperature=0.5))(rows)
+    for scale in (1e3, 1e20, 1e38):
+        (total, _), gradient = mx.value_and_grad(lambda x, scale=scale: contrastive(x * scale, keys, temperature=0.5))(rows)
+        assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+        assert np.allclose(gradient, slope, rtol=1e-3, atol=1e-5)

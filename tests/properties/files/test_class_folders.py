@@ -101,6 +101,20 @@ def test_sound_that_libsndfile_cannot_read_is_named(tmp_path: Path):
         list(fp.read_audio(tmp_path))
 
 
+@pytest.mark.parametrize("form", ["AU", "CAF", "W64", "RF64", "AIFF", "WAV"])
+def test_sound_files_that_end_early_are_errors_in_every_format(tmp_path: Path, form: str):
+    """libsndfile reads the remaining samples without an error."""
+    soundfile = pytest.importorskip("soundfile")
+    file = BytesIO()
+    soundfile.write(file, np.float32([0.5, -0.5, 0.25, 0.125] * 50), 8000, format=form, subtype="PCM_24")
+    write(tmp_path, {f"a.{form.lower()}": file.getvalue()})
+    assert next(iter(fp.read_audio(tmp_path)))["waveform"][:4] == [0.5, -0.5, 0.25, 0.125]
+    for cut in (1, 3, 100, 599):
+        write(tmp_path, {f"a.{form.lower()}": file.getvalue()[:-cut]})
+        with pytest.raises(DataError, match=r"A file (ends early: got .* but the header declares|cannot be decoded)"):
+            list(fp.read_audio(tmp_path))
+
+
 def test_class_folders_with_the_same_letters_are_one_class(tmp_path: Path):
     """An archive from macOS writes file names in the Unicode form NFD."""
     write(tmp_path / "train", {f"{NFC}/1.png": b"1", "tea/1.png": b"1"})

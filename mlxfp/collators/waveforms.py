@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 import numpy as np
+import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
@@ -173,7 +174,7 @@ def _spectra(view: Examples, name: str) -> tuple[Floats, Ends]:
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
     """Return the concatenated samples of all waveforms, and the row bounds. Integers are scaled to -1 to 1."""
     values, ends = ragged_of(view, name, _NAME)
-    if values.dtype == np.bool_:
+    if values.dtype == np.bool_ or view.column(name).type.value_type in (pa.int8(), pa.uint8()):
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
     return as_samples(values, ends, partial(at_row, view, name, wanted_by=_NAME)), ends
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import mlxfp as fp
-from mlxfp.errors import DataError
+from mlxfp.errors import ArgumentError, DataError, SchemaError
 
 
 def png():
@@ -70,3 +70,21 @@ def test_spectra_of_tensors_and_lists_follow_the_same_rule():
     with pytest.raises(DataError, match=r"'f' of (source )?row 0.* holds 1e\+300, beyond 32-bit floats"):
         collator(next(iter(fp.pipe(fp.from_table(tensor), fp.batch(1)))))
     assert collator([{"f": np.array([[1, 2**24]])}])["features"].tolist() == [[[1, 2**24]]]
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("lists", [False, True])
+def test_samples_of_eight_bits_are_not_read_as_sixteen_bits(kind, lists):
+    """Unsigned samples of 8 bits have their silence at 128. As 16-bit samples, all sound would be near 0."""
+    wave = np.array([0, 100, 127], kind)
+    table = fp.from_table(pa.table({"waveform": pa.array([wave])})) if lists else fp.from_examples([{"waveform": wave}])
+    with pytest.raises(SchemaError, match="'waveform' must hold floats or 16-bit samples, got"):
+        next(iter(fp.pipe(table, fp.batch(1), fp.collate(fp.collators.audio()))))
+    with pytest.raises(DataError, match=r"holds 8-bit samples \(u?int8\), but integers must be 16-bit samples\. Convert the samples"):
+        list(fp.pipe(table, fp.audio.log_mel(fp.audio.LogMel(8000))))
+
+
+@pytest.mark.parametrize(("mean", "std"), [([123.0], [58.0]), ([float("nan")], [1.0]), ([0.5], [float("nan")])])
+def test_a_normalization_for_other_values_than_0_to_1_is_an_error(mean, std):
+    with pytest.raises(ArgumentError, match=r"Every mean must be for images with values from 0 to 1|Every std must be above 0"):
+        fp.collators.Normalization(mean=mean, std=std)

@@ -36,7 +36,7 @@ def main() -> None:
     """Train the base model and the adapters, and ask about capitals missing from the conversations."""
     options = _options()
     words = COUNTRIES.split()
-    countries = dict(zip(words[::2], words[1::2], strict=True))
+    countries: dict[str, str] = dict(zip(words[::2], words[1::2], strict=True))
     unseen = dict(list(countries.items())[::4])
     chats = [{"messages": _conversation(*pair)} for pair in countries.items() if pair[0] not in unseen]
     sentences = fp.from_examples([{"text": f"{capital} is the capital of {country}."} for capital, country in countries.items()])

@@ -25,7 +25,8 @@ def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[
     columns and returns a mapping of arrays and lists of texts. If the function returns a tuple or a single array, `names` gives a name
     to each part.
 
-    Arrays of NumPy, torch, JAX or MLX on any device become `mx.array`: int64 becomes int32, float64 becomes float32, other dtypes stay.
+    Arrays of NumPy, torch, JAX or MLX on any device become `mx.array`: int64 becomes int32, float64 is rounded to float32, other dtypes
+    stay.
     Nested names are joined by dots.
 
     `function` must be pure. Saved cursors need a fingerprint of `function`. An object with a tokenizer of transformers has no fingerprint:

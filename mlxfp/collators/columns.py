@@ -2,6 +2,7 @@
 
 Every collator reads columns with these functions. Arrow data and a list of dicts therefore give the same batch and the same error messages.
 Integers become int32, and floats become float32. Only tensors keep smaller types, such as uint8 for images.
+Decimals are rounded to float32. Integers are never rounded: an integer that does not fit raises an error.
 """
 
 from abc import abstractmethod
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from toolz import identity
 
+from mlxfp.core.arrow.exact_casts import largest_exact
 from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
 from mlxfp.core.datasets import Dataset
@@ -30,6 +32,7 @@ Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
+_EXACT = largest_exact(pa.float32())
 GROUP = "group"  # Error messages use this word for the rows that a collator receives.
 
 
@@ -167,12 +170,13 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
 def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
     """Return a column of lists of equally long vectors, or of tensors with two axes: (values [total, size], bounds int64[B + 1]).
 
-    The values are int32 or float32.
+    The values are int32 or float32. Values of tensors may have a smaller type.
     """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type, axes=2):
         plain = column.to_numpy_ndarray()
-        return plain.reshape(-1, plain.shape[2]).astype(np.float32, copy=False), np.arange(len(plain) + 1) * plain.shape[1]
+        small = narrow(plain, lambda at: at_row(examples, name, at * len(plain) // plain.size, wanted_by))
+        return small.reshape(-1, plain.shape[2]), np.arange(len(plain) + 1) * plain.shape[1]
     if not (is_list_like(column.type) and is_list_like(column.type.value_type) and is_number(column.type.value_type.value_type)):
         raise SchemaError(
             f"{wanted_by}: column {name!r} must hold lists of lists of numbers, got {column.type}. Create the column with log_mel."
@@ -292,6 +296,14 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
         refuse(np.isinf(small) & np.isfinite(plain), plain, at, "beyond 32-bit floats. Scale it before batch")
         return small
     return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
+
+
+def as_floats(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+    """Convert numbers of 32 bits or less to float32. Raises `DataError` for an integer that float32 may round, as for declared types."""
+    if plain.dtype.kind in "iu" and plain.dtype.itemsize > 2:
+        reason = f"beyond {_EXACT:,} (2**24), so 32-bit floats round such integers. Scale the numbers, or convert to floats with map"
+        refuse((plain > _EXACT) | (plain < -_EXACT), plain, at, reason)
+    return plain.astype(np.float32, copy=False)
 
 
 def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:

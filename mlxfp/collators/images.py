@@ -54,7 +54,12 @@ class Normalization:
     def __attrs_post_init__(self) -> None:
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
-        if min(self.std) <= 0:
+        if not all(mean <= 1 for mean in self.mean):
+            raise ArgumentError(
+                f"Every mean must be for images with values from 0 to 1, got mean={self.mean}. Divide mean and std by 255 if they are for "
+                "values from 0 to 255."
+            )
+        if not all(std > 0 for std in self.std):
             raise ArgumentError(f"Every std must be above 0, got std={self.std}. Write 1.0 for a channel whose pixels are all equal.")
 
 
@@ -85,7 +90,7 @@ def vision(  # noqa: PLR0913  # keyword-only, with defaults
 
     Accepted values of the column `image`:
 
-    - tensors uint8 or float, [H, W] or [H, W, C] with C = 1 or 3;
+    - tensors uint8, or floats from 0 to 1, [H, W] or [H, W, C] with C = 1 or 3;
     - results of the stages of `fp.images`, with images of different sizes;
     - encoded files such as JPEG and PNG, as `binary` or as a struct with the field `bytes` (as in Hugging Face datasets). The collator
       decodes the files like `images.decode` (extra `vision`).

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlxfp.collators.columns import Numbers, at_row, column_of, numbers_of, refuse
+from mlxfp.collators.columns import Numbers, as_floats, at_row, column_of, numbers_of, refuse
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text
-from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text
+from mlxfp.support.checks import as_class_names, check_choice, check_positive, check_text, in_nfc
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError, listed, suggest
 
 LabelKind = Literal["class", "value"]
@@ -22,7 +22,7 @@ def check_classes(classes: int | Sequence[str] | None) -> Classes:
     if classes is None or isinstance(classes, int):
         check_positive(**({} if classes is None else {"classes": classes}))
         return classes
-    names = as_strings("classes", classes)
+    names = as_class_names(classes)
     if not names:
         raise ArgumentError("classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.")
     return names
@@ -43,7 +43,8 @@ def check_label(label: str | None, label_kind: str, classes: int | Sequence[str]
 def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted_by: str) -> Numbers:
     """Return the labels of a group: int32 below the number of classes (if given) for kind "class", float32 for kind "value".
 
-    The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
+    Decimals are rounded to float32. Raises `DataError` for an integer beyond 2**24 with kind "value", because float32 cannot hold all such
+    integers. The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
     """
     column = column_of(examples, name, wanted_by)
     if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
@@ -60,9 +61,14 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
     """Convert numbers to labels, with the dtypes and errors of `labels_of`. Errors about number `index` begin with `at(index)`."""
     if kind == "value":
-        return plain.astype(np.float32, copy=False)
+        return as_floats(plain, at)
+    if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):
+        raise DataError(
+            f"{at(0)} holds a number, and the classes have numbers as names: {listed(map(repr, classes))}. The number could be an index or "
+            "a name. Convert the labels to texts with map, or give the number of classes."
+        )
     if plain.dtype.kind == "f":
-        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
+        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers
         refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
@@ -71,6 +77,11 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
         # As an unsigned number, a negative label is larger than the number of classes.
         refuse(whole.view(np.uint32) >= count, whole, at, why)
     return whole
+
+
+def _are_other_numbers(names: tuple[str, ...]) -> bool:
+    """Return True if all names are integers, and at least one name differs from its index."""
+    return all(map(str.isdecimal, names)) and names != tuple(map(str, range(len(names))))
 
 
 def _class_indices(examples: Examples, name: str, column: Any, classes: Classes, wanted_by: str) -> Numbers:
@@ -82,6 +93,8 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
             f"{wanted_by}: column {name!r} must hold class numbers, got {column.type}. Name all classes in a fixed order: {example}."
         )
     indices = pc.index_in(texts, pa.array(classes, texts.type))
+    if indices.null_count:  # The same letters may have other bytes. `pc.utf8_normalize` returns NFD for NFC (Arrow 25).
+        indices = pc.index_in(pa.array(map(in_nfc, texts.to_pylist()), texts.type), pa.array(map(in_nfc, classes), texts.type))
     if indices.null_count:
         row = indices.is_null().to_pylist().index(True)
         value = texts[row].as_py()

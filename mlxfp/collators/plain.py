@@ -33,8 +33,8 @@ from mlxfp.support.errors import SchemaError
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> "_Default":
     """Return a collator that puts every column into the batch: numbers and tensors are stacked, lists are padded.
 
-    Numbers become [B] and fixed-shape tensors [B, ...]. Integers become int32, floats float32; tensors keep smaller types. Text becomes a
-    tuple of B strings.
+    Numbers become [B] and fixed-shape tensors [B, ...]. Integers become int32, floats float32; tensors keep smaller types. Decimals
+    are rounded to float32, about seven digits; an integer beyond 32 bits raises an error. Text becomes a tuple of B strings.
 
     Lists of numbers become [B, L] and lists of vectors [B, L, F], with `pad_id` on padding. A second array `<column>_mask` int32[B, L] is 1
     on values and 0 on padding. L is the length of the longest row, rounded up to `pad_multiple`.

@@ -36,8 +36,9 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values
     of the column `attention_mask`). With `type_ids`, the batch contains `token_type_ids` int32[B, L], 0 on padding. With `label`, the
-    batch contains `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Labels may also be tensors or equally long
-    lists, for example several labels per example.
+    batch contains `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Decimals are rounded to float32, about seven
+    digits; integers beyond 2**24 raise an error, because float32 cannot hold all such integers. Labels may also be tensors or equally
+    long lists, for example several labels per example.
 
     Columns in `carry` keep their names: numbers become arrays [B], tensors and equally long lists become arrays [B, ...], and text becomes
     a tuple of B strings.

@@ -7,12 +7,14 @@ from typing import Any
 import attrs
 import mlx.core as mx
 import numpy as np
+import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Choosing,
     Prepared,
+    as_floats,
     as_view,
     at_row,
     names_of,
@@ -23,7 +25,7 @@ from mlxfp.collators.columns import (
 from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import check_padding, pad_rows, padded_mask
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
@@ -163,13 +165,13 @@ _NAME = "collators.audio"
 
 def _spectra(view: Examples, name: str) -> tuple[Floats, Ends]:
     vectors, ends = vectors_of(view, name, _NAME)
-    return vectors.astype(np.float32, copy=False), ends
+    return as_floats(vectors, lambda at: at_row(view, name, row_of(ends, at // vectors.shape[1]), _NAME)), ends
 
 
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
     """Return the concatenated samples of all waveforms, and the row bounds. Integers are scaled to -1 to 1."""
     values, ends = ragged_of(view, name, _NAME)
-    if values.dtype == np.bool_:
+    if values.dtype == np.bool_ or view.column(name).type.value_type in (pa.int8(), pa.uint8()):
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
     return as_samples(values, ends, partial(at_row, view, name, wanted_by=_NAME)), ends
 

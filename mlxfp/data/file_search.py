@@ -35,7 +35,9 @@ def match_pattern(pattern: Path) -> list[Path]:
         return sorted(match for match in map(Path, glob(str(pattern))) if is_data(match))  # noqa: PTH207  # Path.glob rejects absolute patterns
     roots = [Path(root) for root in sorted(glob(str(head)))] if head.parts else [Path()]  # noqa: PTH207
     hidden = any(part.startswith(".") for part in rest)
-    matches = {file for root in roots if root.is_dir() for file in _walk(root, hidden=hidden) if _fits(file.relative_to(root).parts, rest)}
+    matches = {
+        file for root in roots if root.is_dir() for file in walk_files(root, hidden=hidden) if _fits(file.relative_to(root).parts, rest)
+    }
     return sorted(filter(is_data, matches))
 
 
@@ -70,7 +72,7 @@ def _check_target(link: Path) -> None:
         ) from None
 
 
-def _walk(root: Path, *, hidden: bool) -> Iterator[Path]:
+def walk_files(root: Path, *, hidden: bool = False) -> Iterator[Path]:
     """Yield the entries in a folder at any depth, except folders. Links to folders are read last."""
     start = Path(os.path.realpath(root))
     read = set[str]()  # real paths of folders

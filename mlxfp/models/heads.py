@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
-from mlxfp.support.checks import as_strings, check_choice, check_positive
+from mlxfp.support.checks import as_class_names, check_choice, check_positive
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.registries import Registry
 
@@ -261,7 +261,7 @@ def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input | int) -
 
 
 def _class_names(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
-    names = as_strings("classes", classes)
+    names = as_class_names(classes)
     if names and len(names) != outputs:
         raise ArgumentError(f"classes must name each output, got {len(names)} names and outputs={outputs}. Pass outputs={len(names)}.")
     return names

@@ -9,6 +9,7 @@ from functools import wraps
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Parameter, Signature, formatannotation, signature
 from itertools import pairwise
 from typing import Any, TypeVar, cast, get_origin
+from unicodedata import is_normalized, normalize
 
 from attrs import frozen
 
@@ -163,6 +164,29 @@ def as_strings(argument: str, values: object, *, unique: bool = True, empty: boo
     if unique:
         check_unique({argument: strings})
     return strings
+
+
+def in_nfc(name: str) -> str:
+    r"""Return a name in the Unicode form NFC. In form NFD, the letter é is two characters, as in file names of some archives.
+
+    >>> in_nfc("cafe\u0301") == "caf\u00e9"
+    True
+    """
+    return name if is_normalized("NFC", name) else normalize("NFC", name)
+
+
+def as_class_names(classes: object) -> tuple[str, ...]:
+    """Return names of classes as a tuple. Raises `ArgumentError` for equal names, also in different Unicode forms."""
+    names = as_strings("classes", classes)
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(in_nfc(name), name)
+        if other != name:
+            raise ArgumentError(
+                f"classes has two names with the same letters in different Unicode forms: {other!a} and {name!a}. "
+                "Remove one name. Rows match in each form."
+            )
+    return names
 
 
 def check_unique(values: Mapping[str, Collection[str]]) -> None:

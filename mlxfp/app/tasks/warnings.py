@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
-from mlxfp.app.kaggle.specs.cells import spell
+from mlxfp.app.kaggle.specs.cells import folded, spell
 from mlxfp.app.kaggle.specs.dates import date_order
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.differences import part_differences
@@ -63,9 +63,12 @@ def _differences(data: CompetitionData) -> Iterator[str]:
 def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
     plain: dict[str, str] = {}
     for name in spec.classes:
-        other = plain.setdefault(" ".join(name.split()).casefold(), name)
+        other = plain.setdefault(folded(name), name)
         if other != name:
-            yield f"The classes {other!r} and {name!r} differ only in spaces or case. Models learn two classes. Write both alike."
+            yield (
+                f"The classes {other!r} and {name!r} differ only in spaces, case or Unicode form. Models learn two classes. Write both "
+                "alike."
+            )
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:

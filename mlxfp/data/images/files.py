@@ -50,7 +50,9 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
         raise
     except Exception as error:  # Pillow raises many exception types for damaged files
         problem = str(error).partition(" <_io.")[0].rstrip(".")  # remove the address of the file object from the message of Pillow
-        raise UnusableImageError(f'the file cannot be decoded as an image: {problem}. Skip damaged rows with on_error("skip").') from error
+        raise UnusableImageError(
+            f'the file cannot be decoded as an image: {problem}. Convert the file to PNG, or skip damaged rows with on_error("skip").'
+        ) from error
     return in_mode(turned(pixels, orientation), mode)
 
 
@@ -130,4 +132,6 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
         background = pil.new("RGBA", image.size, "white")
         background.alpha_composite(image.convert("RGBA"))
         image = background
+    if image.mode == "LAB":  # Pillow converts LAB only to RGB
+        image = image.convert("RGB")
     return image.convert(PILLOW_MODES[mode])

@@ -85,7 +85,7 @@ def split(
             f"fp.split({[*fractions.values()]!r:.60}, seed=0)(rows)."
         )
     check_types((Sequence, np.ndarray), fractions=fractions)
-    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+    if not (len(fractions) > 1 and min(fractions) > 0 and abs(sum(fractions) - 1) <= 1e-6):
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
     if stratify is not None and group is not None:
         raise ArgumentError("split takes stratify or group, got both. For stratified groups use kaggle.folds.")
@@ -332,7 +332,8 @@ def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
 def _codes(chunk: RecordBatch) -> Keys:
     """Return a hash of each row's value in the first column of `chunk`. Equal values have equal hashes in all chunks and processes."""
     column = visible(chunk).column(0).dictionary_encode()
-    known = np.array([fold_in(0, fingerprint(value)) for value in column.dictionary.to_pylist()] + [0], np.uint64)
+    values = (0.0 if value == 0.0 and isinstance(value, float) else value for value in column.dictionary.to_pylist())  # -0.0 equals 0.0
+    known = np.array([fold_in(0, fingerprint(value)) for value in values] + [0], np.uint64)
     indices = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
     codes: Keys = known[indices]
     return codes

@@ -13,7 +13,8 @@ from mlxfp.data.sound.samples import Floats
 from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
-SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
+SUFFIXES: tuple[str, ...] = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64", ".w64", ".wav")
+SUFFIXES += (".aac", ".amr", ".m4a", ".wma")  # libsndfile cannot decode these formats: the error names the command to convert the file
 MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
 _MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
@@ -29,6 +30,8 @@ _CHUNK_HEADER = 8  # number of bytes of a chunk header: 4 for the name, 4 for th
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
 )  # pattern of the declared and the actual number of bytes in libsndfile's log
+# The same for AU (Data Size), W64 (riff) and RF64 (Riff size). The sizes of W64 and RF64 count the whole file.
+_SIZE_OF_FILE = re.compile(r"^ *(?:Data Size|riff|Riff size) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
 _MAX_RESAMPLERS = 8
 
 _thread_local = threading.local()  # One set of resamplers per thread, because a resampler has a state.
@@ -199,6 +202,12 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
         return _missing_of_pages(data)
     if data[:4] in (b"RIFF", b"FORM"):
         return _missing_of_chunks(file, data)
+    if data[:4] in (b".snd", b"riff", b"RF64"):
+        return _shorter(_SIZE_OF_FILE.search(file.extra_info))
+    if data[:4] == b"caff":
+        start = data.find(b"data", 8) + 12
+        declared = int.from_bytes(data[start - 8 : start], "big", signed=True)  # -1 means that the size is unknown
+        return f"got {len(data) - start:,} bytes of sound but the header declares {declared:,}" if start + declared > len(data) else None
     if count >= file.frames or (file.format == "MP3" and b"Xing" not in data and b"Info" not in data):
         return None
     return f"got {count:,} samples but the header declares {file.frames:,}"
@@ -245,7 +254,11 @@ def _missing_of_chunks(file: Any, data: bytes) -> str | None:
     sizes = [int.from_bytes(data[offset : offset + 4], order) for offset in offsets]
     if all(offset + 4 + size <= len(data) for offset, size in zip(offsets, sizes, strict=True)):
         return None
-    match = _SIZE_OF_SAMPLES.search(file.extra_info)
+    return _shorter(_SIZE_OF_SAMPLES.search(file.extra_info))
+
+
+def _shorter(match: re.Match[str] | None) -> str | None:
+    """Describe a file with fewer bytes than declared, from a match in the log of libsndfile. Return None for a complete file."""
     if match is None or int(match[1]) >= _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
         return None
     return f"got {int(match[2]):,} bytes of sound but the header declares {int(match[1]):,}"

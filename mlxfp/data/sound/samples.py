@@ -18,7 +18,7 @@ def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Fl
     """Return samples as float32. Floats are unchanged. Integers count as 16-bit samples and are divided by 32768.
 
     `ends` holds the row boundaries, int64[B + 1]. `at` returns the beginning of an error message about a row. Raises `DataError` for
-    integers outside the 16-bit range and for floats outside the range of float32.
+    8-bit integers, for integers outside the 16-bit range and for floats outside the range of float32.
     """
     if values.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -30,6 +30,11 @@ def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Fl
                 f"{at(row_of(ends, index))} holds {values[index]}, beyond 32-bit floats. Scale the samples with map before batch."
             )
         return floats
+    if values.dtype.itemsize == 1 and len(values):
+        raise DataError(
+            f"{at(row_of(ends, 0))} holds 8-bit samples ({values.dtype}), but integers must be 16-bit samples. Convert the samples to "
+            "floats between -1 and 1 with map before batch: (samples - 128) / 128 for uint8."
+        )
     wrong = np.flatnonzero((values < _SAMPLES.min) | (values > _SAMPLES.max))
     if len(wrong):
         raise DataError(

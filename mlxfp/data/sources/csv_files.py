@@ -264,7 +264,8 @@ class _ReadCsv(LineSource):
         problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
         wider = self._first_fitting(times, record, names, name) if times else _wider(text)
-        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}, or correct the value.")
+        spec = " (in a spec: type: categorical)" if wider == pa.string() else ""
+        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value.")
 
     def _count_alike(self, data: bytes, count: int) -> bool:
         """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""

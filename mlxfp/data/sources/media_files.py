@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,31 +16,41 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
-from mlxfp.data.file_search import is_data
+from mlxfp.data.file_search import is_data, walk_files
 from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
-from mlxfp.support.checks import check_positive, check_utf8, explain_call
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.support.checks import as_class_names, check_positive, check_utf8, explain_call, in_nfc
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 
+# Names of folders that hold parts of a dataset.
+_PARTS = frozenset(["dev", "test", "testing", "train", "training", "val", "valid", "validation"])
+_IMAGES: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pbm", ".pgm", ".png")
+_IMAGES += (".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp")
+_IMAGES += (".heic", ".heif", ".jxl")  # need a plugin of Pillow; without a plugin, decoding raises an error with the file
 _FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 
 
 @explain_call
-def read_images(path: str | Path) -> Dataset[Example]:
+def read_images(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset[Example]:
     """Read the images in a folder lazily, one row per file. A row holds the undecoded bytes of the file.
 
     The columns are `image` (binary, as needed by `collators.vision`) and `path` (string, relative to the folder, with /). If the images
-    are in class folders, rows also have `class` (string, name of the first folder) and `label` (int64, index of the class in sorted
-    order).
+    are in class folders, rows also have `class` (string, name of the first folder in the Unicode form NFC) and `label` (int64, index of
+    the class in sorted order).
 
-    Rows are sorted by path and have random access. Files with other suffixes and names that begin with a dot are ignored. The folder is
-    listed once. Make a new dataset to see files added later. A remote folder, such as `s3://bucket/images`, needs the extra `remote`.
-    The files of a chunk are fetched together.
+    With `classes`, the label is the index in this list. Give the same list to the readers of all parts, because a part may lack a class:
+    `classes=sorted(os.listdir("train"))`. Folders of other classes raise an error. Without `classes`, an empty class folder raises an
+    error.
 
-    Reading raises `MissingFileError` for a missing folder or a folder without images. Reading raises `DataError` for an empty file, and if
-    only some of the images are in class folders.
+    Rows are sorted by path and have random access. Links to folders are followed. Files with other suffixes and names that begin with a dot
+    are ignored; `explain` counts the ignored files. HEIC and JPEG XL files need a plugin of Pillow. The folder is listed once. Make a new
+    dataset to see files added later. A remote folder, such as `s3://bucket/images`, needs the extra `remote`. The files of a chunk are
+    fetched together.
+
+    Reading raises `MissingFileError` for a missing folder or a folder without images. Reading raises `DataError` for an empty file, if
+    only some of the images are in class folders, and if the first folders are parts, such as train and test, instead of classes.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -52,15 +62,15 @@ def read_images(path: str | Path) -> Dataset[Example]:
 
     See also: `read_audio`; `cache`, which stores many small files as one.
     """
-    return Dataset(_ReadImages(path))
+    return Dataset(_ReadImages(path, classes=as_class_names(classes)))
 
 
 @explain_call
-def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]:
+def read_audio(path: str | Path, *, rate: int | None = None, classes: Sequence[str] = ()) -> Dataset[Example]:
     """Read the sound files in a folder (WAV, FLAC, OGG, Opus, MP3, AIFF) lazily, one row per file. Needs the extra `audio`.
 
     The columns are `waveform` (list<float32>, from -1 to 1, averaged over channels), `rate` (int64, samples per second), `path`, and
-    for class folders `class` and `label`. Paths, classes and remote folders work as in `read_images`. Integer samples are scaled to -1
+    for class folders `class` and `label`. Paths, `classes` and remote folders work as in `read_images`. Integer samples are scaled to -1
     to 1: 16-bit samples, for example, are divided by 32768. Float samples are unchanged, also beyond -1 and 1.
 
     With `rate`, files with another rate are resampled (soxr, quality HQ). Without `rate`, files keep their rates, and `log_mel` and
@@ -86,7 +96,7 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
         if rate > MOST_RATE:
             raise ArgumentError(f"rate must be at most {MOST_RATE:,} samples per second, got rate={rate:,}.")
     check_installed("read_audio", resampling=rate is not None)
-    return Dataset(_ReadAudio(path, rate=rate))
+    return Dataset(_ReadAudio(path, rate=rate, classes=as_class_names(classes)))
 
 
 def _as_folder(path: Any) -> str:
@@ -95,6 +105,11 @@ def _as_folder(path: Any) -> str:
             f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several folders, join datasets with concat."
         )
     return as_paths(path)[0]
+
+
+def _class_of(name: str) -> str:
+    """Return the class of a file: the first folder of the path in the Unicode form NFC, because other parts may have another form."""
+    return in_nfc(name.partition("/")[0])
 
 
 @frozen(repr=False)
@@ -106,14 +121,18 @@ class _MediaSource(Source):
     """
 
     path: str = field(repr=False, converter=_as_folder)
+    classes: tuple[str, ...] = field(default=(), kw_only=True)
     suffixes: ClassVar[tuple[str, ...]]
     columns: ClassVar[dict[str, pa.DataType]]
     indexable = True
-    traits = SourceTraits(costly=lambda: True, take_workers=frozenset({"threads", "processes"}))
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
         """Return the values of `columns` for one file with the content `data`."""
+
+    @property
+    def traits(self) -> SourceTraits:
+        return SourceTraits(costly=lambda: True, take_workers=frozenset({"threads", "processes"}), notes=self._notes)
 
     @cached_property
     def root(self) -> str:
@@ -127,32 +146,72 @@ class _MediaSource(Source):
         """
         if is_remote(self.root):
             return tuple(file.path for file in list_remote(self.root, self.suffixes))
+        names, others = self._listed
+        if not names:
+            more = f" The folder has {len(others)} other files, such as {others[0]!r}." if others else ""
+            raise MissingFileError(
+                f"No file in the folder {self.root!r} or below it ends in {', '.join(self.suffixes)}.{more} Check the path."
+            )
+        for name in names:
+            check_utf8(name, "file")
+        return names
+
+    @cached_property
+    def _listed(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Files of a local folder, relative to the folder: files with one of the `suffixes`, and other files."""
         root = Path(self.root)
         if not root.is_dir():
             reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
-        below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and is_data(path))
-        shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
-        if not shown:
-            raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(self.suffixes)}. Check the path.")
-        for name in shown:
-            check_utf8(name, "file")
-        return shown
+        names, others = list[str](), list[str]()
+        for path in walk_files(root):
+            wanted = path.suffix.lower() in self.suffixes and is_data(path)
+            (names if wanted else others).append(path.relative_to(root).as_posix())
+        return tuple(sorted(names)), tuple(sorted(others))
 
     @cached_property
-    def classes(self) -> dict[str, int]:
-        """Map each class name to its label. The mapping is empty if the files are not in class folders."""
-        folders = sorted({name.partition("/")[0] for name in self.names if "/" in name})
+    def labels(self) -> dict[str, int]:
+        """Map each class name, in the Unicode form NFC, to its label. The mapping is empty if the files are not in class folders."""
+        folders = sorted({_class_of(name) for name in self.names if "/" in name})
         others = [name for name in self.names if "/" not in name]
-        if folders and others:
+        if (folders or self.classes) and others:
             raise DataError(
                 f"{self._locate('')!r} has class folders, but also {len(others)} files outside class folders, such as {others[0]!r}. "
                 "Move these files into class folders, or to another folder."
             )
-        return {name: label for label, name in enumerate(folders)}
+        known = {in_nfc(name): label for label, name in enumerate(self.classes or folders)}
+        if unknown := [name for name in folders if name not in known]:
+            raise DataError(
+                f"A class folder is not among the classes: got {unknown[0]!r}, in {self._locate('')!r}.{suggest(unknown[0], self.classes)} "
+                f"Classes: {listed(map(repr, self.classes))}. Rename the folder, or add the name to classes=."
+            )
+        if folders and not self.classes:
+            self._check_folders(folders)
+        return known
+
+    def _check_folders(self, folders: Sequence[str]) -> None:
+        """Raise `DataError` for folders without files, and for folders of parts. Both would change the labels of a class in silence."""
+        if _PARTS.issuperset(map(str.lower, folders)) and all(name.count("/") > 1 for name in self.names):
+            raise DataError(
+                f"The first folders are parts of a dataset instead of classes: got {listed(map(repr, folders))}, in {self._locate('')!r}. "
+                f"Read each part: {self._locate(folders[0])!r}. If the names are classes, list the names: classes={list(folders)}."
+            )
+        if is_remote(self.root):  # object stores have no empty folders
+            return
+        below = sorted(in_nfc(path.name) for path in Path(self.root).iterdir() if is_shown(path.name) and path.is_dir())
+        if empty := [name for name in below if name not in folders]:
+            raise DataError(
+                f"A class folder has no files to read: {empty[0]!r}, in {self._locate('')!r}. If other parts have files of this class, "
+                f"name the classes of all parts: classes={below!r:.200}. Otherwise remove the folder."
+            )
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return a note for `explain` about files with other suffixes."""
+        others = () if is_remote(self.root) or not Path(self.root).is_dir() else self._listed[1]
+        return (f"{len(others)} files with other suffixes are ignored, such as {others[0]!r}",) if others else ()
 
     def schema(self) -> Schema:
-        labels = {"class": pa.string(), "label": pa.int64()} if self.classes else {}
+        labels = {"class": pa.string(), "label": pa.int64()} if self.labels else {}
         return pa.schema({**self.columns, "path": pa.string(), **labels})
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -199,8 +258,8 @@ class _MediaSource(Source):
         if not data:
             raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy the file again, or move it out of the folder.")
         row = {**self.parse(data, path), "path": name}
-        kind = name.partition("/")[0]
-        return {**row, "class": kind, "label": self.classes[kind]} if self.classes else row
+        kind = _class_of(name)
+        return {**row, "class": kind, "label": self.labels[kind]} if self.labels else row
 
     def __repr__(self) -> str:
         return show_call(super().__repr__(), (self.path,))
@@ -208,7 +267,7 @@ class _MediaSource(Source):
 
 class _ReadImages(_MediaSource):
     __slots__ = ()
-    suffixes = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+    suffixes = _IMAGES
     columns: ClassVar[dict[str, pa.DataType]] = {"image": pa.binary()}
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:

@@ -4,14 +4,12 @@ An uncompressed local archive has random access through an index of its headers,
 read in order. In both cases, a resume position is (number of the archive, number of the row in the archive).
 """
 
-import tarfile
-import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import cached_property, lru_cache
 from io import FileIO
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import attrs
 import numpy as np
@@ -24,9 +22,10 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.data.sources.files import FileSource, Paths, check_unchanged, open_bytes, packing, parse_position, position_in
+from mlxfp.data.sources.records.tar_members import damaged_tar, tar_members
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
 from mlxfp.support.checks import as_strings, explain_call
-from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, SchemaError, listed, suggest
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
@@ -38,7 +37,6 @@ _Rows = Generator[_Row, None, None]
 _KEY = "key"
 _ROWS_AT_ONCE = 64  # maximum number of rows in a chunk
 _BYTES_AT_ONCE = 16 << 20  # A chunk with this number of bytes ends, even if the chunk has fewer than 64 rows.
-_MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 
 
 @explain_call
@@ -219,7 +217,7 @@ class _Archive:
         opened.seek(start)
         data = opened.read(size) or b""
         if len(data) < size:
-            raise _damaged(f"got {len(data):,} of {size:,} bytes of {name!r}", self.file)
+            raise damaged_tar(f"got {len(data):,} of {size:,} bytes of {name!r}", self.file)
         return data
 
 
@@ -228,13 +226,13 @@ def _read_archive(file: FileStamp) -> _Archive:
     """Build the index of an uncompressed archive from its headers."""
     keys: list[str] = []
     spans: dict[str, list[tuple[int, int, int]]] = {}
-    with FileIO(file.path) as opened, closing(_members(opened, "r:", file, frozenset())) as members:
+    with FileIO(file.path) as opened, closing(tar_members(opened, "r:", file, frozenset())) as members:
         for row, (key, files) in enumerate(_grouped(((name, member) for name, member, _ in members), file)):
             keys.append(key)
             for extension, member in files.items():
                 end = member.offset_data + member.size
                 if end > file.size:
-                    raise _damaged(f"the archive has {file.size:,} bytes, but {member.name!r} ends at byte {end:,}", file)
+                    raise damaged_tar(f"the archive has {file.size:,} bytes, but {member.name!r} ends at byte {end:,}", file)
                 spans.setdefault(extension, []).append((row, member.offset_data, member.size))
     return _Archive(file, tuple(keys), {name: _table(entries, len(keys)) for name, entries in spans.items()})
 
@@ -271,78 +269,8 @@ def _is_read_in_order(file: FileStamp) -> bool:
 
 def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
     """Yield the rows of an archive in order. Only files with an extension in `wanted` are read."""
-    with closing(open_bytes(file.path)) as opened, closing(_members(opened, "r|", file, wanted)) as members:
+    with closing(open_bytes(file.path)) as opened, closing(tar_members(opened, "r|", file, wanted)) as members:
         yield from _grouped(((name, data) for name, _, data in members), file)
-
-
-class _Member(tarfile.TarInfo):
-    """Header of a file in an archive.
-
-    A damaged header raises an error. Without this class, `TarFile.next` would treat a damaged header as the end of the archive.
-    """
-
-    @classmethod
-    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":
-        try:
-            return super().fromtarfile(tarfile_)
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]  # missing in the stubs
-            raise tarfile.ReadError(str(error)) from error
-
-
-_Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None, None]
-
-
-def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Members:
-    """Yield the files of an archive as ((key, extension), header, bytes). Files with the same key form a row.
-
-    Hidden files and files without an extension are left out. The bytes are None unless the extension is in `wanted`.
-    """
-    last = ""
-    try:
-        with tarfile.open(fileobj=opened, mode=mode, tarinfo=_Member, encoding="utf-8", errors="surrogateescape") as archive:
-            while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # otherwise the archive keeps all headers
-                last = member.name
-                name = _split(last)
-                if name is None or member.isdir():
-                    continue
-                _check_member(member, file)
-                data = archive.extractfile(member) if name[1] in wanted else None
-                yield name, member, None if data is None else data.read()
-    except MlxfpError:
-        raise
-    except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise _damaged(f"{str(error) or type(error).__name__}{f', after the file {last!r}' if last else ''}", file) from error
-
-
-def _split(name: str) -> tuple[str, str] | None:
-    """Return key and extension of a file, as defined by WebDataset.
-
-    Returns None for a hidden file and for a file without an extension.
-    """
-    folder, slash, base = name.rpartition("/")
-    stem, _, extension = base.partition(".")
-    return (f"{folder}{slash}{stem}", extension.lower()) if stem and extension else None
-
-
-def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
-    if not member.isreg() or member.sparse is not None:
-        kind = "a link" if member.islnk() or member.issym() else "not a file" if member.sparse is None else "a sparse file"
-        raise DataError(
-            f"A tar archive must contain the bytes of all files, but {member.name!r} is {kind}, in {file.path}. "
-            "Write the archive again with tar --dereference --hard-dereference and without --sparse."
-        )
-    if not 0 <= member.size <= _MOST_BYTES:
-        raise DataError(
-            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {_MOST_BYTES:,}, in "
-            f"{file.path}. Cut the file into parts."
-        )
-    try:
-        member.name.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"A name in a tar archive is not UTF-8: got {member.name!r}, in {file.path}. Rename the file.") from error
 
 
 def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> Iterator[tuple[str, dict[str, A]]]:
@@ -389,10 +317,3 @@ def _to_chunk(rows: Sequence[_Row], schema: Schema) -> RecordBatch:
         for name, kind in zip(schema.names, schema.types, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _damaged(reason: str, file: FileStamp) -> DataError:
-    return DataError(
-        f"A tar archive is damaged or ends early: {reason}, in {file.path}. Copy or write the archive again. The name of a compressed "
-        "archive must end in .tar.gz or .tar.zst."
-    )

@@ -25,15 +25,15 @@ def accuracy(
     """Count the rows whose largest logit is the logit of the label: (hits, rows), two scalars.
 
     `logits` are float[..., C], `labels` int[...]. Rows with the label `ignore_index` are not counted. All other rows are weighted by
-    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` if the labels are not integers, and
-    `DataError` if a counted label is not a class.
+    `example_weights`, [B]. A counted row with a NaN among its logits makes the result NaN. Raises `ArgumentError` if the shapes do not
+    fit, `ArgumentTypeError` if the labels are not integers, and `DataError` if a counted label is not a class.
 
     >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
     >>> hits.item(), rows.item()
     (1.0, 2.0)
     """
     labels, weights = class_labels("accuracy", logits, labels, ignore_index, example_weights)
-    return add((logits.argmax(axis=-1) == labels).astype(mx.float32), weights)
+    return add((logits.argmax(axis=-1) == labels) * _without_nan(logits), weights)
 
 
 @explain_call
@@ -88,9 +88,11 @@ def f1(
         raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
-    weights = weights * at_labels(mx.ones(classes), labels)  # at_labels gives NaN if a label is not a class
+    known = at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
+    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # NaN, or 0 if all counted rows are valid
+    labels = mx.where(known == 1, labels, 0)
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
-    counts = [sums_by_class(classes_of_rows, kept, classes) for classes_of_rows, kept in parts]
+    counts = [sums_by_class(classes_of_rows, kept, classes) + invalid for classes_of_rows, kept in parts]
     if average == "micro":
         return HitCounts(*(count.sum(keepdims=True) for count in counts))
     return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)
@@ -110,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    scores, labels = check_same_shape("roc_auc", scores, labels)
+    check_same_shape("roc_auc", scores, labels)  # without the conversion to float32, which would make integer scores beyond 2^24 equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
@@ -183,3 +185,8 @@ class Ranking(Measured):
         positive, negative = (np.bincount(indices, weights * (labels == kind), len(levels)) for kind in (1, 0))
         below = np.cumsum(negative) - negative
         return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
+
+
+def _without_nan(logits: mx.array) -> mx.array:
+    """Return 1 for each row of logits, or NaN for a row with a NaN. The index of the largest logit does not show a NaN."""
+    return mx.where(mx.isnan(logits.max(axis=-1)), mx.nan, 1.0)

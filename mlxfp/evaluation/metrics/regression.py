@@ -18,8 +18,8 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     """Sum the absolute differences of predictions and targets. Return a pair (sum, number of values) of float32 scalars.
 
     `predictions` and `targets` are arrays of the same shape, [...]. `example_weights`, [B], contains a weight for each example. With
-    weights, the second scalar is the sum of the weights of all values. `mae` is also usable as a loss. Raises `ArgumentError` for
-    arrays of different shapes.
+    weights, the second scalar is the sum of the weights of all values. Computed in float32, which rounds integers beyond 2**24. `mae` is
+    also usable as a loss. Raises `ArgumentError` for arrays of different shapes.
 
     >>> total, values = mae(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), values.item()

@@ -7,11 +7,13 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, sum_of
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.models.exponentials import exp, logsumexp
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
+
+_LARGEST = float(mx.finfo(mx.float32).max)
 
 
 @explain_call
@@ -31,9 +33,9 @@ def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keywor
     assigns the probability 1 - s to the label and distributes s evenly over all classes (Szegedy et al., "Rethinking the Inception
     Architecture", 2016). sum / weight equals PyTorch's `cross_entropy`.
 
-    Computed in float32 for all dtypes of `logits`. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` if the labels are
-    not integers, and `DataError` if a counted label is outside [0, C). If a compiled function computes the labels, no error can be
-    raised, and an invalid label makes the sum NaN.
+    Computed in float32 for all dtypes of `logits`. A logit of -inf excludes a class; NaN and inf make the sum NaN. Raises `ArgumentError`
+    if the shapes do not fit, `ArgumentTypeError` if the labels are not integers, and `DataError` if a counted label is outside [0, C). If a
+    compiled function computes the labels, no error can be raised, and an invalid label makes the sum NaN.
 
     >>> total, weight = cross_entropy(mx.zeros((3, 2)), mx.array([0, 1, -100]))
     >>> round(total.item(), 4), weight.item()
@@ -44,7 +46,7 @@ def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keywor
     labels, counts = class_labels("cross_entropy", logits, labels, ignore_index, example_weights)
     rules = _rules("cross_entropy", logits.shape[-1], label_smoothing, class_weights)
     logits = logits.astype(mx.float32)
-    average = logits @ rules.shares if label_smoothing else None
+    average = rules.average(logits) if label_smoothing else None
     return rules.add(labels, counts, logsumexp(logits), at_labels(logits, labels), average)
 
 
@@ -86,7 +88,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
     rows = matrix[mx.clip(labels, 0, classes - 1)]  # the clip is harmless: for an invalid label, `at_labels` below returns NaN
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
-    average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
+    average = hidden @ (rules.shares @ matrix) + rules.average(bias) if label_smoothing else None
     return rules.add(labels, counts, sums, scores, average)
 
 
@@ -94,10 +96,10 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
 def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Sum the negative log-likelihood of independent binary labels: (sum, weight), two float32 scalars.
 
-    `logits` are float[...]: [B] for a single label, [B, C] for several labels that do not exclude each other. `labels` have the same
-    shape and are 0, 1 or a probability. The weight is the number of labels, weighted by `example_weights`, [B]. Raises `ArgumentError` if
-    the shapes do not fit, and `DataError` for other labels. If a compiled function computes the labels, invalid labels make the sum NaN
-    instead.
+    `logits` are float[...]: [B] for a single label, [B, C] for several labels that do not exclude each other. `labels` have the same shape
+    and are 0, 1 or a probability. The weight is the number of labels, weighted by `example_weights`, [B]. Raises `ArgumentError` if the
+    shapes do not fit, and `DataError` for other labels. Infinite logits give the limit: 0 for a correct answer, otherwise inf. If a
+    compiled function computes the labels, invalid labels make the sum NaN instead.
 
     >>> total, weight = binary_cross_entropy(mx.array([[0.0, 100.0], [-100.0, 0.0]]), mx.array([[1, 1], [0, 0]]))
     >>> round(total.item(), 4), weight.item()
@@ -107,7 +109,12 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
-    losses = mx.logaddexp(logits, 0) - logits * labels
+    # `wrong` is the logit of the less probable answer, and `shares` the probability of this answer. A certain label has the share 0, so
+    # infinite logits give the limit, and large logits lose no digits.
+    sure = labels > 0.5
+    wrong, shares = mx.where(sure, -logits, logits), mx.where(sure, 1 - labels, labels)
+    factors = mx.clip(wrong, mx.where(shares == 0, -_LARGEST, -mx.inf), _LARGEST)
+    losses = mx.logaddexp(wrong, 0) - shares * factors
     losses = mx.where((labels >= 0) & (labels <= 1), losses, mx.nan)
     return add(losses, weights)
 
@@ -154,18 +161,20 @@ class _Rules:
     class_weights: mx.array | None
     shares: mx.array
 
+    def average(self, logits: mx.array) -> mx.array:
+        """Return the weighted mean of the logits. A class with weight 0 does not count, even if its logit is -inf."""
+        return (logits if self.class_weights is None else mx.where(self.shares == 0, 0, logits)) @ self.shares
+
     def add(
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
         """Return the sum of losses and the weight from three numbers per label: logsumexp of the logits, logit of the label, mean logit."""
-        losses, weight = sums - scores, sum_of(counts)
-        if self.class_weights is not None:
-            label_weights = at_labels(self.class_weights, labels)
-            losses, weight = label_weights * losses, add(label_weights, counts)[0]
+        weights = counts if self.class_weights is None else mx.where(counts == 0, 0, counts * at_labels(self.class_weights, labels))
+        losses, weight = add(sums - scores, weights)
         if average is not None:
             mean_weight = 1 if self.class_weights is None else self.class_weights.mean()
-            losses = (1 - self.smoothing) * losses + self.smoothing * mean_weight * (sums - average)
-        return add(losses, counts)[0], weight
+            losses = (1 - self.smoothing) * losses + self.smoothing * mean_weight * add(sums - average, counts)[0]
+        return losses, weight
 
 
 def _rules(function: str, classes: int, label_smoothing: float, class_weights: Sequence[float] | None) -> _Rules:
@@ -227,4 +236,5 @@ def _after(array: mx.array, *others: mx.array) -> mx.array:
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
+    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # squares of huge numbers would be infinite
     return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # 1e-12 keeps the gradient finite for rows of zeros

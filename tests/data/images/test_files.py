@@ -203,9 +203,7 @@ def test_a_damaged_file_is_named(decoder: str):
     whole = encoded(as_image(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2], whole[:20], b"\xff\xd8\xff"):
         rows = [{"image": whole, "path": "cats/1.jpg"}, {"image": damaged, "path": "cats/2.jpg"}]
-        message = (
-            r"images\.decode: column 'image' of source row 1 \(cats/2\.jpg\): the file cannot be decoded as an image: .* Skip damaged rows"
-        )
+        message = r"images\.decode: column 'image' of source row 1 \(cats/2\.jpg\): the file cannot be decoded as an image: .* skip damaged"
         with pytest.raises(DataError, match=message):
             list(fp.pipe(fp.from_examples(rows), fp.images.decode()))
         with pytest.raises(DataError, match=r"source row 0 \(dogs/1\.jpg\): the file cannot be decoded"):
@@ -241,3 +239,25 @@ def test_images_that_are_decoded_into_the_same_memory_have_the_pixels_of_their_o
         for given_data in (data, memoryview(data)):
             found = read_file(given_data, None, "decode", memory)
             assert np.array_equal(found, read_file(data, None, "decode"))
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("rgb", [255, 0, 0]), ("grey", [76])])
+@pytest.mark.parametrize("kind", ["CMYK", "LAB"])
+def test_colours_of_prints_become_those_of_screens(kind: str, mode: Any, expected: list[int]):
+    """A red picture in CMYK as JPEG and TIFF, and in LAB as TIFF."""
+    pil, cms = pytest.importorskip("PIL.Image"), pytest.importorskip("PIL.ImageCms")
+    if kind == "LAB":
+        transform = cms.buildTransformFromOpenProfiles(cms.createProfile("sRGB"), cms.createProfile("LAB"), "RGB", "LAB")
+        pictures = [encoded(cms.applyTransform(pil.new("RGB", (4, 4), (255, 0, 0)), transform), "TIFF")]
+    else:
+        pictures = [encoded(pil.new("CMYK", (4, 4), (0, 255, 255, 0)), name) for name in ("JPEG", "TIFF")]
+    for data in pictures:
+        assert np.abs(read_file(data, mode, "a test")[0, 0].astype(int) - expected).max() <= 5
+
+
+@pytest.mark.parametrize("name", ["GIF", "PNG", "TIFF", "WEBP"])
+def test_an_animation_or_a_file_of_pages_gives_its_first_picture(name: str):
+    pil, file = pytest.importorskip("PIL.Image"), BytesIO()
+    frames = [pil.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
+    frames[0].save(file, name, save_all=True, append_images=frames[1:])
+    assert np.abs(read_file(file.getvalue(), "rgb", "a test")[0, 0].astype(int) - [255, 0, 0]).max() <= 2

@@ -174,6 +174,7 @@ def test_a_stream_cannot_be_selected_from_by_number():
         ([1.0], {}, "at least two positive numbers that add up to 1"),
         ([0.5, 0.4], {}, "add up to 1"),
         ([1.5, -0.5], {}, "positive"),
+        ([0.5, float("nan")], {}, "add up to 1"),
         ([0.5, 0.5], {"stratify": "kind", "group": "group"}, "stratify or group, got both"),
     ],
 )
@@ -216,3 +217,10 @@ def test_stratified_parts_have_exact_sizes_also_if_each_value_has_few_rows(count
     for part, fraction in zip(parts, fractions, strict=True):
         assert abs(len(part) - fraction * len(rows)) < 1
         assert all(part.count(value) >= int(fraction * count + 1e-9) for value, count in enumerate(counts))
+
+
+def test_zero_and_minus_zero_are_one_group():
+    """Both numbers are equal, so rows of one group would be in two parts."""
+    rows = fp.from_examples([{"g": value} for value in (0.0, -0.0) * 20])
+    for seed in range(8):
+        assert sorted(map(len, fp.pipe(rows, fp.split([0.5, 0.5], seed=seed, group="g")))) == [0, 40]

@@ -282,3 +282,28 @@ def test_rows_are_those_of_the_package_webdataset(rows: list[Any]):
     assert [{"key" if name == "__key__" else name: value for name, value in row.items()} for row in theirs] == [
         {name: value for name, value in row.items() if value is not None} for row in found
     ]
+
+
+@every_suffix
+@pytest.mark.parametrize("kept", [2, 3, 4])
+def test_an_archive_cut_between_two_files_is_an_error(tmp_path: Path, suffix: str, kept: int):
+    """The header of a next file is missing as a whole, so only the missing zeros at the end show the cut."""
+    whole = archive(files_of(TWO))
+    path = save(tmp_path / f"a{suffix}", whole[: 512 * 2 * kept - (512 if kept == 4 else 0)])
+    for rows in (fp.read_tar(path), fp.read_tar(path, columns=["txt"])):
+        with pytest.raises(DataError, match=r"the zeros at the end are missing .*after the file '.\.(txt|cls)', in .*a\.tar"):
+            list(rows)
+    path = save(tmp_path / f"b{suffix}", whole[: 512 * 7] + bytes(1024))
+    assert len(list(fp.read_tar(path))) == 2
+    path = save(tmp_path / f"c{suffix}", whole[: 512 * 7] + bytes(512))  # some writers end an archive with one block
+    assert len(list(fp.read_tar(path))) == 2
+
+
+@every_suffix
+def test_archives_joined_by_cat_are_an_error(tmp_path: Path, suffix: str):
+    """Readers stop at the end of the first archive, so the rows of the second archive would be lost in silence."""
+    joined = save(tmp_path / f"a{suffix}", archive(files_of(TWO)) + archive([("c.txt", b"3")]))
+    with pytest.raises(DataError, match=r"followed by another archive in the same file.*in .*a\.tar.*tar --concatenate"):
+        list(fp.read_tar(joined))
+    padded = save(tmp_path / f"b{suffix}", archive(files_of(TWO)) + bytes(20480))
+    assert len(list(fp.read_tar(padded))) == 2

@@ -1,5 +1,7 @@
 """What metrics of classes ignore, refuse and say of the undefined."""
 
+from functools import partial
+
 import attrs
 import mlx.core as mx
 import numpy as np
@@ -80,3 +82,33 @@ def test_averages_that_make_no_sense_are_refused():
         f1(mx.eye(2), mx.array([0, 1]), average="makro")
     with pytest.raises(ArgumentError, match="needs logits of two classes, got 3"):
         f1(mx.eye(3), mx.array([0, 1, 2]), average="binary")
+
+
+NAN_LOGITS = mx.array([[1.0, mx.nan], [2.0, 0.0], [0.0, 1.0]])
+LABEL_METRICS = [accuracy, log_loss, perplexity, *(partial(f1, average=average) for average in ("macro", "micro", "binary"))]
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("metric", LABEL_METRICS)
+def test_a_nan_among_the_logits_of_a_counted_row_is_visible(metric, label):
+    """The index of the largest logit does not show a NaN, so a diverged model would get a plausible accuracy."""
+    labels = mx.array([label, 0, 1])
+    assert np.isnan(value(metric(NAN_LOGITS, labels)))
+    assert np.isnan(value(metric(NAN_LOGITS.astype(mx.bfloat16), labels)))
+    right = value(metric(NAN_LOGITS[1:], labels[1:]))
+    assert value(metric(NAN_LOGITS, mx.array([-100, 0, 1]))) == right
+    assert value(metric(NAN_LOGITS, labels, example_weights=mx.array([0.0, 1, 1]))) == right
+
+
+def test_infinite_logits_are_ordinary_logits_for_metrics_of_labels():
+    """A class with -inf is never predicted, and a class with inf always."""
+    logits = mx.array([[-mx.inf, 0.0, -1.0], [0.0, mx.inf, 5.0], [-mx.inf, 3.0, mx.inf]])
+    assert value(accuracy(logits, mx.array([1, 1, 2]))) == 1
+    assert value(f1(logits, mx.array([1, 1, 2]), average="macro")) == 1
+
+
+def test_roc_auc_ranks_large_integers_exactly():
+    """float32 would make both scores equal."""
+    for scores in (mx.array([2**24, 2**24 + 1]), mx.array(np.array([2**40, 2**40 + 1]))):
+        assert value(roc_auc(scores, mx.array([0, 1]))) == 1
+    assert value(roc_auc(mx.array([0.5, 1.0], mx.bfloat16), mx.array([False, True]))) == 1

@@ -11,6 +11,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Template
 from mlxfp.support.arrow_types import decoded
+from mlxfp.support.checks import in_nfc
 
 _EXACT = 2**53  # float64 represents every integer up to 2**53 exactly
 
@@ -57,11 +58,11 @@ def are_numbers(texts: pa.Array) -> bool:
     return True
 
 
-def are_rounded(texts: pa.Array | pa.ChunkedArray) -> bool:
-    """Return True if a text, such as a hash of 64 bits, is an integer that float64 rounds. All texts must parse as floats."""
+def rounded_integers(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the texts, such as hashes of 64 bits, that are integers above 2**53, which float64 may round. Texts must parse as floats."""
     numbers = pc.utf8_trim_whitespace(texts)
     large = numbers.filter(pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(_EXACT))).to_pylist()
-    return any(text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT for text in large)
+    return [text for text in large if text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT]
 
 
 def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -70,3 +71,12 @@ def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     if are_numbers(values):
         return values.slice(0, 0)
     return values.filter(pa.array([not are_numbers(values.slice(index, 1)) for index in range(len(values))]))
+
+
+def folded(text: str) -> str:
+    r"""Return a text in lower case, without outer and repeated spaces, in the Unicode form NFC.
+
+    >>> folded(" Cafe\u0301  au lait") == folded("caf\u00e9 au lait")
+    True
+    """
+    return in_nfc(" ".join(text.split()).casefold())

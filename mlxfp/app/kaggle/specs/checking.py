@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlxfp.app.kaggle.specs.cells import not_numbers
+from mlxfp.app.kaggle.specs.cells import not_numbers, rounded_integers
 from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
@@ -118,7 +118,10 @@ def _check_rows(spec: DatasetSpec, cells: Cells, targets: Sequence[str]) -> Iter
         if column.values:
             yield from _unknown(cells[column.name], [value for value, _ in column.values], subject, "not named in the spec")
         else:
-            yield from _list(column.kind.unfit(cells[column.name]), subject, f"not written as {column.kind.holds}")
+            unfit = column.kind.unfit(cells[column.name])
+            yield from _list(unfit, subject, f"not written as {column.kind.holds}")
+            if column.kind.is_number and not len(unfit):
+                yield from _rounded(cells[column.name], subject)
 
 
 def _check_sample(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
@@ -158,6 +161,12 @@ def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Itera
         numbers = pc.utf8_trim_whitespace(pc.if_else(pc.is_in(texts, wrong), pa.scalar(None, pa.string()), texts)).cast(pa.float64())
         if (row := pc.index(pc.is_inf(numbers), pa.scalar(True)).as_py()) >= 0:  # noqa: FBT003  # a value to search
             yield f"the target {name!r} must be finite, got {texts[row].as_py()!r} in row {row}"
+
+
+def _rounded(texts: pa.ChunkedArray, subject: str) -> Iterator[str]:
+    """Yield a problem for integers that floats round, such as hashes of 64 bits."""
+    if rounded := sorted(set(rounded_integers(texts))):
+        yield f"{subject} has {_count(rounded, 'integer')} above 2**53, which floats round; use the type categorical: {_shown(rounded)}"
 
 
 def _unknown(texts: pa.ChunkedArray, known: Sequence[str], subject: str, problem: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.app.kaggle.specs.cells import are_numbers, are_rounded, not_numbers
+from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, rounded_integers
 
 ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
@@ -75,7 +75,7 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
     """Return True for columns of numbers with integers that floats would round, such as hashes."""
-    return are_numbers(known) and are_numbers(others) and (are_rounded(known) or are_rounded(others))
+    return are_numbers(known) and are_numbers(others) and bool(rounded_integers(known) or rounded_integers(others))
 
 
 def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:

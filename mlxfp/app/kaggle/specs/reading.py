@@ -14,7 +14,7 @@ from attrs import frozen
 from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
-from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
+from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, rounded_integers, spell
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.parts import Example, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_number_like
@@ -241,6 +241,8 @@ class _Typed(RowWise):
         kept = dict(self.kept or ())
         for name, kind in self.types:
             if not pa.types.is_string(kind) and is_number_like(chunk.column(name).type):
+                if _is_large(chunk.column(name)):
+                    _check_exact(chunk, name, spell(chunk, name))
                 chunk = set_column(chunk, name, pa.array(as_floats(chunk.column(name)), from_pandas=True))
                 continue
             texts = spell(chunk, name)
@@ -257,10 +259,28 @@ def _as_texts(rows: Dataset[Example]) -> Dataset[Example]:
 def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:
     trimmed = pc.utf8_trim_whitespace(texts)
     try:
-        return trimmed.cast(pa.float64())
+        numbers: pa.DoubleArray = trimmed.cast(pa.float64())
     except pa.ArrowInvalid:
         index = next(index for index in range(len(trimmed)) if not are_numbers(trimmed.slice(index, 1)))
-    raise DataError(
-        f"The numerical column {name!r} contains {texts[index].as_py()!r} in source row "
-        f"{int(source_rows(chunk)[index])}. Correct the value, or change the type of the column in the spec."
-    )
+        raise DataError(
+            f"The numerical column {name!r} contains {texts[index].as_py()!r} in source row "
+            f"{int(source_rows(chunk)[index])}. Correct the value, or change the type of the column in the spec."
+        ) from None
+    _check_exact(chunk, name, trimmed)
+    return numbers
+
+
+def _is_large(column: pa.Array) -> bool:
+    """Return True for a column of integers with an integer of 2**53 or more."""
+    ends = pc.min_max(column).as_py() if pa.types.is_integer(column.type) else {}
+    return any(end is not None and abs(end) >= 2**53 for end in ends.values())
+
+
+def _check_exact(chunk: RecordBatch, name: str, texts: pa.StringArray) -> None:
+    """Raise `DataError` for an integer above 2**53 in a numerical column, because different hashes or ids would become equal floats."""
+    if rounded := rounded_integers(texts):
+        row = int(source_rows(chunk)[pc.index(texts, rounded[0]).as_py()])
+        raise DataError(
+            f"The numerical column {name!r} contains {rounded[0]} in source row {row}, and floats round integers above 2**53. Change the "
+            "type of the column to categorical in the spec."
+        )

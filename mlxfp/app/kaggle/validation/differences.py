@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlxfp import Dataset, schema, select_columns, to_table
-from mlxfp.app.kaggle.specs.cells import as_floats, spell
+from mlxfp.app.kaggle.specs.cells import as_floats, folded, spell
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
@@ -54,8 +54,8 @@ def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iter
 
 
 def _plain(text: str) -> str:
-    """Return a text without differences that do not matter: lower case, no outer spaces, and "1" instead of "1.0"."""
-    bare = " ".join(text.split()).casefold()
+    """Return a text without differences that do not matter: lower case, no outer spaces, one Unicode form, and "1" instead of "1.0"."""
+    bare = folded(text)
     try:
         return f"{float(bare):g}" if bare and not bare.isalpha() else bare
     except ValueError:

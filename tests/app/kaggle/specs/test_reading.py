@@ -1,9 +1,11 @@
 """The files of a competition have the types that the spec says."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
@@ -123,3 +125,26 @@ def test_files_of_other_formats_are_refused(tmp_path: Path, name: str):
         DataError, match=r"are CSV, Parquet or JSON lines, got '.*train\..*'\. Convert the file with pandas, .* to train\.parquet"
     ):
         read_part(evolve(CATS, train=fp.kaggle.FileSpec(name=name)), tmp_path)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv with kept texts", "parquet", "parquet of texts", "jsonl"])
+def test_integers_that_floats_round_are_refused_with_the_type_of_the_spec(folder: Path, form: str):
+    """A hash of 64 bits in a column that the spec declares numerical: different hashes would become equal numbers."""
+    values, suffix = [2**53 + 1, 2**62 + 1], form.split(maxsplit=1)[0]
+    columns = [fp.kaggle.ColumnSpec(name="age", type="numerical")]
+    if form == "csv with kept texts":
+        columns.append(fp.kaggle.ColumnSpec(name="c", type="categorical", absent=["NA"]))
+    spec = evolve(CATS, columns=columns, train=fp.kaggle.FileSpec(name=f"train.{suffix}"), test=None, sample=None, submission=None)
+    table = pa.table({"id": ["1", "2"], "age": values, "c": ["NA", "a"], "y": ["0", "1"]})
+    if form == "parquet of texts":
+        table = table.set_column(1, "age", pa.array(map(str, values)))
+    if suffix == "csv":
+        pa.csv.write_csv(table, folder / "train.csv")
+    elif suffix == "parquet":
+        pq.write_table(table, folder / "train.parquet")
+    else:
+        (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    with pytest.raises(DataError, match=r"'age'.* '?9007199254740993.*(type: categorical|type of the column to categorical in the spec)"):
+        list(read_part(spec, folder))
+    with pytest.raises(DataError, match=r"'age' has 2 integers above 2\*\*53, which floats round; use the type categorical"):
+        fp.kaggle.check_spec(spec, folder)

@@ -49,3 +49,19 @@ def test_missing_numbers_and_shifted_ranges_are_named():
         "'n' is missing in 50% of the test rows and in no training row.",
         "'m' is outside of the training range, 0 to 1, in 50% of the test rows (0.5 to 7).",
     ]
+
+
+def test_the_same_letters_in_another_unicode_form_are_another_spelling():
+    """Files from macOS often have é as two characters."""
+    spec = fp.kaggle.DatasetSpec(
+        name="x",
+        kind="regression",
+        train=fp.kaggle.FileSpec(name="a.csv"),
+        target=["y"],
+        metric="rmse",
+        columns=[fp.kaggle.ColumnSpec(name="town", type="categorical")],
+    )
+    train = fp.from_table({"town": ["Orl\u00e9ans", "Nice"] * 9, "y": [1.0, 2.0] * 9})
+    test = fp.from_table({"town": ["Orle\u0301ans", "Nice"]})
+    (line,) = part_differences(spec, train, test)
+    assert "'town' has values with another spelling in the test rows" in line

@@ -15,6 +15,7 @@ from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.int96_times import exact_times, has_int96
 from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.support.arrow_types import with_text_names
@@ -100,7 +101,11 @@ class _ReadParquet(ColumnSource):
                     condition for condition in self.conditions if kinds.get(condition.column) == schema.field(condition.column).type
                 ]
                 if wanted and _may_meet(group, schema, conditions):
-                    yield group.num_rows, map(_checked, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns))
+                    chunks = opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                    if has_int96(opened.schema, file_columns):
+                        in_ns = _open_parquet(file.path, unit="ns").iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                        chunks = (exact_times(chunk, finer, schema, file.path) for chunk, finer in zip(chunks, in_ns, strict=True))
+                    yield group.num_rows, map(_checked, chunks)
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
 
@@ -148,7 +153,9 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
     return (chunk.slice(0, count - first) for first in range(0, count, size))
 
 
-def _open_parquet(path: str) -> pq.ParquetFile:
+def _open_parquet(path: str, unit: str = "us") -> pq.ParquetFile:
+    """Open a Parquet file. `unit` is the unit of timestamps of the type INT96. Times after the year 2262 do not fit nanoseconds."""
+    options = {**_OPTIONS, "coerce_int96_timestamp_unit": unit}
     if is_remote(path):
-        return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **_OPTIONS)
-    return pq.ParquetFile(path, buffer_size=_BUFFER, **_OPTIONS)
+        return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **options)
+    return pq.ParquetFile(path, buffer_size=_BUFFER, **options)

@@ -151,6 +151,8 @@ def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind
         return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
     if pa.types.is_fixed_size_binary(kind):
         return f"pa.binary({kind.byte_width})"
+    if pa.types.is_map(kind):
+        return f"pa.map_({type_code(kind.key_type)}, {type_code(kind.item_type)})"
     name, _, unit = str(kind).removesuffix("]").partition("[")
     name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
     arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")

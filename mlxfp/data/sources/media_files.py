@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
-from mlxfp.data.file_search import is_data
+from mlxfp.data.file_search import files_below, is_data, readable, unreadable
 from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
@@ -128,10 +128,12 @@ class _MediaSource(Source):
         if is_remote(self.root):
             return tuple(file.path for file in list_remote(self.root, self.suffixes))
         root = Path(self.root)
-        if not root.is_dir():
+        with readable(root):
+            is_folder = root.is_dir()
+        if not is_folder:
             reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
-        below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and is_data(path))
+        below = (path for path in files_below(root) if path.suffix.lower() in self.suffixes and is_data(path))
         shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
         if not shown:
             raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(self.suffixes)}. Check the path.")
@@ -191,8 +193,12 @@ class _MediaSource(Source):
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:
-        with open(self._locate(name), "rb", buffering=0) as file:  # noqa: PTH123  # making a Path takes as long as reading a short file
-            return file.readall()
+        path = self._locate(name)
+        try:
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # making a Path takes as long as reading a short file
+                return file.readall()
+        except OSError as error:
+            raise unreadable(error, path) from error
 
     def _row(self, name: str, data: bytes) -> Example:
         path = self._locate(name)

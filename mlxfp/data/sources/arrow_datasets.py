@@ -12,12 +12,12 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import equal_chunks, takeable
+from mlxfp.core.arrow.int96_times import check_years
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.files import parse_position, position_in
-from mlxfp.data.sources.int96_times import check_years
 from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import is_text, value_type

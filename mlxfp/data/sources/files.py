@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from glob import has_magic
 from itertools import chain, takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
@@ -284,14 +285,23 @@ def _open_member(path: str) -> Any:
     archive = None if is_remote(path) else archive_of(Path(path))
     opened = _open_zip(path, open_remote(path, jumps=True) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
+    if not members:
+        raise DataError(f"An archive has no files: got 0 files, in {path}. Make the archive again, for example: zip NEW.zip FILE")
     if len(members) != 1:
         raise ArgumentError(
             f"A path to an archive with several files must name one file, got {listed(members)} in {path}. "
-            f"Write {f'{path}/{members[0]}' if members else 'the path of another archive'!r}."
+            f"Write {f'{path}/{members[0]}'!r}."
         )
     try:
         return opened.open(members[0])
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method or a missing password
+    except (NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method and for a missing password
+        secret = opened.getinfo(members[0]).flag_bits & 1
+        problem = "is encrypted" if secret else "uses a compression that Python lacks"
+        raise DataError(
+            f"A file in an archive {problem}: {error}, in {path}. Unpack the archive, and give the path of the unpacked file: "
+            f"7z x {quote(str(archive or path))}"
+        ) from error
+    except BadZipFile as error:
         raise _damaged(error, path) from error
 
 

@@ -223,12 +223,14 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
     return chunk
 
 
-def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: PLR0911  # a case each
+def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each
     """Explain an invalid line. Return a function that makes the `Fault` at an offset, or None if the problem is unknown."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
+        if "\x00" in line:
+            return partial(Fault, problem=f"A line has a NUL character: {received}", remedy="Remove the character, or write \\u0000.")
         return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy="Write one JSON object per line.")
     if not isinstance(record, dict):
         form = "a JSON array" if isinstance(record, list) else "not a JSON object"

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.int96_times import exact_times, has_int96
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
-from mlxfp.data.sources.int96_times import exact_times, has_int96
 from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.support.arrow_types import with_text_names

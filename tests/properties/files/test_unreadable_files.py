@@ -1,11 +1,11 @@
 """Files that the operating system does not read: each reader names the path and something to type, and skips nothing in silence."""
 
-import os
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import run
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -77,15 +77,11 @@ def read_without_rights(reader: str, path: Path, readable: Path) -> str:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Iterator[Path]:
-    """Folder that every user may enter."""
-    parents = [folder for folder in tmp_path.parents if folder.stat().st_uid == os.getuid() and folder != Path("/")]
-    modes = [(folder, folder.stat().st_mode) for folder in (tmp_path, *parents)]
-    for folder, mode in modes:
-        folder.chmod(mode | 0o055)
-    yield tmp_path
-    for folder, mode in modes:
-        folder.chmod(mode)
+def open_folder() -> Iterator[Path]:
+    """Folder that every user may enter. The folder of `tmp_path` is closed to other users."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.support.arrow_types import in_unit, parts_of, type_code
 from mlxfp.support.errors import DataError
 
@@ -25,7 +24,7 @@ def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
     return any(column.physical_type == "INT96" and column.path.partition(".")[0] in names for column in columns)
 
 
-def exact_times(chunk: RecordBatch, finer: RecordBatch, schema: Schema, path: str) -> RecordBatch:
+def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
     """Return a chunk with exact timestamps, from a chunk read in microseconds and the same chunk read in nanoseconds.
 
     A column declared in nanoseconds keeps nanoseconds. Raises `DataError` for a timestamp that the unit of the column cannot hold.

@@ -125,7 +125,7 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         written = listed_files(path, suffixes)
         if written is not None:
             return written
-        below = chain.from_iterable(files_below(folder) for folder in path.iterdir() if is_partition(folder.name))
+        below = chain.from_iterable(files_below(folder) for folder in path.iterdir() if is_partition(folder.name) and folder.is_dir())
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and not entry.is_dir()]
         matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes) and is_data(entry))
         if not matches and (caches := sorted(filter(is_written, path.iterdir()))):

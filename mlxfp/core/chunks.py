@@ -254,6 +254,9 @@ def _check_names(names: Sequence[Any]) -> None:
         if not isinstance(name, str):
             raise SchemaError(f"Column names are strings, got {name!r} among {', '.join(map(repr, names)):.80}.")
         if name in HIDDEN:
-            raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
+            raise SchemaError(
+                f"A column has a reserved name: got {name!r} among {', '.join(map(repr, names)):.80}. Return the values under "
+                f"another name, such as {name.strip('_')!r}."
+            )
         if not is_utf8(name):
             raise SchemaError(f"A column name is not Unicode text: got {name!r}, with half of a surrogate pair. Rename the column.")

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from mlxfp.core.arrow.exact_casts import INFINITE, cast_exactly, largest_exact
 from mlxfp.support.arrow_types import decoded, float_widths, has_times, in_unit, is_list_like, parts_of, value_type
 
+_PLAIN = {int, type(None)}  # types of values that Arrow converts to integers exactly, or refuses
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
@@ -70,32 +71,45 @@ def _may_change(kind: pa.DataType) -> bool:
 def changes(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Return True if Arrow changes a Python value in the conversion to a type."""
     kind = value_type(kind)
-    if pa.types.is_struct(kind):
-        rows = [value for value in values if isinstance(value, Mapping)]
-        if not set[Any]().union(*rows).issubset(member.name for member in kind):
-            return True
-        return any(changes([row.get(member.name) for row in rows], member.type) for member in kind)
     if not _may_change(kind):
         return False
+    known = values if isinstance(values, list) else list(values)
+    types = set(map(type, known))
+    if pa.types.is_struct(kind):
+        return _changes_rows(known if types == {dict} else [value for value in known if isinstance(value, Mapping)], kind)
     if pa.types.is_map(kind):
-        pairs = [pair for value in values if value is not None for pair in (value.items() if isinstance(value, Mapping) else value)]
+        pairs = [pair for value in known if value is not None for pair in (value.items() if isinstance(value, Mapping) else value)]
         return any(changes([pair[index] for pair in pairs], part) for index, part in enumerate((kind.key_type, kind.item_type)))
     if not is_list_like(kind):
-        return _any_changed(values, kind)
-    arrays, lists = list[Any](), list[Any]()
-    for value in values:
-        if value is not None:
-            (arrays if isinstance(value, np.ndarray) and value.dtype != object else lists).append(value)
+        return not (pa.types.is_integer(kind) and types <= _PLAIN) and _any_changed(known, kind)
+    arrays = [value for value in known if _is_plain_array(value)] if types != {list} else []
+    lists = known if types == {list} else [value for value in known if value is not None and not _is_plain_array(value)]
+    if pa.types.is_integer(kind.value_type):
+        lists = [part for part in lists if not _are_integers(part)]
     return changes(chain.from_iterable(lists), kind.value_type) or any(_changes_array(array, kind.value_type) for array in arrays)
 
 
-def _any_changed(values: Iterable[Any], kind: pa.DataType) -> bool:
+def _are_integers(values: Any) -> bool:
+    """Return True for Python integers. The sum of other numbers has another type, and is faster than the type of each number."""
+    try:
+        return type(sum(values)) is int
+    except TypeError:
+        return False
+
+
+def _is_plain_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype != object
+
+
+def _changes_rows(rows: list[Mapping[Any, Any]], kind: pa.DataType) -> bool:
+    """Return True if Arrow drops a key, or changes a value, in the conversion of mappings to structs."""
+    names = [member.name for member in kind]
+    dropped = not set[Any]().union(*rows).issubset(names)
+    return dropped or any(_may_change(part.type) and changes([row.get(part.name) for row in rows], part.type) for part in kind)
+
+
+def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
     """Return True if Arrow changes a value without parts in the conversion to an integer, a date, a time or a duration."""
-    if pa.types.is_integer(kind):
-        listed: Any = values if isinstance(values, list) else list(values)
-        if set(map(type, listed)) <= {int, type(None)}:
-            return False
-        values = listed
     groups: dict[Any, list[Any]] = {}
     for value in values:
         if value is not None and type(value) is not int:

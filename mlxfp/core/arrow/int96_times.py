@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from mlxfp.support.arrow_types import in_unit, parts_of, type_code
@@ -49,9 +48,9 @@ def check_years(part: Any, names: Sequence[str]) -> None:
     wide = [name for name in timed if in_unit(part.physical_schema.field(name).type, "us") != part.physical_schema.field(name).type]
     if not wide:
         return
-    options = pyarrow.dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    options = type(part.format.read_options)(coerce_int96_timestamp_unit="us")
     groups = [group.id for group in part.row_groups]
-    coarse = pyarrow.dataset.ParquetFileFormat(options).make_fragment(part.path, part.filesystem, row_groups=groups)
+    coarse = type(part.format)(options).make_fragment(part.path, part.filesystem, row_groups=groups)
     for chunk in coarse.to_batches(columns=wide):
         for name, column in zip(wide, chunk.columns, strict=True):
             lost = _outside(column, part.physical_schema.field(name).type)

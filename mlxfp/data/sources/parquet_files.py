@@ -38,7 +38,9 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 
     Several files need the same columns. Their types must convert to the types of the first file without loss, such as int32 to int64.
     `schema` declares other types for some columns, for example `{"n": pa.float64()}`. A declared column may be missing in a file and is
-    null there.
+    null there. A value that its declared type would change, such as a time in a date column, raises an error.
+
+    Timestamps of the type INT96, as written by Spark, are read in microseconds. Declare `pa.timestamp("ns")` to keep nanoseconds.
 
     `schema="scan"` reads the headers of all files before the first row and takes the columns of all files. Each column gets a type that
     fits all files, and is null in a file without the column. A value that cannot be converted exactly raises an error.

@@ -2,9 +2,11 @@
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import numpy as np
@@ -233,6 +235,49 @@ def test_a_value_that_python_cannot_hold_is_an_error_with_a_call_that_works(colu
             list(fp.pipe(dataset, *stages))
     remedy = eval(str(caught.value).partition("before this stage: ")[2].rstrip("."), {"fp": fp, "pa": pa})
     assert list(fp.pipe(dataset, remedy))[1]["x"] == expected[0].as_py()
+
+
+WITHOUT_PANDAS = """
+import sys
+
+
+class NoPandas:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+sys.meta_path.insert(0, NoPandas())
+import pyarrow as pa
+import mlxfp as fp
+kind = {kind}
+dataset = fp.from_table(pa.table({{"x": pa.array([5000, 5007], kind)}}))
+print([str(row["x"]) for row in fp.take(1)(dataset)])
+try:
+    list(fp.pipe(dataset, fp.map(lambda row: row)))
+except fp.errors.DataError as error:
+    print(str(error).partition(" Convert ")[0])
+    remedy = eval(str(error).partition("before this stage: ")[2].rstrip("."))
+    print([str(row["x"]) for row in fp.pipe(dataset, remedy, fp.map(lambda row: row))])
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ('pa.timestamp("ns")', ("1970-01-01 00:00:00.000005", "1970-01-01 00:00:00.000005007")),
+        ('pa.duration("ns")', ("0:00:00.000005", "5007")),
+        ('pa.time64("ns")', ("00:00:00.000005", "00:00:00.000005007")),
+    ],
+)
+def test_nanoseconds_without_pandas_are_an_error_with_a_call_that_works(kind: str, texts: tuple[str, str]):
+    """Arrow needs pandas for Python values with nanoseconds."""
+    done = run([sys.executable, "-c", WITHOUT_PANDAS.format(kind=kind)], capture_output=True, text=True, check=True)
+    first, error, converted = done.stdout.splitlines()
+    assert first == f"['{texts[0]}']"
+    assert error.startswith("Python has no ")
+    assert f"got {texts[1]}, in the column 'x' of row 1." in error
+    assert converted == f"['{texts[0]}', '{texts[0]}']"
 
 
 def test_large_unsigned_integers_need_a_declared_type_and_the_error_says_so():

@@ -4,10 +4,8 @@
 the row. User functions never see hidden columns.
 """
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -15,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
-from mlxfp.core.arrow.exact_casts import array_of, largest_exact
 from mlxfp.core.arrow.light_arrays import number_array, numbers_of
-from mlxfp.support.arrow_types import is_tensor, type_code
+from mlxfp.core.arrow.python_columns import is_utf8, to_column
+from mlxfp.core.arrow.python_values import to_values
+from mlxfp.support.arrow_types import has_times, is_tensor
 from mlxfp.support.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
@@ -35,10 +33,6 @@ EPOCH = "__epoch__"  # column of epoch numbers, used by `collate` to find rows i
 LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
 LARGE = 64 << 20  # size in bytes up to which chunks are joined; Arrow allows at most 2 GiB per column of a chunk
 CHUNK_ROWS = 4096  # default number of rows in a chunk: enough to amortise Arrow calls, few enough to resume quickly
-
-_TENSORS = "iuf"
-_WIDEST = 8  # maximum number of bytes of a number
-MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
@@ -159,13 +153,16 @@ def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
 
 
 def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
-    """Return one dict for each row. Fixed-shape tensors become numpy arrays, all other values plain Python values."""
+    """Return one dict for each row. Fixed-shape tensors become numpy arrays, all other values plain Python values.
+
+    Raises `DataError` for a date, a time or a duration that Python cannot hold.
+    """
     seen = visible(chunk)
-    tensors = [field.name for field in seen.schema if is_tensor(field.type)]
-    if not tensors:
+    if not any(is_tensor(field.type) or has_times(field.type) for field in seen.schema):
         rows: list[dict[str, Any]] = seen.to_pylist()
         return rows
-    columns = {name: _values(seen.column(name)) for name in seen.schema.names}
+    numbers = source_rows(chunk)
+    columns = {name: to_values(column, name, numbers) for name, column in zip(seen.schema.names, seen.columns, strict=True)}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
@@ -259,142 +256,9 @@ def _check_names(names: Sequence[Any]) -> None:
         if not isinstance(name, str):
             raise SchemaError(f"Column names are strings, got {name!r} among {', '.join(map(repr, names)):.80}.")
         if name in HIDDEN:
-            raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
-        if not _is_utf8(name):
+            raise SchemaError(
+                f"A column has a reserved name: got {name!r} among {', '.join(map(repr, names)):.80}. Return the values under "
+                f"another name, such as {name.strip('_')!r}."
+            )
+        if not is_utf8(name):
             raise SchemaError(f"A column name is not Unicode text: got {name!r}, with half of a surrogate pair. Rename the column.")
-
-
-def _values(column: pa.Array) -> list[Any]:
-    if is_tensor(column.type):
-        arrays = iter(column.drop_null().to_numpy_ndarray())
-        return [next(arrays) if valid else None for valid in column.is_valid().to_pylist()]
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    """Return the values of one column as an Arrow array. Raises `SchemaError` for a value that does not fit the type."""
-    arrays = {type_ for type_ in set(map(type, values)) if is_array(type_)}  # checking every value is slow, so check each type once
-    if any(not issubclass(type_, np.ndarray | np.generic) or issubclass(type_, np.ma.MaskedArray) for type_ in arrays):
-        values = [
-            _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
-        ]
-    shapes = {value.shape: value.dtype for value in values if isinstance(value, np.ndarray)} if arrays else {}
-    if kind is None and len(shapes) > 1 and _differ_in_length(shapes):
-        return _lists_of_tensors(values)
-    if is_tensor(kind) or (kind is None and any(len(shape) > 1 for shape in shapes)):
-        return _tensors(values, kind, name, numbers)
-    if arrays:
-        values = [unboxed(value) for value in values]
-    failed = None
-    try:
-        column = array_of(values, kind)
-        if not (pa.types.is_nested(column.type) and holds_masked(values, column.type)):
-            return column
-    except MISFITS as error:
-        failed = error
-    # Search lists and mappings for arrays only if the fast conversion above fails. The search visits every value.
-    plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
-    if not _fails(plain, kind):
-        return array_of(plain, kind)
-    index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
-    row, value, problem = numbers[index], values[index], _misfit(plain, index, kind)
-    raise SchemaError(f"Column {name!r} of row {row}: {value!r:.80} {problem}") from failed
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:
-    if isinstance(values[index], str) and not _is_utf8(values[index]):
-        return "is not Unicode text: it has half of a surrogate pair. Replace the half: text.encode(errors='replace').decode()."
-    if kind is None and not index:
-        return (
-            "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "
-            "of these, before it becomes a value of a row."
-        )
-    expected = f"{pa.array(values[:index]).type} of the rows before it" if kind is None else kind
-    return f"does not fit the type {expected}. Make the values of a column one type, or declare it with schema=."
-
-
-def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any:
-    try:
-        return read(value)
-    except SchemaError as error:
-        raise SchemaError(f"Column {name!r} of row {number}: {error}") from error.__cause__
-
-
-def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
-    try:
-        array_of(values, kind)
-    except MISFITS:
-        return True
-    return False
-
-
-def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and dtype of an array or nested lists. Ragged lists have dtype object."""
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        array = np.asarray(value, object)
-    return array.shape, array.dtype
-
-
-def _differ_in_length(shapes: Mapping[tuple[int, ...], np.dtype[Any]]) -> bool:
-    """Return True for numeric arrays of at least two axes that differ only in the length of the first axis."""
-    numeric = len(set(shapes.values())) == 1 and all(kind.kind in _TENSORS and kind.itemsize <= _WIDEST for kind in shapes.values())
-    return numeric and len(next(iter(shapes))) > 1 and len({shape[1:] for shape in shapes}) == 1
-
-
-def _lists_of_tensors(values: list[Any]) -> pa.Array:
-    """Return arrays [T, ...] with different T as lists of fixed-size lists. None becomes null."""
-    arrays = [value for value in values if value is not None]
-    column = pa.array(np.concatenate(arrays).reshape(-1))
-    for size in reversed(arrays[0].shape[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, size)
-    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends, mask=np.array([*(value is None for value in values), False])), column)
-
-
-def _rounds(value: Any, given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Return True for an array of 64-bit integers that floats of 64 bits would round."""
-    if wanted.kind != "f" or given.kind not in "iu" or given.itemsize < _WIDEST:
-        return False
-    integers, limit = np.asarray(value), largest_exact(pa.float64())
-    return bool(((integers > limit) | (integers < -limit)).any())
-
-
-def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    if kind is None:
-        first = next(value for value in values if isinstance(value, np.ndarray))
-        if not first.size or first.dtype.kind not in _TENSORS or first.dtype.itemsize > _WIDEST:
-            raise SchemaError(
-                f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow tensors hold integers or "
-                "floats, and are not empty. Cast the arrays, or convert them to lists with tolist()."
-            )
-        kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    order = kind.permutation or range(len(kind.shape))  # for each logical axis of the tensor, the index of the axis in memory
-    shape = tuple(kind.shape[axis] for axis in order)
-    # Up to pyarrow 25, the method `to_pandas_dtype` needs pandas.
-    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
-    lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)
-    for value, number in zip(values, numbers, strict=True):
-        if value is None or holds_masked([value], lists):
-            problem = "is null" if value is None else "has masked values"
-            raise DataError(f"Column {name!r} of row {number} {problem}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
-        actual = _measured(value)
-        if actual[0] != shape or not np.can_cast(actual[1], dtype) or _rounds(value, actual[1], dtype):
-            raise SchemaError(
-                f"Column {name!r} of row {number} has shape {actual[0]} and dtype {actual[1]}, not {shape} and {dtype}. "
-                f"Make shapes equal, or declare lists: pa.schema({{{name!r}: pa.list_(pa.list_({type_code(kind.value_type)}))}})."
-            )
-    stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
-    stacked = stacked.transpose(0, *(np.argsort(order) + 1))
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(stacked.reshape(-1)), int(np.prod(shape)))
-    return pa.ExtensionArray.from_storage(kind, flat.cast(kind.storage_type))

@@ -3,16 +3,27 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatch
-from glob import glob
+from glob import glob, has_magic
 from heapq import heappop, heappush
+from io import FileIO
 from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 from stat import S_ISFIFO
 
-from mlxfp.support.errors import DataError, MissingFileError
+from mlxfp.support.errors import DataError, MissingFileError, MlxfpError
+
+
+def _check_folders(pattern: Path) -> None:
+    """Raise `DataError` for a folder without permission that matches the beginning of a pattern. `glob` would skip the folder."""
+    for parent in pattern.parents:
+        for folder in map(Path, glob(str(parent)) if has_magic(str(parent)) else ()):  # noqa: PTH207  # Path.glob rejects absolute patterns
+            if folder.is_dir():
+                with readable(folder), os.scandir(folder):
+                    pass
 
 
 def is_data(path: Path) -> bool:
@@ -32,6 +43,7 @@ def match_pattern(pattern: Path) -> list[Path]:
     head = Path(*takewhile(lambda part: part != "**", pattern.parts))
     rest = pattern.parts[len(head.parts) :]
     if not rest:
+        _check_folders(head)
         return sorted(match for match in map(Path, glob(str(pattern))) if is_data(match))  # noqa: PTH207  # Path.glob rejects absolute patterns
     roots = [Path(root) for root in sorted(glob(str(head)))] if head.parts else [Path()]  # noqa: PTH207
     hidden = any(part.startswith(".") for part in rest)
@@ -41,7 +53,53 @@ def match_pattern(pattern: Path) -> list[Path]:
     return sorted(filter(is_data, matches))
 
 
-def missing(path: Path) -> Exception:
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the paths of files in a folder and its subfolders. Links to folders are not followed.
+
+    Raises `DataError` for a folder without permission, which `Path.rglob` would skip.
+    """
+    for parent, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            yield Path(parent, name)
+
+
+def _raise(error: OSError) -> None:
+    raise unreadable(error, error.filename or "") from error
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Convert errors of the operating system for a local path inside the `with` block to errors with path and remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise unreadable(error, error.filename or path) from error
+
+
+def unreadable(error: OSError, path: str | Path) -> MlxfpError:
+    """Return the error for a local path that the operating system does not read."""
+    path, problem = Path(os.path.abspath(path)), os.strerror(error.errno or 0)  # noqa: PTH100  # Path.resolve would follow links
+    if isinstance(error, PermissionError):
+        closed = next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), path)
+        return DataError(
+            f"There is no permission to read a file or folder: got {problem!r}, for {str(path)!r}. Ask the owner to type: chmod "
+            f"{'a+rx' if closed.is_dir() else 'a+r'} {quote(str(closed))}"
+        )
+    if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+        return missing(path)
+    remedy = "ulimit -n 4096" if error.errno == errno.EMFILE else f"ls -l {quote(str(path.parent)):.200}"
+    return DataError(f"The operating system cannot read a file: got {problem!r}, for {str(path)[:300]!r}. Find the cause: {remedy}")
+
+
+def open_plain(path: str) -> FileIO:
+    """Open a local file for reading without a buffer. Raises an error with path and remedy."""
+    with readable(path):
+        return FileIO(path)
+
+
+def missing(path: Path) -> MlxfpError:
     """Return the error for a path that is neither a file nor a folder."""
     if path.is_symlink():
         _check_target(path)
@@ -83,7 +141,7 @@ def walk_files(root: Path, *, hidden: bool = False) -> Iterator[Path]:
         if real in read:
             continue
         read.add(real)
-        with os.scandir(folder) as entries:
+        with readable(folder), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(".") and not hidden:
                     continue

@@ -42,6 +42,47 @@ def is_number_like(kind: pa.DataType) -> bool:
     return is_number(kind) or bool(pa.types.is_decimal(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
+def float_widths(kind: pa.DataType) -> set[int]:
+    """Return the bit widths of all float types in a type, at any depth."""
+    kind = value_type(kind)
+    inner = (float_widths(kind.field(index).type) for index in range(kind.num_fields))
+    return {kind.bit_width} if pa.types.is_floating(kind) else set[int]().union(*inner)
+
+
+def has_times(kind: pa.DataType) -> bool:
+    """Return True for a type of dates, times or durations, also inside lists and structs."""
+    kind = value_type(kind)
+    return bool(pa.types.is_temporal(kind)) or any(has_times(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def in_unit(kind: pa.DataType, unit: str) -> pa.DataType:  # noqa: PLR0911  # one return per kind of types
+    """Return a type with another unit of all timestamps, durations and 64-bit times of day, also inside lists and structs.
+
+    >>> in_unit(pa.list_(pa.timestamp("us", "UTC")), "ns")
+    ListType(list<item: timestamp[ns, tz=UTC]>)
+    """
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(unit, kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration(unit)
+    if pa.types.is_time64(kind):
+        return pa.time64(unit)
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(in_unit(member.type, unit)) for member in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(in_unit(kind.key_type, unit), in_unit(kind.item_type, unit))
+    if is_list_like(kind):
+        values = in_unit(kind.value_type, unit)
+        return (
+            pa.list_(values, kind.list_size)
+            if pa.types.is_fixed_size_list(kind)
+            else pa.large_list(values)
+            if is_large(kind)
+            else pa.list_(values)
+        )
+    return kind
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Return True for a variable-length list type, with 32-bit or 64-bit offsets."""
     return kind.id in _LISTS
@@ -76,6 +117,16 @@ def decoded(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_binary_view(kind) else column
 
 
+def parts_of(column: pa.Array) -> list[pa.Array]:
+    """Return the columns inside a column of lists, structs or maps: values, fields, or keys and items."""
+    if pa.types.is_struct(column.type):
+        return column.flatten()  # type: ignore[no-any-return]
+    if pa.types.is_map(column.type):
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return [column.keys[first:last], column.items[first:last]]
+    return [column.flatten()] if is_list_like(column.type) else []
+
+
 def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
     """Return the code of a `schema=` argument that declares these types, for messages.
 
@@ -100,6 +151,8 @@ def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind
         return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
     if pa.types.is_fixed_size_binary(kind):
         return f"pa.binary({kind.byte_width})"
+    if pa.types.is_map(kind):
+        return f"pa.map_({type_code(kind.key_type)}, {type_code(kind.item_type)})"
     name, _, unit = str(kind).removesuffix("]").partition("[")
     name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
     arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")

@@ -150,7 +150,7 @@ def test_a_null_tensor_is_none_and_its_neighbours_keep_their_dtype():
         ([{"x": "\ud800"}], None, r"Column 'x' of row 10: '\\ud800' is not Unicode text: it has half of a surrogate pair"),
         ([{"x": 1}, {"x": 300}], pa.schema({"x": pa.int8()}), r"Column 'x' of row 11: 300 does not fit the type int8. Make"),
         ([{"x": 1, "y": 2, "z": 3}], pa.schema({"x": pa.int8()}), r"Row 10 has the column 'y', 'z', which the schema lacks. Columns: 'x'."),
-        ([{"__row__": 1}], None, r"The column name '__row__' is reserved; rename the column."),
+        ([{"__row__": 1}], None, r"A column has a reserved name: got '__row__' among '__row__'\. Return .* such as 'row'\."),
         ([{"x": 1, 2: 3}], None, r"Column names are strings, got 2 among 'x', 2."),
         (
             [{"x": np.zeros((2, 1))}, {"x": np.zeros((1, 2))}],

@@ -1,20 +1,20 @@
-"""Casts of Arrow columns to float types. Decimals may be rounded, but integers must stay exact.
+"""Casts of Arrow columns that change no value. Floats may round decimals, but integers must stay exact.
 
-An integer must lie in the range in which all integers are exact: up to 2^24 for float32, up to 2^53 for float64. A finite number must not
-become infinite. Otherwise, the cast raises an error. Arrow itself checks integer columns only.
+In a cast to floats, an integer must lie in the range in which all integers are exact: up to 2^24 for float32, up to 2^53 for float64. A
+finite number must not become infinite. In any other cast, the result must convert back to the same value. Otherwise, the cast raises an
+error. Arrow itself drops, for example, the time of day in a cast to dates, and casts each number except 0 to true.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mlxfp.support.arrow_types import decoded, is_list_like, is_text, value_type
+from mlxfp.support.arrow_types import decoded, float_widths, is_text, parts_of
 
 _EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # limit up to which a float type holds every integer, by bits of the type
-_INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that a cast makes infinite, by bits of the new float type
+INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that a cast makes infinite, by bits of the new float type
 _INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 
 
@@ -23,40 +23,14 @@ def largest_exact(kind: pa.DataType) -> int:
     return _EXACT[kind.bit_width]
 
 
-def loses(value: Any, kind: pa.DataType) -> bool:
-    """Return True if a Python value contains a number that a float type would round or turn infinite. Decimals may be rounded.
-
-    >>> loses([1e39], pa.list_(pa.float32())), loses(2**24 + 1, pa.float32()), loses(0.1, pa.float32())
-    (True, True, False)
-    """
-    kind = value_type(kind)
-    if pa.types.is_struct(kind) and isinstance(value, Mapping):
-        return any(loses(value.get(field.name), field.type) for field in kind)
-    if is_list_like(kind) and isinstance(value, list | tuple | np.ndarray):
-        return any(loses(part, kind.value_type) for part in value)
-    if not pa.types.is_floating(kind) or isinstance(value, bool):
-        return False
-    if isinstance(value, int | np.integer):
-        return abs(int(value)) > largest_exact(kind)
-    return isinstance(value, float | np.floating) and _INFINITE[kind.bit_width] <= abs(float(value)) < np.inf
-
-
-def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Return Python values as an Arrow array. Raises `ArrowInvalid` if a number does not fit the type exactly (see `loses`)."""
-    column = pa.array(values, kind)
-    widths = set[int]() if kind is None else _float_widths(kind)
-    if (16 in widths or (32 in widths and _infinities(column))) and any(loses(value, kind) for value in values):
-        raise pa.ArrowInvalid(f"a number does not fit the type {kind}")
-    return column
-
-
 def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column. Raises `ArrowInvalid` for a value that the type cannot hold. Decimals may be rounded.
+    """Cast a column. Raises `ArrowInvalid` for a value that the type cannot hold. Floats may round decimals.
 
     >>> cast_exactly(pa.array([0.1]), pa.float32()).type
     DataType(float)
     """
     result = column.cast(kind)
+    result.validate(full=True)  # Arrow casts integers to times of day without a check of the range
     _check_cast(column, result)
     return result
 
@@ -71,24 +45,61 @@ def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
 
 
 def _check_cast(column: pa.Array, result: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a cast to floats has rounded an integer or turned a finite number infinite."""
+    """Raise `ArrowInvalid` if a cast has changed a value."""
     column, result = decoded(column), decoded(result)
     before, after = column.type, result.type
-    if before == after or not _float_widths(after):
+    if before == after:
         return
-    if pa.types.is_struct(after):
-        old, new = dict(zip((f.name for f in before), column.flatten(), strict=True)), result.flatten()
-        for field, values in zip(after, new, strict=True):
-            if field.name in old:
-                _check_cast(old[field.name], values)
-    elif is_list_like(after):
-        _check_cast(column.flatten(), result.flatten())
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        names = [member.name for member in after]
+        if lacking := [member.name for member in before if member.name not in names]:
+            raise pa.ArrowInvalid(f"the type {after} lacks the field {lacking[0]!r}")
+        parts = dict(zip(names, result.flatten(), strict=True))
+        for member, values in zip(before, column.flatten(), strict=True):
+            _check_cast(values, parts[member.name])
+    elif pa.types.is_nested(before):
+        for old, new in zip(parts_of(column), parts_of(result), strict=True):
+            _check_cast(old, new)
     elif (lost := _lost(column, result)) is not None:
-        raise pa.ArrowInvalid(f"the number {lost} does not fit the type {after}")
+        raise pa.ArrowInvalid(f"the {'number' if float_widths(after) else 'value'} {lost} does not fit the type {after}")
 
 
 def _lost(column: pa.Array, result: pa.Array) -> Any:
-    """Return a value that the cast rounded or turned infinite, or None."""
+    """Return a value that the cast has changed, or None."""
+    if pa.types.is_floating(result.type):
+        return _rounded(column, result)
+    changed = (
+        None if is_text(column.type) or pa.types.is_null(column.type) else _changed(column, result)
+    )  # Arrow reads texts exactly, or fails
+    if changed is None or not pc.any(changed).as_py():
+        return None
+    return column.filter(changed)[:1].cast(pa.string())[0].as_py()
+
+
+def _changed(column: pa.Array, result: pa.Array) -> pa.Array | None:
+    """Return a mask of the values that a cast has changed, or None if Arrow itself refuses such values."""
+    before, after = column.type, result.type
+    if is_text(after) and pa.types.is_temporal(before):
+        return pc.match_substring(result, "<value out of range")
+    if pa.types.is_timestamp(before) and pa.types.is_time(after):
+        return pc.not_equal(_clock(column).cast(pa.date32()), pa.scalar(0, pa.date32()))
+    if pa.types.is_temporal(before) and pa.types.is_temporal(after):
+        zoned = [kind for kind in (before, after) if getattr(kind, "tz", None) is not None]
+        if len(zoned) == 1:
+            return pc.not_equal(*(_clock(times).cast(pa.timestamp(zoned[0].unit)) for times in (column, result)))
+        return pc.not_equal(result.cast(before), column)
+    if pa.types.is_boolean(after) or (pa.types.is_decimal(after) and pa.types.is_floating(before)):
+        return pc.invert(pc.equal(result.cast(before), column))
+    return None
+
+
+def _clock(times: pa.Array) -> pa.Array:
+    """Return the dates and times that a clock in the time zone of the column shows, without a time zone."""
+    return pc.local_timestamp(times) if getattr(times.type, "tz", None) is not None else times
+
+
+def _rounded(column: pa.Array, result: pa.Array) -> Any:
+    """Return a value that a cast to floats rounded or turned infinite, or None."""
     kind = column.type
     if is_text(kind):
         return f"in {column[0].as_py()!r:.60}" if rounds_texts(column, result) else None
@@ -100,20 +111,3 @@ def _lost(column: pa.Array, result: pa.Array) -> Any:
         infinite = pc.and_not(infinite, pc.is_inf(column.cast(pa.float64())))
     lost = column.filter(infinite)
     return lost[0].as_py() if len(lost) else None
-
-
-def _infinities(column: pa.Array) -> int:
-    """Return the number of infinite values in a column, at any depth."""
-    column = decoded(column)
-    if pa.types.is_floating(column.type):
-        return int(pc.sum(pc.is_inf(column.cast(pa.float64()))).as_py() or 0)
-    if pa.types.is_struct(column.type):
-        return sum(map(_infinities, column.flatten()))
-    return _infinities(column.flatten()) if is_list_like(column.type) else 0
-
-
-def _float_widths(kind: pa.DataType) -> set[int]:
-    """Return the bit widths of all float types in a type, at any depth."""
-    kind = value_type(kind)
-    inner = (_float_widths(kind.field(index).type) for index in range(kind.num_fields))
-    return {kind.bit_width} if pa.types.is_floating(kind) else set[int]().union(*inner)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.light_arrays import number_array
 from mlxfp.core.chunks import LARGE, RecordBatch, Schema, concat_chunks, to_rows
+from mlxfp.support.arrow_types import is_large, is_list_like, parts_of, type_code
 from mlxfp.support.errors import ArgumentError
 
 # Target size of a record batch or row group, in bytes. Smaller batches slow random access down. Larger batches need more memory.
@@ -45,13 +46,53 @@ def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> in
 
 
 def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
-    """Write a Parquet file. Return the number of rows. Raises `ArgumentError` for a column type that Parquet lacks."""
+    """Write a Parquet file. Return the number of rows.
+
+    Raises `ArgumentError` for a column type that Parquet lacks, and for a value that Parquet cannot hold or Arrow cannot read back.
+    """
     rows = 0
     with _parquet_writer(path, schema) as writer:
         for chunk in _even(chunks):
-            writer.write_batch(chunk)
+            _check_fixed_lists(chunk, rows)
+            try:
+                writer.write_batch(chunk)
+            except pa.ArrowInvalid as error:
+                raise ArgumentError(
+                    f"Parquet cannot hold a value: {error}, from row {rows} of the file on. Write the data with format='arrow'."
+                ) from error
             rows += chunk.num_rows
     return rows
+
+
+def _check_fixed_lists(chunk: RecordBatch, first: int) -> None:
+    """Raise `ArgumentError` for a null among lists of fixed length, because Arrow writes them to Parquet but cannot read them back."""
+    for field, column in zip(chunk.schema, chunk.columns, strict=True):
+        if _is_unreadable(column):
+            row = next(row for row in range(len(column)) if _is_unreadable(column.slice(row, 1)))
+            index, kind = chunk.schema.get_field_index(field.name), type_code(_without_fixed_lists(field.type))
+            raise ArgumentError(
+                f"Arrow cannot read a null or an empty list of fixed length from Parquet: got {column[row].as_py()!r:.80} in the column "
+                f"{field.name!r} of {field.type}, in row {first + row} of the file. Write the data with format='arrow', or convert the "
+                f"column: fp.map_chunks(lambda chunk: chunk.set_column({index}, {field.name!r}, chunk[{field.name!r}].cast({kind})))."
+            )
+
+
+def _is_unreadable(column: pa.Array) -> bool:
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if pa.types.is_fixed_size_list(column.type) and (column.null_count or not column.type.list_size):
+        return len(column) > 0
+    return any(map(_is_unreadable, parts_of(column)))
+
+
+def _without_fixed_lists(kind: pa.DataType) -> pa.DataType:
+    """Return a type with lists of any length in place of lists of fixed length, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(_without_fixed_lists(member.type)) for member in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _without_fixed_lists(kind.item_type))
+    if is_list_like(kind):
+        return (pa.large_list if is_large(kind) else pa.list_)(_without_fixed_lists(kind.value_type))
+    return kind
 
 
 def _parquet_writer(path: Path | BytesIO, schema: Schema) -> pq.ParquetWriter:

@@ -12,12 +12,15 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import equal_chunks, takeable
+from mlxfp.core.arrow.int96_times import check_years
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.files import parse_position, position_in
+from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.support.arrow_types import is_text, value_type
 
 _AHEAD = 2  # number of chunks that Arrow reads ahead
 
@@ -76,15 +79,18 @@ class _FromDataset(Source):
             group = 0
 
     def _chunks(self, part: Any, schema: Schema) -> Iterator[tuple[RecordBatch, int]]:
-        physical = {column.name: column.type for column in part.physical_schema}
-        kinds = [(c.name, physical.get(c.name, c.type) if pa.types.is_floating(c.type) else c.type) for c in self.stated]
+        # Arrow's casts change values without an error, so columns are read with the types of the file and then cast by `fit`.
+        physical = {column.name: column.type for column in part.physical_schema if not is_text(value_type(column.type))}
+        kinds = [(column.name, physical.get(column.name, column.type)) for column in self.stated]
+        if hasattr(part, "metadata"):
+            check_years(part, schema.names)
         batches = part.to_batches(
             schema=pa.schema(kinds), columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
         )
         end = 0
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             end += chunk.num_rows
-            yield _cast(chunk, schema), end
+            yield fit(chunk, schema, (), part.path), end
 
     @property
     def traits(self) -> SourceTraits:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 import attrs
@@ -19,10 +20,12 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
+from mlxfp.data.file_contents import compressed_instead
+from mlxfp.data.file_search import unreadable
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
 from mlxfp.data.sources.files import FileSource, check_unchanged, parse_position, position_in
 from mlxfp.data.sources.partitions import check_partition, fit, partition_types
-from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.data.sources.remote_files import FileStamp, is_remote
 from mlxfp.support.arrow_types import schema_code
 from mlxfp.support.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.support.progress import Progress
@@ -150,12 +153,17 @@ class ColumnSource(FileSource):
 
 @contextmanager
 def reading(kind: str, path: str) -> Iterator[None]:
-    """Convert Arrow's errors inside the `with` block to `DataError`. Errors of the operating system, such as a missing permission, pass."""
+    """Convert errors of Arrow and of the operating system inside the `with` block to errors with path and remedy."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise
+            if is_remote(path):
+                raise
+            raise unreadable(error, path) from error
+        compressed = None if is_remote(path) or not Path(path).is_file() else compressed_instead(path)
+        if compressed is not None:
+            raise compressed from error
         reason = " ".join(str(error).split())
         raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download the file again.") from error
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from shlex import quote
 
 import attrs
 import numpy as np
@@ -36,7 +38,6 @@ _TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates 
 _DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
-_HEAD = 32  # number of header bytes that are checked for NUL characters
 _FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -192,17 +193,17 @@ class _ReadCsv(LineSource):
             if line_of_excel := _EXCEL.match(records):
                 self._check_delimiter(line_of_excel[1].decode(), path)
                 records = records[line_of_excel.end() :].lstrip(b"\r\n")
-            if b"\x00" in records[:_HEAD] and not records.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise DataError(
-                    f"Text has NUL characters, like UTF-16: got {records[:_HEAD]!r}, in line {line} of {path}. Convert the file: "
-                    "iconv -f UTF-16LE -t UTF-8."
-                )
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
                 text = self.as_utf8(header)
                 check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
+                if b"\x00" in header:
+                    raise DataError(
+                        f"The header has NUL characters: got {shorten(text.decode())}, in line {line} of {path}. Remove these characters: "
+                        f"tr -d '\\000' < {quote(path)} > {quote(str(Path(path).with_stem('converted')))}"
+                    )
                 fields = split_fields(text.decode(), self.delimiter, self.quote)
                 names = tuple(name or f"column_{number}" for number, name in enumerate(fields, 1))
                 check_names(names, path)

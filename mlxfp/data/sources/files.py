@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from glob import has_magic
 from itertools import chain, takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
@@ -20,7 +21,7 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.data.file_search import is_data, match_pattern, missing
+from mlxfp.data.file_search import files_below, is_data, match_pattern, missing, readable, unreadable
 from mlxfp.data.manifests import is_written, listed_files, listed_hashes
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
@@ -96,8 +97,14 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
 
     A folder stands for its files with one of the suffixes, also in partition subfolders such as `year=2024`.
     """
-    stamps = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
-    return tuple(chain.from_iterable(stamps))
+    stamps: list[FileStamp] = []
+    for path in paths:
+        if is_remote(path):
+            stamps += find_remote(path, suffixes)
+        else:
+            with readable(Path(path).expanduser()):
+                stamps += _find_local(Path(path).expanduser(), suffixes)
+    return tuple(stamps)
 
 
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
@@ -118,7 +125,7 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         written = listed_files(path, suffixes)
         if written is not None:
             return written
-        below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
+        below = chain.from_iterable(files_below(folder) for folder in path.iterdir() if is_partition(folder.name) and folder.is_dir())
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and not entry.is_dir()]
         matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes) and is_data(entry))
         if not matches and (caches := sorted(filter(is_written, path.iterdir()))):
@@ -156,7 +163,8 @@ def _expand_within(archive: Path, name: str) -> list[Path]:
 def look_up(path: Path) -> FileStamp:
     """Return path, size and modification time of a local file. For a file in an archive, return size and time of the archive."""
     check_utf8(path, "file")
-    status = (archive_of(path) or path).stat()
+    with readable(path):
+        status = (archive_of(path) or path).stat()
     return FileStamp(str(path), status.st_size, status.st_mtime_ns)
 
 
@@ -256,10 +264,11 @@ def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[in
 
 def open_bytes(path: str) -> Any:
     """Open a local or remote file for reading. Compressed files are decompressed during reading."""
+    if not is_remote(path):
+        with readable(path):
+            return _open_member(path) if packing(path) == "zip" else pa.input_stream(path, compression=packing(path))
     if packing(path) == "zip":
         return _open_member(path)
-    if not is_remote(path):
-        return pa.input_stream(path, compression=packing(path))
     opened = open_remote(path)
     return opened if packing(path) is None else pa.input_stream(opened, compression=packing(path))
 
@@ -276,14 +285,23 @@ def _open_member(path: str) -> Any:
     archive = None if is_remote(path) else archive_of(Path(path))
     opened = _open_zip(path, open_remote(path, jumps=True) if is_remote(path) else archive or path)
     members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
+    if not members:
+        raise DataError(f"An archive has no files: got 0 files, in {path}. Make the archive again, for example: zip NEW.zip FILE")
     if len(members) != 1:
         raise ArgumentError(
             f"A path to an archive with several files must name one file, got {listed(members)} in {path}. "
-            f"Write {f'{path}/{members[0]}' if members else 'the path of another archive'!r}."
+            f"Write {f'{path}/{members[0]}'!r}."
         )
     try:
         return opened.open(members[0])
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method or a missing password
+    except (NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method and for a missing password
+        secret = opened.getinfo(members[0]).flag_bits & 1
+        problem = "is encrypted" if secret else "uses a compression that Python lacks"
+        raise DataError(
+            f"A file in an archive {problem}: {error}, in {path}. Unpack the archive, and give the path of the unpacked file: "
+            f"7z x {quote(str(archive or path))}"
+        ) from error
+    except BadZipFile as error:
         raise _damaged(error, path) from error
 
 
@@ -354,6 +372,8 @@ def read_bytes(stream: Any, size: int, path: str) -> bytes:
         data: bytes = stream.read(size)
     except (OSError, BadZipFile, zlib.error, EOFError) as error:
         if packing(path) is None:
+            if isinstance(error, OSError) and error.errno is not None and not is_remote(path):
+                raise unreadable(error, path) from error
             raise
         raise _damaged(error, path) from error
     return data

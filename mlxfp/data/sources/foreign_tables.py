@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
+from mlxfp.core.arrow.exact_values import MISFITS, array_of, changes
 from mlxfp.core.arrow.gathering import takeable
-from mlxfp.core.chunks import MISFITS, RecordBatch, check_fields, to_column
+from mlxfp.core.arrow.python_columns import to_column
+from mlxfp.core.chunks import RecordBatch, check_fields
 from mlxfp.core.nodes import Pipeline
 from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MlxfpError, SchemaError
@@ -91,8 +93,10 @@ def _streamed(table: Any) -> pa.Table:
     if objects:  # polars would pass Python objects to Arrow as memory addresses
         raise SchemaError(f"Python objects have no Arrow type, got objects in the columns {objects}. Cast or drop the columns.")
     try:
-        return pa.table(table)
-    except (*MISFITS, ValueError) as error:
+        result = pa.table(table)
+        for name in result.schema.names if hasattr(table, "dropna") else ():  # a data frame of pandas
+            _check_objects(table.get(name), result.column(name), name)
+    except MISFITS as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):
             raise  # The error comes from the generator that produces the rows, not from the conversion.
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
@@ -101,6 +105,15 @@ def _streamed(table: Any) -> pa.Table:
             f"A table cannot be converted to Arrow: got a {kind}, and {reason}. Give every column a unique name and values of one type, "
             "with astype or cast, or drop the column."
         ) from error
+    return result
+
+
+def _check_objects(column: Any, result: pa.Array | pa.ChunkedArray, name: str) -> None:
+    """Raise `ArrowInvalid` for a column of Python objects in which Arrow has changed a value, such as a time among dates."""
+    if str(getattr(column, "dtype", "")) == "object":
+        values = [value for value, valid in zip(column, result.is_valid().to_pylist(), strict=True) if valid]
+        if changes(values, result.type):
+            raise pa.ArrowInvalid(f"the column {name!r} has values of several types")
 
 
 def _advice(table: Any) -> str:
@@ -138,7 +151,11 @@ def _to_array(column: Any, name: str) -> pa.Array:
     try:
         if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
             return _to_tensors(column)
-        array = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
+        if isinstance(column, list | tuple):
+            array = array_of(list(column), None)
+        else:
+            array = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
+            _check_objects(column, array, name)
         if isinstance(column, list | tuple) and holds_masked(column, array.type):
             array = to_column(list(column), None, name, range(len(column)))
     except MISFITS:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.exact_casts import loses
+from mlxfp.core.arrow.exact_values import loses
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.columns import SCAN, Declared, as_types, joined_type, rounding_columns, settled, shown
@@ -32,7 +33,7 @@ from mlxfp.data.sources.records.json_lines import (
     with_texts,
 )
 from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
-from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
+from mlxfp.support.arrow_types import TEXT_OF_JSON, has_times, is_list, parts_of, schema_code
 from mlxfp.support.checks import as_strings, check_choice, explain_call
 from mlxfp.support.errors import DataError
 from mlxfp.support.file_formats import with_compressions
@@ -43,6 +44,7 @@ _LOSSY = "a number is too long or too large for floats"
 _WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # matches the start of a file that is a single JSON array or a single JSON object
 # Pattern of an escaped surrogate without the other surrogate of its pair.
 _HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
+_ZONED = r"Z$|[T ].*[+-]\d{2}(:?\d{2})?$"  # matches a time with a time zone
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 
 
@@ -124,7 +126,7 @@ class _ReadJsonl(LineSource):
         texts = [column.name for column in kinds if column.type == TEXT_OF_JSON]
         other_keys = "infer" if infers else "error" if self.unknown == "raise" else "ignore"
         lines = with_texts(data, texts) if texts else data
-        chunk = _parse_json(lines, shown(kinds), other_keys)
+        chunk = _parse_exactly(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
             raise pa.ArrowInvalid("a line is not a single JSON object, or is nested too deeply")
         rounding = rounding_columns(chunk)
@@ -175,6 +177,39 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
 
 
+def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
+    """Parse lines. Raise `ArrowInvalid` for a time of day out of range, and for a timestamp with or without a time zone unlike its type.
+
+    Arrow itself drops the zone of a time, or takes a time without a zone as UTC.
+    """
+    chunk = _parse_json(data, schema, other_keys)
+    timed = [column for column in schema if has_times(column.type)]
+    if timed:
+        chunk.select([column.name for column in timed]).validate(full=True)
+        texts = _parse_json(data, pa.schema([column.with_type(_with_text(column.type)) for column in timed]), "ignore")
+        for column in timed:
+            _check_zones(texts.column(column.name), column.type)
+    return chunk
+
+
+def _with_text(kind: pa.DataType) -> pa.DataType:
+    """Return a type with text in place of timestamps, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(_with_text(member.type)) for member in kind])
+    if is_list(kind):
+        return pa.list_(_with_text(kind.value_type))
+    return pa.string() if pa.types.is_timestamp(kind) else kind
+
+
+def _check_zones(texts: pa.Array, kind: pa.DataType) -> None:
+    if pa.types.is_timestamp(kind):
+        zoned = pc.match_substring_regex(texts, _ZONED)
+        if pc.any(pc.invert(zoned) if kind.tz else zoned).as_py():
+            raise pa.ArrowInvalid(f"a time {'without' if kind.tz else 'with'} a time zone does not fit the type {kind}")
+    for index, part in enumerate(parts_of(texts)):
+        _check_zones(part, kind.field(index).type)
+
+
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:
     """Put the columns in the order of the keys in the first line, because Arrow puts declared columns first."""
     first = _parse_json(data.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
@@ -188,12 +223,14 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
     return chunk
 
 
-def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: PLR0911  # a case each
+def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each
     """Return a function that creates the error for an invalid line, given a byte offset. Returns None if the problem is unknown."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
+        if "\x00" in line:
+            return partial(Fault, problem=f"A line has a NUL character: {received}", remedy="Remove the character, or write \\u0000.")
         return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy="Write one JSON object per line.")
     if not isinstance(record, dict):
         form = "a JSON array" if isinstance(record, list) else "not a JSON object"
@@ -232,13 +269,15 @@ def _infer_type(key: str, value: Any) -> pa.DataType | None:
 
 
 def _fits(key: str, value: Any, kind: pa.DataType) -> bool:
-    return not fails(lambda: _parse_json(json.dumps({key: value}).encode(), pa.schema([(key, kind)]), "error"))
+    return not fails(lambda: _parse_exactly(json.dumps({key: value}).encode(), pa.schema([(key, kind)]), "error"))
 
 
 def _remedy(key: str, value: Any, expected: pa.DataType | None, inferred: pa.DataType | None) -> str:
     declared = schema_code([(key, TEXT_OF_JSON)])
     if holds_long(value) or expected is None or inferred is None:
         return f"Keep the column as JSON text with {declared}."
+    if has_times(expected) and _fits(key, value, text := _with_text(expected)):
+        return f"Declare another type with {schema_code([(key, text)])}, or correct the value."
     common, was_null = joined_type(expected, inferred), settled(pa.null()) in (expected, getattr(expected, "value_type", None))
     if common is None and was_null:
         wanted = schema_code([(key, settled(inferred))])

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.sources import ChunkTask, Position, SourceTraits, Tasks
+from mlxfp.data.file_contents import HEAD, check_text
 from mlxfp.data.sources.columns import LONGEST_EXACT, Types, check_names, check_same_names, joined_type, schema_argument, settled, shown
 from mlxfp.data.sources.files import (
     BLOCK,
@@ -47,7 +48,7 @@ from mlxfp.support.progress import Progress
 
 _WIDE = 500  # Files with at least twice as many columns are read in larger blocks, so that each block has about 1 KB per column.
 _SAMPLE = 1 << 20  # bytes read for type inference
-_CONVERT = "Convert the file to UTF-8, for example with iconv. A compressed file needs the suffix .gz or .zst."
+_CONVERT = "Convert the file to UTF-8, for example with iconv."
 _LONG = pa.decimal128(19, 0)  # During a scan, integers too long for float64 get this type. It has a common type only with integers.
 A = TypeVar("A")
 B = TypeVar("B")
@@ -77,10 +78,10 @@ class LineSource(FileSource):
 
     def opening(self, path: str) -> Opening:
         """Read the beginning of a file up to the first record: byte order mark and header."""
-        if self.encoding != "utf-8":
-            return Opening(0)
         with open_bytes(path) as stream:
-            return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
+            head = read_bytes(stream, HEAD, path)
+        check_text(head, path, packing(path))
+        return Opening(len(MARK) if self.encoding == "utf-8" and head.startswith(MARK) else 0)
 
     def as_utf8(self, data: bytes) -> bytes:
         """Convert bytes to UTF-8. Bytes that are invalid in the source encoding stay, so that a later check reports them."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
-from mlxfp.data.file_search import is_data, walk_files
+from mlxfp.data.file_search import is_data, readable, unreadable, walk_files
 from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
@@ -160,7 +160,9 @@ class _MediaSource(Source):
     def _listed(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Files of a local folder, relative to the folder: files with one of the `suffixes`, and other files."""
         root = Path(self.root)
-        if not root.is_dir():
+        with readable(root):
+            is_folder = root.is_dir()
+        if not is_folder:
             reason = "The path is a file. Give its folder" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
         names, others = list[str](), list[str]()
@@ -250,8 +252,12 @@ class _MediaSource(Source):
         return str(Path(self.root, "_"))[:-1]
 
     def _bytes(self, name: str) -> bytes:
-        with open(self._locate(name), "rb", buffering=0) as file:  # noqa: PTH123  # making a Path takes as long as reading a short file
-            return file.readall()
+        path = self._locate(name)
+        try:
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # making a Path takes as long as reading a short file
+                return file.readall()
+        except OSError as error:
+            raise unreadable(error, path) from error
 
     def _row(self, name: str, data: bytes) -> Example:
         path = self._locate(name)

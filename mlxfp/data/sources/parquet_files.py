@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.int96_times import exact_times, has_int96
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
@@ -37,7 +38,9 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
 
     Several files need the same columns. Their types must convert to the types of the first file without loss, such as int32 to int64.
     `schema` declares other types for some columns, for example `{"n": pa.float64()}`. A declared column may be missing in a file and is
-    null there.
+    null there. A value that its declared type would change, such as a time in a date column, raises an error.
+
+    Timestamps of the type INT96, as written by Spark, are read in microseconds. Declare `pa.timestamp("ns")` to keep nanoseconds.
 
     `schema="scan"` reads the headers of all files before the first row and takes the columns of all files. Each column gets a type that
     fits all files, and is null in a file without the column. A value that cannot be converted exactly raises an error.
@@ -100,7 +103,11 @@ class _ReadParquet(ColumnSource):
                     condition for condition in self.conditions if kinds.get(condition.column) == schema.field(condition.column).type
                 ]
                 if wanted and _may_meet(group, schema, conditions):
-                    yield group.num_rows, map(_checked, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns))
+                    chunks = opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                    if has_int96(opened.schema, file_columns):
+                        in_ns = _open_parquet(file.path, unit="ns").iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                        chunks = (exact_times(chunk, finer, schema, file.path) for chunk, finer in zip(chunks, in_ns, strict=True))
+                    yield group.num_rows, map(_checked, chunks)
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
 
@@ -148,7 +155,9 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
     return (chunk.slice(0, count - first) for first in range(0, count, size))
 
 
-def _open_parquet(path: str) -> pq.ParquetFile:
+def _open_parquet(path: str, unit: str = "us") -> pq.ParquetFile:
+    """Open a Parquet file. `unit` is the unit of timestamps of the type INT96. Times after the year 2262 do not fit nanoseconds."""
+    options = {**_OPTIONS, "coerce_int96_timestamp_unit": unit}
     if is_remote(path):
-        return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **_OPTIONS)
-    return pq.ParquetFile(path, buffer_size=_BUFFER, **_OPTIONS)
+        return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **options)
+    return pq.ParquetFile(path, buffer_size=_BUFFER, **options)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.data.sources.columns import Types, check_unique_names
-from mlxfp.support.arrow_types import decoded, value_type
+from mlxfp.support.arrow_types import decoded, schema_code, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
 Partition = tuple[tuple[str, str | None], ...]  # pairs of column name and value. The value is text, or None for a missing value.
@@ -105,7 +105,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, texts: dict[str, str | None], 
     except pa.ArrowInvalid as error:
         raise DataError(
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. "
-            "Declare another type, or correct the value."
+            f"Declare another type, such as {schema_code([(column.name, values.type)])}, or correct the value."
         ) from error
     except pa.ArrowNotImplementedError as error:  # Arrow cannot convert the type in the file to the type of the column.
         raise SchemaError(

@@ -21,6 +21,7 @@ from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, SourceTraits
+from mlxfp.data.file_search import open_plain
 from mlxfp.data.sources.files import FileSource, Paths, check_unchanged, open_bytes, packing, parse_position, position_in
 from mlxfp.data.sources.records.tar_members import damaged_tar, tar_members
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
@@ -150,7 +151,7 @@ class _ReadTar(FileSource):
         numbers = np.searchsorted(ends, indices, side="right")
         within = indices - np.concatenate([[0], ends])[numbers]
         with ExitStack() as stack:
-            opened = {number: stack.enter_context(FileIO(archives[number].file.path)) for number in np.unique(numbers).tolist()}
+            opened = {number: stack.enter_context(open_plain(archives[number].file.path)) for number in np.unique(numbers).tolist()}
             rows = [
                 archives[number].row(row, schema, opened[number]) for number, row in zip(numbers.tolist(), within.tolist(), strict=True)
             ]
@@ -173,7 +174,7 @@ class _ReadTar(FileSource):
             return
         archive = _read_archive(file)
         self._check(file, archive.firsts())
-        with FileIO(file.path) as opened:
+        with open_plain(file.path) as opened:
             for number in range(first, len(archive.keys)):
                 yield archive.row(number, schema, opened)
 
@@ -226,7 +227,7 @@ def _read_archive(file: FileStamp) -> _Archive:
     """Build the index of an uncompressed archive from its headers."""
     keys: list[str] = []
     spans: dict[str, list[tuple[int, int, int]]] = {}
-    with FileIO(file.path) as opened, closing(tar_members(opened, "r:", file, frozenset())) as members:
+    with open_plain(file.path) as opened, closing(tar_members(opened, "r:", file, frozenset())) as members:
         for row, (key, files) in enumerate(_grouped(((name, member) for name, member, _ in members), file)):
             keys.append(key)
             for extension, member in files.items():

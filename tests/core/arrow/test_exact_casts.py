@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.arrow.exact_casts import array_of, cast_exactly, loses
+from mlxfp.core.arrow.exact_casts import cast_exactly
+from mlxfp.core.arrow.exact_values import array_of, loses
 
 HALF, SINGLE, DOUBLE = pa.float16(), pa.float32(), pa.float64()
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.data.sources import parquet_files
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError, UnknownNameError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
@@ -118,14 +117,6 @@ def test_what_is_not_parquet_is_named(tmp_path: Path, content: bytes):
     Path(tmp_path, "a.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\."):
         list(fp.read_parquet(tmp_path))
-
-
-def test_errors_of_the_system_stay_what_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
-    dataset = fp.read_parquet(path)
-    fp.schema(dataset)
-    monkeypatch.setattr(parquet_files, "_open_parquet", lambda path: Path(path + ".gone").stat())
-    with pytest.raises(FileNotFoundError):
-        list(dataset)
 
 
 def test_a_cursor_is_refused_when_its_file_has_changed(path: Path):

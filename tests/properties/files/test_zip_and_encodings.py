@@ -103,7 +103,7 @@ def test_files_of_an_archive_are_named_as_if_it_were_a_folder(tmp_path: Path):
         list(fp.read_csv(path / "tran.csv"))
     with pytest.raises(ArgumentError, match=r"must name one file, got train\.csv, in/test\.csv, .* Write '.*all\.zip/train\.csv'"):
         list(fp.read_csv(path))
-    with pytest.raises(ArgumentError, match=r"got none in .*empty\.zip\. Write 'the path of another archive'"):
+    with pytest.raises(DataError, match=r"An archive has no files: got 0 files, in .*empty\.zip\. Make the archive again"):
         list(fp.read_csv(zipped(tmp_path / "empty.zip", {})))
 
 

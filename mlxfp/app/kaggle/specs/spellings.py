@@ -26,6 +26,16 @@ def have_fractions(cells: Iterable[str]) -> bool:
     return any(_is_number(cell) and not float(cell).is_integer() for cell in cells)
 
 
+def _is_absent(value: Any) -> bool:
+    """Return True for None, NaN, NaT, a masked value, and NA of pandas."""
+    if value is None:
+        return True
+    try:
+        return not value == value  # noqa: SIM201  # only missing values differ from themselves
+    except TypeError:  # raised by NA of pandas
+        return True
+
+
 @frozen
 class CellSpelling:
     """Text format of the values in a submission column, such as 1 or True for the same prediction. Returned by `find_spelling`."""
@@ -48,8 +58,10 @@ class CellSpelling:
 
         A class name that already has this format stays unchanged. Other class names that denote a number or a truth value are converted:
         in an integer column, "yes" becomes "1". A class name without a conversion stays unchanged, and `fits` returns False for the
-        result.
+        result. A missing prediction, such as None, becomes an empty cell.
         """
+        if _is_absent(value) or (self.name == "text" and value in (float("inf"), float("-inf"))):
+            return ""
         if isinstance(value, str):
             return value if self.fits(value) else self._translate(value)
         if self.name == "boolean" and value in (0, 1):

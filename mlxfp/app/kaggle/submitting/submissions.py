@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mlxfp.app.kaggle.specs.reading import read_rows, split_sample
 from mlxfp.app.kaggle.specs.spellings import CellSpelling, Spelling, find_spelling
@@ -83,7 +83,8 @@ def submission(
     """
     check_types(Mapping, predictions=predictions)
     model, rows = _read(sample), _read(test)
-    (name, *_), columns = split_sample(rows.header, model.header)
+    shared, columns = split_sample(rows.header, model.header)
+    name = _id_of(model, shared, sample)
     if name not in rows.header:
         raise DataError(
             f"The test file {os.fspath(test)!r} has no column {name!r}, the id column of the sample submission {os.fspath(sample)!r}. "
@@ -92,7 +93,7 @@ def submission(
     ids = rows.column(name)
     problems = [f"no predictions for the column {column!r}" for column in columns if column not in predictions]
     problems += [f"predictions for {column!r}, which is not in the sample" for column in predictions if column not in columns]
-    arrays = {column: np.asarray(predictions[column]) for column in columns if column in predictions}
+    arrays = {column: _as_array(predictions[column]) for column in columns if column in predictions}
     problems += [
         f"{column!r}: predictions of shape {list(array.shape)} for {len(ids)} rows of the test file"
         for column, array in arrays.items()
@@ -103,7 +104,7 @@ def submission(
     written = {column: map(spellings[column].write, arrays[column].tolist()) for column in columns}
     cells = [written[column] if column in written else rows.column(column) for column in model.header]
     result = Submission(model.header, tuple(zip(*cells, strict=True)))
-    _raise_problems([*_problems(result, model, name, spellings)], sample)
+    _raise_problems([*_problems(result, model, name, spellings), *_copy_problems(result, model, name, shared)], sample)
     return result
 
 
@@ -129,6 +130,41 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     name = next((name for name in model.header if len({*model.column(name)}) == len(model.rows)), model.header[0])
     columns = [column for column in model.header if column != name]
     return tuple(_problems(checked, model, name, _spellings(model, columns, spelling)))
+
+
+def _as_array(values: Any) -> NDArray[Any]:
+    """Return predictions as an array. Missing values stay, although NumPy itself drops a mask and turns NaN among texts into text."""
+    array = np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(values)] = None
+        return array
+    return np.asarray(values, object) if array.dtype.kind in "US" and not isinstance(values, np.ndarray) else array
+
+
+def _id_of(model: Submission, shared: Sequence[str], sample: PathLike) -> str:
+    """Return the id column: the first column that the sample shares with the test file and that has distinct values.
+
+    Kaggle identifies rows by one id column.
+    """
+    name = next((name for name in shared if len({*model.column(name)}) == len(model.rows)), None)
+    if name is None and len(shared) > 1:
+        raise DataError(
+            f"A submission needs one id column with distinct values, got the columns {', '.join(shared)} with repeated values in each, in "
+            f"{os.fspath(sample)!r}. Write one id column, for example with these values joined by '_', into the test and the sample file."
+        )
+    return shared[0] if name is None else name
+
+
+def _copy_problems(checked: Submission, model: Submission, name: str, shared: Sequence[str]) -> Iterator[str]:
+    """Yield a problem for each column, besides the id, whose values in the test file differ from the sample."""
+    for column in shared:
+        expected = dict(zip(model.column(name), model.column(column), strict=True))
+        pairs = zip(checked.column(name), checked.column(column), strict=True)
+        wrong = [(key, value) for key, value in pairs if expected.get(key, value) != value]
+        if wrong:
+            key, value = wrong[0]
+            yield f"{column!r}: values of the test file that differ from the sample ({len(wrong)}): {value} for the id {key}"
 
 
 def _read(path: PathLike) -> Submission:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.exact_casts import loses
+from mlxfp.core.arrow.exact_values import loses
 from mlxfp.data.sources.columns import LONGEST_EXACT
 from mlxfp.data.sources.records.line_blocks import newlines
 

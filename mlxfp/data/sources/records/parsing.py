@@ -108,14 +108,6 @@ def _find_fault(source: Format, block: Block) -> Fault | None:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         offset = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
-        if block.data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            return Fault(0, "Text is UTF-16: got the byte order mark of UTF-16", "Convert the file: iconv -f UTF-16 -t UTF-8.")
-        if block.data.startswith(b"PK\x03\x04"):
-            return Fault(
-                0,
-                "The file is an archive or an Excel file: got the bytes PK",
-                "Save it as CSV, or use from_table(pandas.read_excel(path)).",
-            )
         encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
         return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", source.transcoding)
     return None if block.end else source.unended(block.data)

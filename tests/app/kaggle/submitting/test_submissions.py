@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -246,3 +248,65 @@ def test_files_of_every_form_are_read_as_read_csv_reads_them(tmp_path: Path, for
     test, sample = paths.values()
     made = submission({"y": [1, 0]}, test=test, sample=sample)
     assert made.rows == (("007", "1"), ("008", "0"))
+
+
+ABSENT = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), np.ma.masked, float("inf"), ""]
+
+
+@pytest.mark.parametrize("absent", ABSENT, ids=repr)
+@pytest.mark.parametrize(("cells", "present"), [(("a", "b"), "a"), (("0", "1"), 1), (("0.5", "1"), 0.5), (("True", "False"), True)])
+def test_a_missing_prediction_is_refused_and_never_written_as_text(tmp_path: Path, cells: tuple[str, str], present: Any, absent: Any):
+    test, sample = tmp_path / "test.csv", tmp_path / "sample.csv"
+    test.write_text("id,x\n1,5\n2,6\n")
+    sample.write_text(f"id,y\n1,{cells[0]}\n2,{cells[1]}\n")
+    objects = np.array([present, None], object)
+    objects[1] = absent
+    with pytest.raises(DataError, match=r"'y': missing or infinite values \(1\): (an empty cell|inf) in row 2"):
+        submission({"y": objects}, test=test, sample=sample)
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        ["a", None],
+        ["a", float("nan")],
+        pd.Series(["a", None]),
+        pd.Series(["a", None], dtype="string"),
+        pd.Series(["a", None], dtype="category"),
+        pa.array(["a", None]),
+        np.ma.array(["a", "b"], mask=[False, True]),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+def test_a_column_with_a_missing_text_is_refused(tmp_path: Path, predictions: Any):
+    test, sample = tmp_path / "test.csv", tmp_path / "sample.csv"
+    test.write_text("id,x\n1,5\n2,6\n")
+    sample.write_text("id,y\n1,a\n2,b\n")
+    with pytest.raises(DataError, match=r"'y': missing or infinite values \(1\): an empty cell in row 2"):
+        submission({"y": predictions}, test=test, sample=sample)
+
+
+def test_a_class_named_none_stays_text(tmp_path: Path):
+    test, sample = tmp_path / "test.csv", tmp_path / "sample.csv"
+    test.write_text("id,x\n1,5\n2,6\n")
+    sample.write_text("id,y\n1,None\n2,b\n")
+    assert submission({"y": ["None", "b"]}, test=test, sample=sample).rows == (("1", "None"), ("2", "b"))
+
+
+def test_the_id_is_the_shared_column_with_distinct_values(tmp_path: Path):
+    """Kaggle has one id column. Other shared columns are copied, and must agree with the sample."""
+    test, sample = tmp_path / "test.csv", tmp_path / "sample.csv"
+    sample.write_text("day,id,y\n1,7,0\n1,8,1\n")
+    test.write_text("id,day,x\n8,1,5\n7,1,6\n")
+    assert submission({"y": [1, 0]}, test=test, sample=sample).rows == (("1", "8", "1"), ("1", "7", "0"))
+    test.write_text("id,day,x\n8,2,5\n7,1,6\n")
+    with pytest.raises(DataError, match=r"'day': values of the test file that differ from the sample \(1\): 2 for the id 8"):
+        submission({"y": [1, 0]}, test=test, sample=sample)
+
+
+def test_a_sample_without_one_id_column_is_refused_with_the_reason(tmp_path: Path):
+    test, sample = tmp_path / "test.csv", tmp_path / "sample.csv"
+    sample.write_text("shop,day,y\n1,1,0\n1,2,0\n2,1,1\n")
+    test.write_text("shop,day,x\n1,1,5\n1,2,5\n2,1,6\n")
+    with pytest.raises(DataError, match=r"needs one id column with distinct values, got the columns shop, day .* joined by '_'"):
+        submission({"y": [1, 0, 0]}, test=test, sample=sample)

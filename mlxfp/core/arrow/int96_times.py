@@ -1,0 +1,82 @@
+"""Timestamps of the Parquet type INT96, as written by Spark, Hive and Impala: a day and the nanoseconds of the day.
+
+Arrow reads the type in one unit. Microseconds drop the nanoseconds, and nanoseconds wrap around outside the years 1677 to 2262. Arrow
+reports neither. A file is therefore read in microseconds and in nanoseconds, and values that differ raise an error.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mlxfp.support.arrow_types import in_unit, parts_of, type_code
+from mlxfp.support.errors import DataError
+
+_THOUSAND = pa.scalar(1000, pa.int64())
+
+
+def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
+    """Return True if a column of a Parquet file has timestamps of the type INT96, at any depth."""
+    columns = (schema.column(index) for index in range(len(schema)))
+    return any(column.physical_type == "INT96" and column.path.partition(".")[0] in names for column in columns)
+
+
+def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    """Return a chunk with exact timestamps, from a chunk read in microseconds and the same chunk read in nanoseconds.
+
+    A column declared in nanoseconds keeps nanoseconds. Raises `DataError` for a timestamp that the unit of the column cannot hold.
+    """
+    columns = []
+    for field, coarse, fine in zip(chunk.schema, chunk.columns, finer.columns, strict=True):
+        in_ns = schema.field(field.name).type == fine.type != coarse.type
+        lost = _outside(coarse, fine.type) if in_ns else _shortened(coarse, fine)
+        if lost is not None:
+            wanted, other = (fine.type, coarse.type) if in_ns else (coarse.type, fine.type)
+            raise DataError(
+                f"A timestamp of the type INT96 does not fit {wanted}: got {lost} in the column {field.name!r} of {path}. Declare the type "
+                f"with schema={{{field.name!r}: {type_code(other)}}}."
+            )
+        columns.append(fine if in_ns else coarse)
+    return pa.RecordBatch.from_arrays(columns, names=chunk.schema.names)
+
+
+def check_years(part: Any, names: Sequence[str]) -> None:
+    """Raise `DataError` for a timestamp of the type INT96 in a part of a pyarrow dataset, if the year does not fit nanoseconds."""
+    timed = [name for name in names if name in part.physical_schema.names and has_int96(part.metadata.schema, [name])]
+    wide = [name for name in timed if in_unit(part.physical_schema.field(name).type, "us") != part.physical_schema.field(name).type]
+    if not wide:
+        return
+    options = type(part.format.read_options)(coerce_int96_timestamp_unit="us")
+    groups = [group.id for group in part.row_groups]
+    coarse = type(part.format)(options).make_fragment(part.path, part.filesystem, row_groups=groups)
+    for chunk in coarse.to_batches(columns=wide):
+        for name, column in zip(wide, chunk.columns, strict=True):
+            lost = _outside(column, part.physical_schema.field(name).type)
+            if lost is not None:
+                raise DataError(
+                    f"A timestamp of the type INT96 does not fit nanoseconds: got {lost} in the column {name!r} of {part.path}. Read the "
+                    f"file with fp.read_parquet({part.path!r})."
+                )
+
+
+def _outside(coarse: pa.Array, kind: pa.DataType) -> str | None:
+    """Return the error for a timestamp outside the years of nanoseconds, or None."""
+    try:
+        coarse.cast(kind)
+    except pa.ArrowInvalid:
+        return "a year before 1677 or after 2262"
+    return None
+
+
+def _shortened(coarse: pa.Array, fine: pa.Array) -> str | None:
+    """Return the first timestamp whose nanoseconds differ from its microseconds, as text, or None. Nanoseconds may have wrapped around."""
+    if coarse.type == fine.type:
+        return None
+    if not pa.types.is_timestamp(coarse.type):
+        parts = (_shortened(*pair) for pair in zip(parts_of(coarse), parts_of(fine), strict=True))
+        return next((text for text in parts if text is not None), None)
+    differs = pc.not_equal(pc.multiply(coarse.cast(pa.int64()), _THOUSAND), fine.cast(pa.int64()))
+    lost = fine.filter(differs)
+    return lost[:1].cast(pa.string())[0].as_py() if len(lost) else None

@@ -1,0 +1,93 @@
+"""Recognition of files whose content differs from the format of their reader: compressed files, archives, UTF-16 and UTF-32."""
+
+from pathlib import Path
+from shlex import quote
+
+from mlxfp.support.errors import DataError, without_secrets
+from mlxfp.support.file_formats import COMPRESSIONS
+
+HEAD = 64  # number of bytes that are read to recognize a file
+# First bytes of a compressed file: name of the format, command that decompresses standard input or unpacks a file
+_SIGNS = {
+    b"\x1f\x8b": ("gzip", "gzip -dc <"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc <"),
+    **{b"BZh%d1AY&SY" % level: ("bzip2", "bzip2 -dc <") for level in range(1, 10)},
+    b"\xfd7zXZ\x00": ("xz", "xz -dc <"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -dc <"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+    b"PK\x05\x06": ("zip", "unzip -p"),
+    b"7z\xbc\xaf\x27\x1c": ("7z", "7z x -so"),
+    b"Rar!\x1a\x07": ("rar", "unrar p -inul"),
+}
+_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def check_text(head: bytes, path: str, packing: str | None) -> None:
+    """Raise `DataError` for the first bytes of a compressed file, an archive, or text in UTF-16 or UTF-32.
+
+    `packing` is the compression of the file according to its suffix, such as gzip. The bytes are already decompressed.
+    """
+    compressed = _compression(head)
+    if compressed is not None:
+        raise _compressed(*compressed, head, path, packing)
+    encoding, sign = _encoding(head)
+    if encoding is not None:
+        given = f"{_unpacked(path, packing)} | " if packing is not None else ""
+        converted = f"iconv -f {encoding} -t UTF-8{'' if given else f' {quote(without_secrets(path))}'} > {_new_name(path)}"
+        raise DataError(
+            f"Text is {encoding}: got {sign} of {encoding}, in line 1 of {without_secrets(path)}. Convert the file: {given}{converted}"
+        )
+
+
+def compressed_instead(path: str) -> DataError | None:
+    """Return the error for a local compressed file in place of a Parquet or Arrow file. Return None for another file."""
+    with Path(path).open("rb") as file:
+        head = file.read(HEAD)
+    compressed = _compression(head)
+    return None if compressed is None else _compressed(*compressed, head, path, "")
+
+
+def _compression(head: bytes) -> tuple[str, str] | None:
+    return next((names for sign, names in _SIGNS.items() if head.startswith(sign)), None)
+
+
+def _compressed(name: str, command: str, head: bytes, path: str, packing: str | None) -> DataError:
+    """Return the error for a compressed file. `packing=None` means a reader that decompresses files with a fitting suffix."""
+    shown, suffix = without_secrets(path), next((suffix for suffix, known in COMPRESSIONS.items() if known == name), None)
+    if packing:
+        remedy = f"The file is compressed twice. Decompress the file once: {_unpacked(path, packing)} > {_new_name(path, twice=True)}"
+    elif name == "zip" and shown.lower().endswith(".xlsx"):
+        remedy = f"Read the Excel file with fp.from_table(pandas.read_excel({shown!r}))."
+    elif packing is None and suffix is not None:
+        remedy = f"Add the suffix: mv {quote(shown)} {quote(shown + suffix)}"
+    else:
+        remedy = f"Decompress the file: {command} {quote(shown)} > {_new_name(path)}"
+    return DataError(f"A file is compressed with {name}: got the bytes {head[:6]!r}, in {shown}. {remedy}")
+
+
+def _unpacked(path: str, packing: str) -> str:
+    """Return the command that decompresses a file to standard output."""
+    return f"{next(command for name, command in _SIGNS.values() if name == packing)} {quote(without_secrets(path))}"
+
+
+def _new_name(path: str, *, twice: bool = False) -> str:
+    """Return the name of a new file beside `path`. Only a file that is compressed twice keeps the suffix of the compression."""
+    old = Path(without_secrets(path))
+    packed = old.suffix.lower() in {*COMPRESSIONS, ".bz2", ".xz", ".lz4", ".7z", ".rar"} and not twice
+    return quote(str(old.with_suffix("") if packed else old.with_stem(f"{old.stem}-converted")))
+
+
+def _encoding(head: bytes) -> tuple[str | None, str]:
+    """Return the encoding of text, and the sign of the encoding. Return None for UTF-8 and for an unknown encoding."""
+    marked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
+    if marked is not None:
+        return marked, "the byte order mark"
+    empty = [[byte == 0 for byte in head[first : len(head) // 4 * 4 : 4]] for first in range(4)]  # True at NUL bytes, by position modulo 4
+    if len(head) < 8 or all(map(all, empty)):
+        return None, ""
+    for order, (one, two, three, four) in (("BE", empty), ("LE", empty[::-1])):
+        if all(one) and all(two) and not any(four):
+            return f"UTF-32{order}", "the NUL bytes"
+        if not any(two) and not any(four) and sum(one + three) >= max(2, len(one + three) / 4):
+            return f"UTF-16{order}", "the NUL bytes"
+    return None, ""

@@ -50,7 +50,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
       the metric is then roc_auc for two classes and log_loss for more classes;
     - the columns and their types, from the cells. Columns with integers above 2**53, such as hashes, are categorical, because floats would
-      round such integers. Columns without any value are omitted;
+      round such integers. Columns with few values and leading zeros, such as 00123, are categorical. Columns without any value are omitted;
     - the group: without later dates in the test file, a column with values that repeat in the train file and never occur in the test
       file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.

@@ -189,6 +189,15 @@ def test_integers_that_floats_would_round_are_categories(tmp_path: Path, value: 
     assert fp.kaggle.column_values(part, "size")[1] == (str(value) if kind == "categorical" else value)
 
 
+@pytest.mark.parametrize(("form", "kind"), [("{:05}", "categorical"), ("{}", "numerical")])
+def test_few_codes_with_leading_zeros_are_categories(tmp_path: Path, form: str, kind: str):
+    """Codes such as 00123 are names. Many different codes become numbers, because the order of codes such as ZIP codes is informative."""
+    codes = {"code": [form.format(row % 7) for row in range(60)], "many": [form.format(row) for row in range(60)]}
+    train = {**codes, "y": [row % 2 for row in range(60)]}
+    columns = fp.kaggle.infer_spec(write(tmp_path, train=train), target="y").columns
+    assert [column.type for column in columns] == [kind, "numerical"]
+
+
 def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
     rows = range(100)
     train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}

@@ -236,7 +236,8 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # skip the slow phase `explain` of Hypothesis: the message of a law is enough
+        # skip the slow phase `explain` of Hypothesis: the message of a law is enough
+        phases=set(settings().phases) - {Phase.explain, *(() if trial.shrink else (Phase.shrink,))},
     )
     try:
         limited(given(**cases)(function))()

@@ -108,7 +108,7 @@ class Trial:
 
     `inputs` converts the drawn values of a case to arguments of the laws, by name. `note` returns an additional line about a failing case.
     `unfit` is the error message if too few cases can be used. `coverage` returns a sentence about the checked part of a long dataset.
-    `drawn` holds the cases after drawing.
+    With `shrink=False`, hypothesis does not search for a smaller failing case. `drawn` holds the cases after drawing.
     """
 
     laws: tuple[Callable[..., None], ...]
@@ -118,6 +118,7 @@ class Trial:
     note: Callable[..., str] | None = None
     unfit: str = ""
     coverage: Callable[[], str] | None = None
+    shrink: bool = True
     drawn: list[Inputs] = field(factory=list, init=False, repr=False)
 
 
@@ -175,7 +176,7 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
         return {"epoch": _EPOCHS, "indices": drawn.map(lambda some: np.array(some, np.int64))}
 
     yield Trial((datasets.assert_value,), inputs)
-    yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, readings, most=_READINGS, coverage=coverage)
+    yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, readings, most=_READINGS, coverage=coverage, shrink=False)
     yield Trial((processes.assert_same_in_new_process,), lambda: iter([{"datasets": [dataset], "epoch": 1}]))
     if dataset.level == "examples" and dataset.indexable:
         yield Trial((datasets.assert_random_access,), inputs, indices, most=_LOOK_UPS)

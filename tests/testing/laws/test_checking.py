@@ -60,7 +60,7 @@ def test_datasets_that_are_wrong_are_caught(dataset: fp.Dataset[Any]):
         laws.check(dataset)
 
 
-_LONG = pa.table({"x": range(300)})
+_LONG = pa.table({"x": range(100)})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ _LONG = pa.table({"x": range(300)})
         broken.MutatingState()(fp.from_table(_LONG)),
         broken.wrapped(broken.ForgetsResume)(from_chunks(_LONG.to_batches(max_chunksize=2))),
     ],
-    ids=repr,
+    ids=["OffByOne", "WrongCount", "SortsIndices", "MutatingState", "ForgetsResume"],
 )
 def test_mistakes_in_long_datasets_are_caught_with_a_sample_of_cursors(dataset: fp.Dataset[Any]):
     with pytest.raises(AssertionError):
@@ -92,12 +92,12 @@ class _CountsReads(broken.BrokenSource):
 
 def test_a_long_dataset_is_read_a_bounded_number_of_times_and_the_report_tells_the_checked_cursors():
     reads = []
-    for rows in (300, 3000):
+    for rows in (100, 400):
         source = _CountsReads(pa.table({"x": range(rows)}))
         report = laws.check(fp.pipe(fp.Dataset(source), batch(2)))
         assert str(report).startswith(f"9 laws hold, in {report.cases} cases. Of {rows // 2:,} items, cursors were checked after the first")
         reads.append(len(source.starts))
-    assert max(reads) < 400  # a check of all cursors starts more than 150 readers per law
+    assert reads[1] < 2 * reads[0]  # checks of all cursors would start four times as many readers
     assert str(laws.check(ROWS)).endswith("cases. Cursors were checked after each of 5 items.")
 
 

@@ -34,7 +34,7 @@ def number_notes(name: str, texts: pa.Array) -> Iterator[str]:
     mark = decimal_mark(texts)
     if mark is not None:
         cell = f"row[{name!r}]"
-        convert = f"convert the texts with fp.map(lambda row: {{**row, {name!r}: {cell} and {conversion(cell, mark)}}})"
+        convert = f"import re, and convert the texts with fp.map(lambda row: {{**row, {name!r}: {cell} and {conversion(cell, mark)}}})"
         remedy = "read decimal commas with decimal=','" if mark == "," and have_only_commas(texts) else convert
         yield f"the text column {name!r} looks like numbers, such as {texts.drop_null()[0].as_py()!r}; {remedy}"
     if have_leading_zeros(texts) and _all_match(texts.drop_null(), r"^\s*[-+]?\d{1,18}\s*$"):

@@ -144,13 +144,13 @@ def _extras() -> Iterator[Finding]:
 
 
 def _short(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield a line with the complete extras and a line with the command that installs all other extras."""
+    """Yield a line with the complete extras and a line with the other extras."""
     packages = {finding.name.removeprefix(_EXTRA): finding.value for finding in findings if finding.name.startswith(_EXTRA)}
     missing = [extra for extra, versions in packages.items() if None in versions.values()]
     if complete := [extra for extra in packages if extra not in missing]:
         yield Finding("extras", ", ".join(complete))
     if missing:
-        yield Finding("missing extras", f'{", ".join(missing)}. To install all: pip install "mlxfp[{",".join(missing)}]"')
+        yield Finding("missing extras", f'{", ".join(missing)}. To install an extra: pip install "mlxfp[{missing[0]}]"')
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:

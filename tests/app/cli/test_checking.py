@@ -161,7 +161,7 @@ def test_an_extra_that_is_missing_says_how_to_install_it(monkeypatch):
     assert said["extra hf"] == 'datasets missing, pillow 11.0: pip install "mlxfp[hf]"'
     assert said["extra dev"] == "nothing on this platform"
     short = {finding.name: finding.text for finding in checking._short(list(checking._extras()))}
-    assert short["missing extras"] == 'hf. To install all: pip install "mlxfp[hf]"'
+    assert short["missing extras"] == 'hf. To install an extra: pip install "mlxfp[hf]"'
     assert {"vision", "dev"} <= set(short["extras"].split(", "))
     versions.clear()
     assert list(checking._extras()) == []

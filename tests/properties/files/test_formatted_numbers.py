@@ -36,7 +36,7 @@ def test_explain_shows_a_map_for_prices_and_the_map_converts_them(tmp_path: Path
     """The note about a column of prices contains code that can be copied into a program."""
     dataset = fp.read_csv(write(tmp_path / "a.csv", 'n,price\n1,"€1,234.50"\n2,€7\n3,\n'))
     (line,) = (line for line in fp.explain(dataset).splitlines() if "looks like numbers, such as '€1,234.50'" in line)
-    remedy = eval(line.partition("convert the texts with ")[2], {"fp": fp, "re": __import__("re")})
+    remedy = eval(line.partition("import re, and convert the texts with ")[2], {"fp": fp, "re": __import__("re")})
     assert [row["price"] for row in fp.pipe(dataset, remedy)] == [1234.5, 7.0, None]
 
 

@@ -65,7 +65,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
         if (mark := decimal_mark(cells.field("values"))) is not None:
             yield (
                 f"The column {name!r} is read as text, because its numbers are written as {cells.field('values')[0].as_py()!r}. Rewrite "
-                f"the column in all files, for example with pandas: frame[{name!r}] = frame[{name!r}]"
+                f"the column in all files, for example with pandas and re: frame[{name!r}] = frame[{name!r}]"
                 f".map(lambda text: {conversion('text', mark)}, na_action='ignore')"
             )
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0

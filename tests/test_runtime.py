@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from mlxfp import runtime
 from mlxfp.support import blas
+from mlxfp.support.atomic_files import user_cache
 from mlxfp.support.blas import SHIM, _shim, is_reference
 from mlxfp.support.errors import ArgumentError, MissingExtraError, UnknownNameError
-from mlxfp.support.user_cache import user_cache
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="OpenBLAS is put in front of MLX on Linux only")
 ABSENT = (

@@ -1,4 +1,4 @@
-"""Atomic file writes: a file gets its final name after all content is on the disk."""
+"""Atomic file writes, where a file gets its final name after all content is on the disk, and the cache folder of the user."""
 
 import errno
 import os
@@ -79,3 +79,9 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def user_cache() -> Path:
+    """Return the folder for files that can be written again: `$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`."""
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (configured if configured.is_absolute() else Path.home() / ".cache") / "mlxfp"

@@ -17,7 +17,7 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 
-from mlxfp.support.user_cache import user_cache
+from mlxfp.support.atomic_files import user_cache
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
 SYSTEM_LIBRARY = "libopenblas.so.0"  # file of the Debian and Ubuntu package libopenblas0; other distributions use the same file name

@@ -20,6 +20,7 @@ from mlxfp.support.errors import MlxfpError
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w.,\s-]+)\])?(?P<rest>.*)")
 _PLATFORM = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
+_EXTRA = "extra "  # name of a finding about an extra, before the name of the extra
 
 
 @frozen
@@ -64,8 +65,9 @@ def _doctor(options: Namespace) -> int:
         remarks = [finding.text for finding in findings if not finding.name]
         say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": values}, indent=2))
         return 1 if problems else 0
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
+    shown = [*(finding for finding in findings if not finding.name.startswith(_EXTRA)), *_short(findings)]
+    width = max(len(finding.name) for finding in shown)
+    for finding in shown:
         say(f"{finding.name:<{width}}  {finding.text}")
     say("\n".join(["", "Training can run." if not problems else "Training cannot run:", *(f"- {problem}" for problem in problems)]))
     return 1 if problems else 0
@@ -138,7 +140,17 @@ def _extras() -> Iterator[Finding]:
         versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
         missing = None in versions.values()
         text = ", ".join(f"{name} {number or 'missing'}" for name, number in sorted(versions.items())) or "nothing on this platform"
-        yield Finding(f"extra {extra}", text + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
+        yield Finding(f"{_EXTRA}{extra}", text + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
+
+
+def _short(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield a line with the complete extras and a line with the other extras."""
+    packages = {finding.name.removeprefix(_EXTRA): finding.value for finding in findings if finding.name.startswith(_EXTRA)}
+    missing = [extra for extra, versions in packages.items() if None in versions.values()]
+    if complete := [extra for extra in packages if extra not in missing]:
+        yield Finding("extras", ", ".join(complete))
+    if missing:
+        yield Finding("missing extras", f'{", ".join(missing)}. To install an extra: pip install "mlxfp[{missing[0]}]"')
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:

@@ -13,8 +13,11 @@ from mlxfp.app.config.classes import option_paths
 from mlxfp.app.config.loading import Choices, Resolved, json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, suggest
+from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
+
+_TABLES = (*with_compressions(".csv", ".jsonl", ".ndjson"), ".parquet")  # suffixes of tables
 
 
 def add(commands: Commands) -> None:
@@ -32,7 +35,7 @@ def add(commands: Commands) -> None:
 def add_config(command: ArgumentParser) -> None:
     """Add the command line arguments that select and override a configuration."""
     config: Any = command.add_argument(
-        "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder of data (short for --data FOLDER)"
+        "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder or table of data (short for --data PATH)"
     )
     overrides: Any = command.add_argument(
         "overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3"
@@ -42,6 +45,7 @@ def add_config(command: ArgumentParser) -> None:
     overrides.completer = lambda prefix, **_: _overrides(prefix)
     preset.completer = lambda **_: [*PRESETS]
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
+    command.add_argument("--target", metavar="COLUMN", help="short for data.target=COLUMN: the column to predict")
 
 
 def _overrides(prefix: str) -> list[str]:
@@ -83,7 +87,7 @@ def _paths(prefix: str) -> Iterator[str]:
 
 def config_arguments(options: Namespace) -> list[str]:
     """Return the configuration arguments of a parsed command, as command line words for another process."""
-    given = {"--preset": options.preset, "--data": options.data}
+    given = {"--preset": options.preset, "--data": options.data, "--target": options.target}
     name = [] if options.config is None else [options.config]
     return [*name, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
 
@@ -95,20 +99,21 @@ def add_code(command: ArgumentParser) -> None:
     )
 
 
-def load(
+def load(  # noqa: PLR0913  # the arguments of a command line
     config: str | None,
     overrides: Sequence[str] = (),
     *,
     preset: str | None = None,
     data: str | None = None,
+    target: str | None = None,
     choices: Choices | None = None,
 ) -> Resolved:
     """Read a configuration. `config` is the path of a YAML or JSON file, or the name of a preset.
 
     `data` sets the option `data.path`. With `data` and without `config`, the configuration is the preset auto, and the run is named after
-    the data. If `config` is a folder, the folder is used as `data`.
+    the data. If `config` is a folder or a table (CSV, Parquet or JSON lines), `config` is used as `data`. `target` sets `data.target`.
     """
-    if config is not None and data is None and config not in PRESETS and Path(config).is_dir():
+    if config is not None and data is None and config not in PRESETS and _is_data(Path(config)):
         config, data = None, config
     if data is not None and preset is None and (config is None or ("=" in config and not Path(config).exists())):
         data_path = Path(data).resolve()
@@ -118,7 +123,8 @@ def load(
     if config is None:
         raise ArgumentError("No configuration was given. Give a YAML or JSON file, a preset, or --data FOLDER with a folder of data.")
     # The quotes of JSON make YAML read the path as text, even if the path looks like a number or a mapping.
-    values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
+    paths = {"data.path": data, "data.target": target}
+    values = [*overrides, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in paths.items() if value is not None)]
     if Path(config).is_file():
         return resolve_config(config, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
     if config not in PRESETS:
@@ -130,9 +136,13 @@ def load(
     return resolve_config(preset=config, overrides=values, choices=choices, defaults=_model_defaults)
 
 
+def _is_data(path: Path) -> bool:
+    return path.is_dir() or (path.is_file() and path.name.lower().endswith(_TABLES))
+
+
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
     """Read the configuration of parsed command line arguments. `choices` lists the valid names of parts, such as models."""
-    return load(options.config, options.overrides, preset=options.preset, data=options.data, choices=choices)
+    return load(options.config, options.overrides, preset=options.preset, data=options.data, target=options.target, choices=choices)
 
 
 def _model_defaults(name: str) -> Mapping[str, Any]:

@@ -11,12 +11,12 @@ from attrs import evolve
 
 from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
 from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
-from mlxfp.support.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.runs import PreparedFold
 
+_SHOWN_MODEL = "encoder"  # model whose inputs are shown instead of model.name=auto
 _SHOWN = 2  # number of rows in the preview
 
 
@@ -34,8 +34,9 @@ def _inspect(options: Namespace) -> int:
     start_mlx_quietly()
     config = loaded(options, known_names()).config
     if config.model.name == "auto":
-        words = shlex.join([*config_arguments(options), "model.name=encoder"])
-        raise ConfigError(f"model.name=auto trains several models, and each model has other inputs. Choose a model: mlxfp inspect {words}")
+        words = shlex.join([*config_arguments(options), f"model.name={_SHOWN_MODEL}"])
+        warn(f"model.name=auto trains several models. This shows the inputs of one model, as in: mlxfp inspect {words}")
+        config = evolve(config, model=evolve(config.model, name=_SHOWN_MODEL))
     fold = _prepare(config, options.code)
     for name, show in _PARTS.items():
         if not options.part or name in options.part:

@@ -65,6 +65,8 @@ def _laws(options: Namespace) -> int:
         say(
             f"The generated rows have random columns. If {name} needs columns, give a function that returns laws.Subject(part, schema=...)."
         )
+    for coverage in dict.fromkeys(law.coverage for law in selected if law.coverage):
+        say(coverage)
     say(f"{len(selected)} laws, {broken} broken." if broken else f"{len(selected)} laws, none broken.")
     return _BROKEN if broken else 0
 

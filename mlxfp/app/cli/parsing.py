@@ -8,7 +8,7 @@ from contextlib import suppress
 from textwrap import indent
 from typing import Any
 
-from mlxfp.support.user_cache import user_cache
+from mlxfp.support.atomic_files import user_cache
 
 Commands = Any  # argparse's private class _SubParsersAction
 SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}

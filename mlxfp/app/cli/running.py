@@ -20,6 +20,7 @@ def add(commands: Commands) -> None:
     """Add the commands `run`, `resume`, `predict`, `export` and `blend` to the command line."""
     lines = (
         "data/titanic --minutes 10",
+        "houses.csv --target price",
         "titanic --data data/titanic",
         "run.yaml training.epochs=3 name=short",
         "mine.yaml --code .",
@@ -38,7 +39,8 @@ def add(commands: Commands) -> None:
         "overrides",
         metavar="key=value",
         nargs="*",
-        help="options to change, such as data.path=PATH for moved data, or more training.epochs; options that change results are refused",
+        help="options to change, such as data.path=PATH for moved data, more training.epochs, or a larger observers.minutes for an "
+        "unfinished run; other options that change results are refused",
     )
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
@@ -171,7 +173,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 case _:
                     _show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
     except KeyboardInterrupt:
-        warn(f"stopped. Continue with: mlxfp resume {folder}")
+        warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=M")
         raise
     return 0
 

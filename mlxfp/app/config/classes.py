@@ -51,10 +51,11 @@ class DataConfig:
     2
     """
 
-    path: str | None = path_option(None, "The folder with the competition's files. Null: synthetic rows for experiments.")
+    path: str | None = path_option(None, "The folder with the competition's files, or a file. Null: synthetic rows for experiments.")
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
+    target: str | None = option(None, "The column to predict, for an inferred spec. Null: inferred from the files.")
     pseudo_labels: str | None = path_option(
         None,
         "The folder of a finished run on the same rows and folds. Test rows with confident predictions of this run are added to training.",

@@ -43,6 +43,7 @@ _FREE = frozenset(
     }
 )
 _MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
+_LIMIT = "observers.minutes"  # option that may increase until a run is finished
 _SHOWN = 5  # differences in a message
 
 
@@ -152,7 +153,9 @@ def claim(folder: Path, settings: Settings) -> None:
         for pattern in ("**/*.safetensors", _MODELS)
         for path in folder.glob(f"{prefix}fold-*/{pattern}")
     )
-    if differ and not any(trained):
+    if len(differ) == 1 and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file():
+        _write_limit(folder, new[_LIMIT])
+    elif differ and not any(trained):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
             (folder / name).unlink(missing_ok=True)
         _write_settings(folder, settings)
@@ -162,8 +165,29 @@ def claim(folder: Path, settings: Settings) -> None:
             f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
             f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "
             "name=second, or remove the folder. Only training.epochs can be increased: mlxfp resume FOLDER "
-            "training.epochs=N."
+            "training.epochs=N. An unfinished run can also get more time: observers.minutes=M."
         )
+
+
+def is_longer(before: float | None, minutes: float | None) -> bool:
+    """Return True if the new time limit is larger than the stored time limit. None means no limit.
+
+    >>> is_longer(5.0, 10.0), is_longer(5.0, None), is_longer(None, 5.0), is_longer(5.0, 5.0)
+    (True, True, False, False)
+    """
+    return before is not None and (minutes is None or minutes > before)
+
+
+def _write_limit(folder: Path, minutes: float | None) -> None:
+    """Store a new time limit of an unfinished run. The configuration is written last."""
+    longer = with_values(stored_settings(folder), {_LIMIT: minutes})
+    _update_fingerprint(folder, longer)
+    _write_settings(folder, longer)
+
+
+def _update_fingerprint(folder: Path, settings: Settings) -> None:
+    if (folder / DATA).is_file():
+        write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(settings))})
 
 
 def extend(folder: Path, epochs: int) -> None:
@@ -177,8 +201,7 @@ def extend(folder: Path, epochs: int) -> None:
     for fold in sorted(folder.glob("fold-*")):
         for path in (fold / RESULT, *fold.glob(_MODELS), fold / FOLD_OOF, fold / FOLD_TEST):
             path.unlink(missing_ok=True)
-    if (folder / DATA).is_file():
-        write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
+    _update_fingerprint(folder, longer)
     _write_settings(folder, longer)
 
 

@@ -80,9 +80,9 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
     """Continue the run in a folder with the stored configuration, or yield the final event of a finished run. The folder may have moved.
 
     `overrides` may set new paths of moved data (`data.path=FOLDER`), weights (`model.path`) and tokenizers (`text.tokenizer`), options
-    that change no result, and a larger `training.epochs`. With more epochs, all folds continue from the last checkpoints, even if the run
-    was finished, and the learning rate follows the schedule of the longer run. See `run` for `code`. Raises `MissingFileError` for a
-    folder without a run, and the errors of `run`.
+    that change no result, a larger `training.epochs`, and a larger `observers.minutes` for an unfinished run. With more epochs, all folds
+    continue from the last checkpoints, even if the run was finished, and the learning rate follows the schedule of the longer run. See
+    `run` for `code`. Raises `MissingFileError` for a folder without a run, and the errors of `run`.
 
     >>> import mlxfp as fp
     >>> fp.runs.resume("no such folder")

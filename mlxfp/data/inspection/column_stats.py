@@ -1,5 +1,6 @@
 """Statistics of the columns of a dataset."""
 
+import datetime as dt
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Literal
@@ -16,33 +17,38 @@ from mlxfp.core.execution import read_all
 from mlxfp.core.stages import check_level
 from mlxfp.support.arrow_types import decoded, is_binary, is_list, is_number, is_text, value_type
 from mlxfp.support.checks import as_strings, check_columns, explain_call
-from mlxfp.support.errors import SchemaError
 
-Kind = Literal["values", "lengths"]
+Kind = Literal["values", "lengths", "times", "counts"]
 Number = int | float
-Sums = tuple[int, int, Number, Number | None, Number | None]  # number of counted values, number of missing values, sum, minimum, maximum
+Time = dt.date | dt.time | dt.timedelta  # a datetime is a date as well
+# number of counted values, number of missing values, sum, minimum, maximum
+Sums = tuple[int, int, Number, Any, Any]
 
 
 @frozen
 class ColumnStats:
-    """Count, minimum, maximum and mean of a column."""
+    """Count, minimum, maximum and mean of a column.
+
+    `of` tells what the numbers describe: numeric values, lengths of texts and lists, times (without a mean), or only counts for columns
+    of other types.
+    """
 
     column: str
     of: Kind
     count: int  # number of values that are not missing
     missing: int
-    least: Number | None  # None if all values are missing
-    greatest: Number | None
+    least: Number | Time | None  # None if all values are missing
+    greatest: Number | Time | None
     mean: float | None
 
 
 @explain_call
-def column_stats(dataset: Dataset[Any], columns: Sequence[str], *, epoch: int = 0) -> tuple[ColumnStats, ...]:
-    """Return count, minimum, maximum and mean of columns. Texts and lists are measured by their lengths.
+def column_stats(dataset: Dataset[Any], columns: Sequence[str] | None = None, *, epoch: int = 0) -> tuple[ColumnStats, ...]:
+    """Return count, minimum, maximum and mean of columns, by default of all columns. Texts and lists are measured by their lengths.
 
     Reads the epoch once. Nulls and NaN count as missing. The length of a text is its number of characters. The length of a binary value is
-    its number of bytes. Raises `SchemaError` for an unknown column, and for a column without numbers, texts or lists. To read fewer
-    rows, put `take(count)` before `column_stats`.
+    its number of bytes. Dates and times have no mean. Columns of other types, such as structs, have only counts. Raises `SchemaError` for
+    an unknown column. To read fewer rows, put `take(count)` before `column_stats`.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4]}])
@@ -50,16 +56,17 @@ def column_stats(dataset: Dataset[Any], columns: Sequence[str], *, epoch: int = 
     (ColumnStats(column='input_ids', of='lengths', count=2, missing=0, least=1, greatest=3, mean=2.0),)
     """
     check_level(dataset, column_stats, frozenset({"examples", "groups"}))
-    names, known = as_strings("columns", columns, empty=False), schema(dataset)
+    known = schema(dataset)
+    names = tuple(known.names) if columns is None else as_strings("columns", columns, empty=False)
     check_columns(names, known.names, "column_stats")
     kinds = [_kind(known.field(name)) for name in names]
     sums: list[Sums] = [(0, 0, 0, None, None)] * len(names)
     with closing(read_all(dataset, epoch=epoch, reader="column_stats")) as chunks:
         for chunk in chunks:
-            numbers = [_numbers(chunk.column(name), kind) for name, kind in zip(names, kinds, strict=True)]
-            sums = [_added(before, added, chunk.num_rows) for before, added in zip(sums, numbers, strict=True)]
+            parts = zip(sums, (chunk.column(name) for name in names), kinds, strict=True)
+            sums = [_with_column(before, column, kind) for before, column, kind in parts]
     return tuple(
-        ColumnStats(name, kind, count, missing, least, greatest, total / count if count else None)
+        ColumnStats(name, kind, count, missing, least, greatest, total / count if count and kind in ("values", "lengths") else None)
         for name, kind, (count, missing, total, least, greatest) in zip(names, kinds, sums, strict=True)
     )
 
@@ -70,7 +77,37 @@ def _kind(column: pa.Field) -> Kind:
         return "values"
     if is_text(kind) or is_binary(kind) or is_list(kind):
         return "lengths"
-    raise SchemaError(f"column_stats takes numbers, text and lists, got {column.type} in column {column.name!r}. Name other columns.")
+    return "times" if pa.types.is_temporal(kind) and not pa.types.is_interval(kind) else "counts"
+
+
+def _with_column(before: Sums, column: pa.Array, kind: Kind) -> Sums:
+    """Add the values of a column to the statistics."""
+    if kind in ("values", "lengths"):
+        return _added(before, _numbers(column, kind), len(column))
+    count, missing, total, least, greatest = before
+    known = decoded(column).drop_null()
+    count, missing = count + len(known), missing + len(column) - len(known)
+    if kind == "counts" or not len(known):
+        return count, missing, total, least, greatest
+    low, high = (_python_time(value) for value in _ends(known))
+    return count, missing, total, low if least is None else min(least, low), high if greatest is None else max(greatest, high)
+
+
+def _ends(times: pa.Array) -> list[pa.Scalar]:
+    """Return minimum and maximum. Arrow has no minimum of durations, so durations are compared as integers."""
+    if not pa.types.is_duration(times.type):
+        return list(pc.min_max(times).values())
+    return [pa.scalar(value.as_py(), times.type) for value in pc.min_max(times.view(pa.int64())).values()]
+
+
+def _python_time(value: pa.Scalar) -> Time:
+    """Return a time as a Python value. Nanoseconds are cut, because Python's times have microseconds."""
+    kind = value.type
+    if getattr(kind, "unit", None) == "ns":
+        plain = pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+        value = pc.cast(value, pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else plain, safe=False)
+    result: Time = value.as_py()
+    return result
 
 
 def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:

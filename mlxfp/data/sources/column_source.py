@@ -4,6 +4,7 @@ A subclass reads the schema, the number of rows and the row groups of one file. 
 columns, and resumes reading at a position (file, row group, row).
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from mlxfp.support.arrow_types import schema_code
 from mlxfp.support.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.support.progress import Progress
 
+_INDEX = re.compile(r"__index_level_\d+__")  # column names that pandas gives to an index without a name
 _THREADS = 16  # number of threads that read file headers; reading headers mostly waits for the disk or server
 
 
@@ -121,11 +123,13 @@ class ColumnSource(FileSource):
         return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`. For `schema="scan"`, a note shows how to declare the same schema."""
+        """Return notes for `explain`: the schema that `schema="scan"` inferred, and columns that hold the index of a pandas table."""
         texts = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:
                 texts.append(f"reads all headers for the types; to avoid this, give {schema_code(self.declared())}")
+            if indices := [name for name in self.schema().names if _INDEX.fullmatch(name)]:
+                texts.append(f"pandas wrote its index into the file; to drop the index, add fp.drop_columns({indices})")
         return tuple(texts)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -32,6 +32,7 @@ from mlxfp.support.arrow_types import type_code
 from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
+from mlxfp.support.formatted_numbers import have_leading_zeros, have_only_commas, number_notes
 
 _LOSSY = "a number is too long or too large for floats, or a date is before the year 1"
 _TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
@@ -51,6 +52,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     columns: Sequence[str] | None = None,
     schema: Declared = None,
     null_values: Sequence[str] = NULL_VALUES,
+    decimal: str = ".",
     encoding: str = "utf-8",
 ) -> Dataset[Example]:
     r"""Read CSV files lazily.
@@ -64,14 +66,16 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     Types are inferred from the first block, about 1 MB of the first file: int64, float64, bool, date32 (2024-03-05), timestamp
     (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, and integers too long for
-    int64 stay text. `schema` declares the types of some columns: `{"zip": pa.string()}` keeps the zeros of 01234.
+    int64 stay text. Integers with leading zeros, such as the ZIP code 01234, stay text as well. `schema` declares the types of some
+    columns, for example `{"month": pa.int64()}` for the months 01 to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
     Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
-    `delimiter="\t"` reads tab-separated files, and `encoding="cp1252"` reads Windows files.
+    `delimiter="\t"` reads tab-separated files, `delimiter=";", decimal=","` reads numbers such as 12,5, and `encoding="cp1252"` reads
+    Windows files. `fp.explain` names text columns of formatted numbers, such as €1,234.50, and shows the conversion.
 
     Files of any size need about one block of at most 4 MB in memory. A resumed run starts reading at the beginning of a block. Raises
-    `ArgumentError` for a delimiter or quote other than one ASCII character. Reading raises
+    `ArgumentError` for a delimiter, quote or decimal mark other than one ASCII character. Reading raises
 
     - `DataError` with file and line for a value that does not fit its column, a wrong number of fields, a header with another delimiter, an
       unclosed quote, text in another encoding, or a file without a header,
@@ -90,19 +94,24 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     See also: `read_jsonl`, `read_parquet`.
     """
-    check_text(delimiter=delimiter)
+    check_text(delimiter=delimiter, decimal=decimal)
     check_types((str, type(None)), quote=quote)
-    for name, mark in (("delimiter", delimiter), ("quote", quote)):
+    for name, mark in (("delimiter", delimiter), ("quote", quote), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n"):
             raise ArgumentError(f"{name} must be one ASCII character other than a newline, got {name}={mark!r}.")
     if delimiter == quote:
         raise ArgumentError(f"delimiter and quote must differ, got {delimiter!r} for both.")
+    if decimal in (delimiter, quote):
+        raise ArgumentError(
+            f"decimal must differ from delimiter and quote, got decimal={decimal!r} and delimiter={delimiter!r}. "
+            'Files with decimal commas usually have delimiter=";".'
+        )
     names = as_columns(columns)
     if names is not None:
         check_names(names, "columns=")
     nulls = as_strings("null_values", null_values, unique=False)
     read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=_as_encoding(encoding))
-    return Dataset(read(path, delimiter, quote, names, nulls))
+    return Dataset(read(path, delimiter, quote, names, nulls, decimal))
 
 
 @frozen(repr=False)
@@ -111,6 +120,7 @@ class _ReadCsv(LineSource):
     quote: str | None = '"'
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
+    decimal: str = "."
     suffixes = with_compressions(".csv", ".tsv")
     transcoding = f"Give the encoding, for example encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
@@ -139,7 +149,8 @@ class _ReadCsv(LineSource):
             if not kinds.keys().isdisjoint(lossy):
                 return self._fault(data, opening.names, kinds)
             if schema is None:
-                retyped = dict.fromkeys(lossy, pa.string()) | self._fractions(chunk, data, opening.names)
+                texts = [*lossy, *self._codes(chunk, data, opening.names)]
+                retyped = dict.fromkeys(texts, pa.string()) | self._fractions(chunk, data, opening.names)
                 return self._table(data, opening.names, kinds | retyped) if retyped else chunk
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
@@ -153,7 +164,7 @@ class _ReadCsv(LineSource):
         return pa.string() if common is None else common  # Text can hold every value as written.
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`. A note names each text column in which all values look like dates, in the first block of rows."""
+        """Return notes for `explain`. A note names each text column of the first block that looks like dates or formatted numbers."""
         texts = [*super().notes()]
         if self.kept is not None:  # During planning, `notes` is called on a source with selected columns and must not read the file.
             return tuple(texts)
@@ -161,12 +172,15 @@ class _ReadCsv(LineSource):
             chunk = next((chunk for chunk, _ in self.read(0, None)), None)
             declared = dict(self.types)
             for name, values in () if chunk is None else zip(chunk.schema.names, chunk.columns, strict=True):
-                if name not in declared and pa.types.is_string(values.type) and _are_dates(values):
-                    texts.append(
-                        f"the text column {name!r} looks like dates, such as {values.drop_null()[0].as_py()!r}; only dates such as "
-                        "1997-05-22 and 1997-05-22 12:30 have inferred types"
-                    )
+                if name not in declared and pa.types.is_string(values.type):
+                    texts += self._text_notes(name, values)
         return tuple(texts)
+
+    def _text_notes(self, name: str, texts: pa.Array) -> Iterator[str]:
+        if _are_dates(texts):
+            example = texts.drop_null()[0].as_py()
+            yield f"the text column {name!r} looks like dates, such as {example!r}; inferred types need the form 1997-05-22 or 1997-05-22 12:30"
+        yield from number_notes(name, texts)
 
     def finished(self, schema: Schema, path: str) -> Schema:
         names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.
@@ -176,8 +190,7 @@ class _ReadCsv(LineSource):
         return super().finished(schema, path)
 
     def unended(self, data: bytes) -> Fault | None:
-        offset = open_quote(data, self.delimiter, self.quote)
-        if offset is None:
+        if (offset := open_quote(data, self.delimiter, self.quote)) is None:
             return None
         return Fault(
             offset,
@@ -263,8 +276,10 @@ class _ReadCsv(LineSource):
         parsers = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
         name, text = next((name, text) for name, text in typed if fails(parsers[name]))
         problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
+        if self.decimal == "." and pa.types.is_floating(kinds[name]) and "," in text and have_only_commas(pa.array([text])):
+            return Fault(start, problem, "Read decimal commas with decimal=',', or correct the value.")
         times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
-        wider = self._first_fitting(times, record, names, name) if times else _wider(text)
+        wider = self._first_fitting(times, record, names, name) if times else _wider(text.replace(self.decimal, "."))
         spec = " (in a spec: type: categorical)" if wider == pa.string() else ""
         return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value.")
 
@@ -305,6 +320,13 @@ class _ReadCsv(LineSource):
         early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if _is_early(values)]
         return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
 
+    def _codes(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
+        """Return the columns with inferred integers whose texts have leading zeros, such as ZIP codes."""
+        declared = dict(self.types)
+        integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type) and column.name not in declared]
+        texts = self._table(data, names, dict.fromkeys(integers, pa.string()), integers) if integers else chunk
+        return [name for name in integers if have_leading_zeros(texts.column(name))]
+
     def _fractions(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return a type for each column of times that Arrow inferred as nanoseconds, by column name.
 
@@ -331,6 +353,7 @@ class _ReadCsv(LineSource):
                 include_columns=wanted,
                 null_values=self.null_values,
                 strings_can_be_null=True,
+                decimal_point=self.decimal,
             ),
         )
         return one_chunk(table)

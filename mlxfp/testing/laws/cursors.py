@@ -1,6 +1,7 @@
 """Laws of cursors and plans: a resumed run continues exactly after its last item, and workers or optimizations do not change the items."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 from mlxfp.core.chunks import RecordBatch
@@ -13,25 +14,27 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.support.errors import CursorMismatchError
 from mlxfp.testing.comparing import assert_same
-from mlxfp.testing.laws.datasets import Transform, collect, logged
+from mlxfp.testing.laws.datasets import Transform, collect, logged, sampled_indices
 
 __tracebackhide__ = True
 
 _COLUMNS = 4  # maximum number of columns in `assert_selects_columns`, because each column needs a call of `assert_plans_agree`
 
 
-def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
     """Check that a run resumed after any item gives exactly the remaining items. A run may also be resumed at every item.
 
-    A cursor and its copy restored from bytes must give the same items. Every cursor must count the items of the epoch. The hidden columns
-    `__row__` and `__key__` are compared too. The time is quadratic in the number of items, so use a short dataset.
+    A cursor and its copy restored from bytes must give the same items.
+    Every cursor counts the items of the epoch. Hidden columns are compared too. `after` limits the resumed items: the first item, the last
+    item, and the items with the indices `after`. With `after=None`, the law resumes after every item, in quadratic time.
 
     >>> import mlxfp as fp
     >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
     """
     whole, expected = list(iterate(dataset, epoch=epoch)), collect(dataset, epoch=epoch)
     assert len(whole) == len(expected), f"{dataset!r} gives {len(expected)} items, but iterate gave {len(whole)}"
-    for count, (_, cursor) in enumerate(whole, 1):
+    indices = sampled_indices(len(whole), after)
+    for count, cursor in ((index + 1, whole[index][1]) for index in indices):
         rest = expected[count:] if isinstance(expected, list) else expected.slice(count)
         where = f"after item {count - 1} of {len(whole)} of {dataset!r}, epoch {epoch}"
         assert cursor.epoch == epoch, f"the cursor {where} says epoch {cursor.epoch}"
@@ -39,12 +42,13 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
-    for count, (item, _) in enumerate(whole[1:], 1):  # resume, read one item, resume from its cursor, and repeat
-        step = next(iterate(dataset, latest and _copied(latest)), None)
-        assert step is not None, f"resuming {dataset!r} at every item ends after {count} of {len(whole)} items"
-        assert_same(step[0], item, f"resuming {dataset!r} at every item gives item {count} as without stopping")
-        latest = step[1]
-        assert latest.items == count + 1, f"resuming {dataset!r} at every item counts {latest.items} items after item {count}"
+    for before, index in pairwise(indices):  # resume, read up to the next index, resume from the cursor of that item, and repeat
+        steps = list(islice(iterate(dataset, latest and _copied(latest)), index - before))
+        how = f"resuming {dataset!r} at {'every item' if after is None else 'several items'}"
+        assert len(steps) == index - before, f"{how} ends after {before + 1 + len(steps)} of {len(whole)} items"
+        assert_same(steps[-1][0], whole[index][0], f"{how} gives item {index} as without stopping")
+        latest = steps[-1][1]
+        assert latest.items == index + 1, f"{how} counts {latest.items} items after item {index}"
 
 
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
@@ -81,14 +85,14 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
         )
 
 
-def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Check that the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys.
+def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
+    """Check that the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys, and share cursors.
 
-    Cursors must be interchangeable: each pipeline continues from the cursors of the other pipeline. If a plan has no optimization, only the
-    items are compared, because `assert_resumable` checks the cursors.
+    After every item of the optimized run, the unoptimized run continues from the saved cursor. The law also checks the reverse. If a plan
+    has no optimization, the law compares only the items, because `assert_resumable` checks the cursors. `after` limits the items, as in
+    `assert_resumable`.
 
-    Use this check for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`. The
-    time is quadratic in the number of items, so use a short dataset.
+    Check this law for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`.
 
     >>> import mlxfp as fp
     >>> assert_plans_agree(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.select_columns(["y"])))
@@ -110,7 +114,8 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         (written, dataset, "begun as written, continued as planned"),
         (dataset, written, "the other way round"),
     ):
-        for count, (_, cursor) in enumerate(iterate(started, epoch=epoch), 1):
+        cursors = [cursor for _, cursor in iterate(started, epoch=epoch)]
+        for count, cursor in ((index + 1, cursors[index]) for index in sampled_indices(len(cursors), after)):
             rest = expected[count:] if isinstance(expected, list) else expected.slice(count)
             actual = collect(continued, _copied(cursor))
             assert_same(actual, rest, f"resuming {dataset!r} after item {count - 1}, {how}, gives exactly the rest")
@@ -124,16 +129,16 @@ def _is_as_written(dataset: Dataset[Any]) -> bool:
     return same_stages and planned.source is dataset.source and not children(dataset.source)
 
 
-def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Check that selecting one column after the pipeline gives the same values with and without optimization, for each column.
+def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
+    """Check that, if a later stage uses only one column, the optimized plan gives the values of the unoptimized pipeline.
 
-    The check finds errors in the stage traits `columns_read` and `restricted`, which the optimization uses.
+    A wrong `columns_read` or `restricted` breaks the law. `after` limits the resumed items, as in `assert_resumable`.
 
     >>> import mlxfp as fp
     >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))
     """
     for name in schema(dataset).names[-_COLUMNS:] if dataset.level == "examples" else ():
-        assert_plans_agree(select_columns([name])(dataset), epoch=epoch)
+        assert_plans_agree(select_columns([name])(dataset), epoch=epoch, after=after)
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:

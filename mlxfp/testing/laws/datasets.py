@@ -69,6 +69,17 @@ def through_bytes(value: Any) -> Any:
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
+def sampled_indices(count: int, sample: Sequence[int] | None) -> list[int]:
+    """Return sorted indices below `count`: the first, the last and those in `sample`, modulo `count`. `sample=None` returns all indices.
+
+    >>> sampled_indices(100, [7, 250]), sampled_indices(3, None), sampled_indices(0, [7])
+    ([0, 7, 50, 99], [0, 1, 2], [])
+    """
+    if sample is None or not count:
+        return list(range(count))
+    return sorted({0, count - 1, *(index % count for index in sample)})
+
+
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
     """Return a dataset, `transform` applied to `chunks`, and a list. When a chunk is read, the list gets an entry."""
     log: list[int] = []
@@ -190,11 +201,12 @@ def assert_same_items(actual: Dataset[Any], expected: Dataset[Any], *, epoch: in
     assert_same(collect(actual, epoch=epoch), collect(expected, epoch=epoch), f"{actual!r} gives what {expected!r} gives")
 
 
-def assert_reads(source: Source, *, epoch: int = 0) -> None:
+def assert_reads(source: Source, *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
     """Check that reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
     Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the schema of the source.
-    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes.
+    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes. `after` limits the positions to
+    those after the first chunk, the last chunk, and the chunks with the indices `after`.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)
@@ -207,7 +219,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
             f"{source!r} states the schema\n{source.schema()}\nbut reads a chunk with\n{chunk.schema}"
         )
     assert_same(_joined(source, source.read(epoch, None)), _joined(source, read), f"reading {source!r} twice gives the same")
-    for chunk_count, (_, position) in enumerate(read, 1):
+    for chunk_count, position in ((index + 1, read[index][1]) for index in sampled_indices(len(read), after)):
         for start_position in (position, through_bytes(position)):
             claim = f"reading {source!r} from position {start_position!r} gives what follows chunk {chunk_count - 1}"
             assert_same(_joined(source, source.read(epoch, start_position)), _joined(source, read[chunk_count:]), claim)

@@ -4,7 +4,7 @@ A family decides whether an object belongs to the family, and provides the laws 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from mlxfp.core.chunks import Schema, from_rows, number_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.describing import schema as schema_of
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import iterate
 from mlxfp.core.nodes import Part, brief
 from mlxfp.core.pipelines import compose
 from mlxfp.core.sources import Source
@@ -44,6 +45,11 @@ Inputs = Mapping[str, Any]  # maps the names of a law's arguments to values
 _EPOCHS = st.integers(0, 2)
 _COPIES = 10  # maximum number of times a collator is copied, because copying a tokenizer takes 0.1 s
 _IN_A_PROCESS = 20  # maximum number of datasets that are sent to a new process
+_SHORT = 24  # maximum number of items of a dataset whose cursors are all checked; in longer datasets, hypothesis chooses the cursors
+_MOST_INDICES = 50  # maximum number of different rows that a case takes by index
+_LOOK_UPS = 25  # maximum number of cases with rows taken by index, because every case reads the whole dataset for comparison
+_BETWEEN = 4  # maximum number of checked cursors between the first and the last cursor of a case, in a longer dataset
+_READINGS = 3  # maximum number of cases of a dataset, because every case reads the dataset many times
 _STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
 
@@ -101,7 +107,8 @@ class Trial:
     """Several laws that are checked with the same random cases.
 
     `inputs` converts the drawn values of a case to arguments of the laws, by name. `note` returns an additional line about a failing case.
-    `unfit` is the error message if too few cases can be used. `drawn` holds the cases after drawing.
+    `unfit` is the error message if too few cases can be used. `coverage` returns a sentence about the checked part of a long dataset.
+    With `shrink=False`, hypothesis does not search for a smaller failing case. `drawn` holds the cases after drawing.
     """
 
     laws: tuple[Callable[..., None], ...]
@@ -110,6 +117,8 @@ class Trial:
     most: int | None = None
     note: Callable[..., str] | None = None
     unfit: str = ""
+    coverage: Callable[[], str] | None = None
+    shrink: bool = True
     drawn: list[Inputs] = field(factory=list, init=False, repr=False)
 
 
@@ -145,16 +154,32 @@ def _of_datasets(subject: Subject) -> Iterator[Trial]:
     def inputs(**case: Any) -> Iterator[Inputs]:
         yield {"value": dataset, "dataset": dataset, "source": dataset.source, **case}
 
+    @cache
+    def count() -> int:
+        return sum(1 for _ in iterate(dataset))
+
+    def readings() -> Mapping[str, st.SearchStrategy[Any]]:
+        sample = st.lists(st.integers(0, max(0, count() - 1)), max_size=_BETWEEN)
+        return {"epoch": _EPOCHS, "after": st.none() if count() <= _SHORT else sample}
+
+    def coverage() -> str:
+        if count() <= _SHORT:
+            return f"Cursors were checked after each of {count():,} items."
+        return (
+            f"Of {count():,} items, cursors were checked after the first item, the last item and up to {_READINGS * _BETWEEN} random "
+            f"items. To check every cursor, pass at most {_SHORT} items, for example with fp.take({_SHORT})."
+        )
+
     def indices() -> Mapping[str, st.SearchStrategy[Any]]:
-        count = len(list(dataset))
-        drawn = st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count) if count else st.just([])
+        most = min(count(), _MOST_INDICES)
+        drawn = st.lists(st.integers(0, count() - 1), min_size=1, max_size=2 * most) if most else st.just([])
         return {"epoch": _EPOCHS, "indices": drawn.map(lambda some: np.array(some, np.int64))}
 
     yield Trial((datasets.assert_value,), inputs)
-    yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, lambda: {"epoch": _EPOCHS})
+    yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, readings, most=_READINGS, coverage=coverage, shrink=False)
     yield Trial((processes.assert_same_in_new_process,), lambda: iter([{"datasets": [dataset], "epoch": 1}]))
     if dataset.level == "examples" and dataset.indexable:
-        yield Trial((datasets.assert_random_access,), inputs, indices)
+        yield Trial((datasets.assert_random_access,), inputs, indices, most=_LOOK_UPS)
 
 
 def _check_ends(dataset: Dataset[Any]) -> None:

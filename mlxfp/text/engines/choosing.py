@@ -16,7 +16,7 @@ import numpy as np
 import tokenizers as hf
 from attrs import frozen
 
-from mlxfp.support.user_cache import user_cache
+from mlxfp.support.atomic_files import user_cache
 from mlxfp.text.engines.cleared import kind_of, read_ranges, to_table, trial_of
 from mlxfp.text.engines.gates import Gate, make_gate, searches_normalized_text
 from mlxfp.text.engines.gigatoken import GIGATOKEN

@@ -60,6 +60,9 @@ def test_a_file_goes_before_a_preset_of_its_name_and_a_folder_does_not(tmp_path,
     Path("titanic").mkdir()
     assert load("titanic").config.name == "titanic"
     Path("cats").mkdir()
+    Path("rides.csv").write_text("a,b\n1,2\n")
+    table = load("rides.csv", target="b").config  # a table
+    assert (table.name, table.model.name, table.data.path, table.data.target) == ("rides", "auto", "rides.csv", "b")
     assert load("cats", ["training.epochs=3"]) == load(None, ["training.epochs=3"], data="cats")  # a folder of data
     Path("quick_test").write_text("name: mine\n")
     assert load("quick_test").config.name == "mine"

@@ -69,9 +69,11 @@ def test_mistakes_are_sentences(capsys):
     assert "invalid choice: 'everything'" in capsys.readouterr().err
 
 
-def test_the_remedy_for_auto_is_the_whole_command(ship, capsys):
-    # The remedy repeats the arguments, so that a user can copy the command.
-    assert main(["inspect", "titanic", *QUICK, "--data", str(ship), "model.name=auto"]) == 1
-    command = capsys.readouterr().err.strip().partition("Choose a model: mlxfp ")[2]
+def test_auto_shows_one_model_and_the_command_for_the_model(ship, capsys):
+    """The warning repeats the arguments, so that a user can copy the command. Both commands print the same."""
+    assert main(["inspect", "titanic", *QUICK, "--data", str(ship), "model.name=auto", "--part", "schema"]) == 0
+    shown = capsys.readouterr()
+    command = shown.err.strip().partition("as in: mlxfp ")[2]
     assert command == f"inspect titanic {' '.join(QUICK)} model.name=auto --data {ship} model.name=encoder"
     assert main([*command.split(), "--part", "schema"]) == 0
+    assert capsys.readouterr().out == shown.out

@@ -58,10 +58,11 @@ def parts(tmp_path, monkeypatch):
 
 def test_laws_that_hold_are_listed_with_what_they_say(parts, capsys):
     assert main(["laws", "odd_parts:rows"]) == 0
-    head, *lines, end = capsys.readouterr().out.splitlines()
+    head, *lines, coverage, end = capsys.readouterr().out.splitlines()
     assert head == "odd_parts:rows: pipe(from_examples(2 rows))"
     assert lines[0].startswith("  held    assert_value: a copy of a dataset, stage or source")
     assert all(line.startswith("  held    assert_") for line in lines)
+    assert coverage == "Cursors were checked after each of 2 items."
     assert end == f"{len(lines)} laws, none broken."
 
 

@@ -583,6 +583,23 @@ def test_another_time_limit_begins_another_run(binary, monkeypatch):
         list(fp.runs.run(auto(binary, "observers.minutes=3.0")))
 
 
+def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):
+    """A run that was stopped continues with a larger time limit. A smaller limit is refused, and a finished run is not trained again."""
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    events = fp.runs.run(auto(binary, "observers.minutes=20"))
+    for event in events:
+        if isinstance(event, fp.runs.FoldEnded):
+            break
+    events.close()
+    with pytest.raises(fp.errors.ConfigError, match=r"An unfinished run can also get more time: observers.minutes=M"):
+        list(fp.runs.run(auto(binary, "observers.minutes=10")))
+    *_, end = fp.runs.resume(event.folder.parent.parent, overrides=["observers.minutes=30"])
+    assert "minutes: 30" in (end.folder / "config.yaml").read_text()
+    assert isinstance(end, fp.runs.Ended)
+    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is 30.0 in the folder and None now"):
+        list(fp.runs.run(auto(binary)))
+
+
 def test_a_threshold_is_tuned_for_f1_and_not_for_accuracy():
     folds, targets = fp.kaggle.folds.custom([0, 1] * 8), np.array([0.0, 0, 0, 0, 0, 0, 1, 1] * 2)
     timid = {"timid": oof_of(folds, targets, 0.1 + 0.3 * targets)}

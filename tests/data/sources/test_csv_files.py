@@ -161,7 +161,8 @@ def test_types_found_in_the_first_block_hold_for_the_later_ones(tmp_path: Path):
 @pytest.mark.parametrize(
     ("values", "kind", "found"),
     [
-        ("1 -2 007", pa.int64(), [1, -2, 7]),
+        ("1 -2 7", pa.int64(), [1, -2, 7]),
+        ("1 -2 007", pa.string(), ["1", "-2", "007"]),
         ("1 2.5 1e3", pa.float64(), [1.0, 2.5, 1000.0]),
         ("true False TRUE", pa.bool_(), [True, False, True]),
         ("0 1", pa.int64(), [0, 1]),

@@ -139,3 +139,12 @@ def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path):
 def test_the_length_is_known_before_reading(path: Path):
     assert "10,000 examples: n int64, t string" in fp.explain(fp.read_parquet(path))
     assert fp.read_parquet(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)
+
+
+def test_explain_names_the_index_that_pandas_wrote(tmp_path: Path):
+    """A filtered table of pandas keeps its index, and pandas writes the index as a column. The note can be copied into a program."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1, 2], "__index_level_0__": [3, 5]}), path)
+    assert "pandas wrote its index into the file; to drop the index, add fp.drop_columns(['__index_level_0__'])" in fp.explain(
+        fp.read_parquet(path)
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import pyarrow as pa
 import pytest
-from attrs import frozen
+from attrs import field, frozen
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -58,6 +58,47 @@ def test_datasets_and_sources_that_are_right_pass(subject: Any):
 def test_datasets_that_are_wrong_are_caught(dataset: fp.Dataset[Any]):
     with pytest.raises(AssertionError):
         laws.check(dataset)
+
+
+_LONG = pa.table({"x": range(100)})
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        fp.Dataset(broken.OffByOne(_LONG)),
+        fp.Dataset(broken.WrongCount(_LONG)),
+        fp.Dataset(broken.SortsIndices(_LONG)),
+        broken.MutatingState()(fp.from_table(_LONG)),
+        broken.wrapped(broken.ForgetsResume)(from_chunks(_LONG.to_batches(max_chunksize=2))),
+    ],
+    ids=["OffByOne", "WrongCount", "SortsIndices", "MutatingState", "ForgetsResume"],
+)
+def test_mistakes_in_long_datasets_are_caught_with_a_sample_of_cursors(dataset: fp.Dataset[Any]):
+    with pytest.raises(AssertionError):
+        laws.check(dataset)
+
+
+@frozen(repr=False)
+class _CountsReads(broken.BrokenSource):
+    """Correct source that counts how often a reader starts."""
+
+    starts: list[Any] = field(factory=list, eq=False)
+
+    def read(self, epoch: int, position: Any) -> Any:
+        self.starts.append(position)
+        return super().read(epoch, position)
+
+
+def test_a_long_dataset_is_read_a_bounded_number_of_times_and_the_report_tells_the_checked_cursors():
+    reads = []
+    for rows in (100, 400):
+        source = _CountsReads(pa.table({"x": range(rows)}))
+        report = laws.check(fp.pipe(fp.Dataset(source), batch(2)))
+        assert str(report).startswith(f"9 laws hold, in {report.cases} cases. Of {rows // 2:,} items, cursors were checked after the first")
+        reads.append(len(source.starts))
+    assert reads[1] < 2 * reads[0]  # checks of all cursors would start four times as many readers
+    assert str(laws.check(ROWS)).endswith("cases. Cursors were checked after each of 5 items.")
 
 
 @pytest.mark.parametrize(

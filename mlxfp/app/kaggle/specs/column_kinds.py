@@ -12,6 +12,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, rounded_integers
+from mlxfp.support.formatted_numbers import have_leading_zeros
 
 ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # strings as in a CSV file; "" is a missing value
@@ -74,8 +75,10 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
-    """Return True for columns of numbers with integers that floats would round, such as hashes."""
-    return are_numbers(known) and are_numbers(others) and bool(rounded_integers(known) or rounded_integers(others))
+    """Return True for columns of codes: integers that floats would round, or few different integers with leading zeros."""
+    if not (are_numbers(known) and are_numbers(others)):
+        return False
+    return bool(rounded_integers(known) or rounded_integers(others)) or (have_leading_zeros(known) and _are_categories(known, others))
 
 
 def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:

@@ -42,7 +42,8 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
       the train file missing from the test file;
     - the kind, from the target values:
       - binary: two distinct values;
-      - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1, unless the sample has fractions such as 2.5. In a
+      - multiclass: texts, or at most 20 consecutive integers starting at 0 or 1, unless the sample has fractions such as 2.5, or more
+        than 10 integers look like counts: the frequencies rise to one peak and fall to few rows. In a
         text target, None, NA and similar texts are classes, and only an empty cell is missing;
       - multilabel: several targets with values 0 and 1;
       - time series: other numbers, if all dates of the test file are later than the dates of the train file;
@@ -50,7 +51,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
       the metric is then roc_auc for two classes and log_loss for more classes;
     - the columns and their types, from the cells. Columns with integers above 2**53, such as hashes, are categorical, because floats would
-      round such integers. Columns without any value are omitted;
+      round such integers. Columns with few values and leading zeros, such as 00123, are categorical. Columns without any value are omitted;
     - the group: without later dates in the test file, a column with values that repeat in the train file and never occur in the test
       file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
@@ -247,14 +248,15 @@ def _targets(
 
 
 def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *, fractions: bool) -> TaskKind:
-    kinds = [rows[name].drop_null().unique() for name in names]
+    frequencies = [rows[name].drop_null().value_counts() for name in names]
+    kinds, counts = ([entry.field(field) for entry in frequencies] for field in ("values", "counts"))
     least = 2 if len(kinds) == 1 else 1
     constant = next(((name, len(distinct)) for name, distinct in zip(names, kinds, strict=True) if len(distinct) < least), None)
     if constant is not None:
         raise ArgumentError(
             f"The target {constant[0]!r} in {path!r} has {constant[1]} distinct values: there is nothing to learn. Choose another target."
         )
-    cells = TargetCells(kinds, numbers=all(map(are_numbers, kinds)), dated=time is not None, fractions=fractions)
+    cells = TargetCells(kinds, counts, numbers=all(map(are_numbers, kinds)), dated=time is not None, fractions=fractions)
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
     if kind is None:
         raise ArgumentError(

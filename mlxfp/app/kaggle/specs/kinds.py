@@ -15,6 +15,9 @@ Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "r
 Answer = Literal["class", "labels", "value"]  # answer of a model per row: a single class, any number of labels, or numbers
 
 _FEW = 20  # at most 20 consecutive integers from 0 or 1 are classes; more values are quantities
+_MOST_CLASS_NUMBERS = 10  # more than 10 consecutive integers can be counts, such as the number of visits
+_STEPS = 1.5  # allowance for noise in the frequencies of counts
+_RARE = 0.3  # the rarest count has at most this share of the rows of the most frequent count
 _STRATA = 10
 # Names of metrics. This module must stay free of MLX, and the metrics in `METRICS` would import MLX.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
@@ -26,6 +29,7 @@ class TargetCells(NamedTuple):
     """Distinct values of the targets in a train file, one array per target. The kind of the targets is inferred from these values."""
 
     distinct: Sequence[pa.Array]
+    counts: Sequence[pa.Array]  # number of rows of each distinct value
     numbers: bool  # True if all cells are numbers
     dated: bool  # True if the test rows are later than the train rows
     fractions: bool  # True if the sample has numbers with fractions, such as 2.5
@@ -119,6 +123,25 @@ def _count_up(texts: pa.Array) -> bool:
     return any(set(texts.to_pylist()) == {str(first + index) for index in range(min(len(texts), _FEW))} for first in (0, 1))
 
 
+def _is_quantity(texts: pa.Array, counts: pa.Array) -> bool:
+    """Return True for more than 10 integers whose frequencies rise to one peak and fall to few rows, as the frequencies of counts do.
+
+    The sum of the steps between neighbouring frequencies is twice the peak for a single peak. Frequencies of class numbers in any order
+    have larger steps, and balanced classes have no rare values.
+    """
+    if len(texts) <= _MOST_CLASS_NUMBERS:
+        return False
+    order = np.argsort(np.array(texts.to_pylist(), np.float64))
+    frequencies = np.concatenate([[0], np.asarray(counts, np.int64)[order], [0]])
+    peak = frequencies.max()
+    return bool(np.abs(np.diff(frequencies)).sum() <= _STEPS * 2 * peak and frequencies[1:-1].min() <= _RARE * peak)
+
+
+def _are_class_numbers(cells: TargetCells) -> bool:
+    distinct, counts = cells.distinct[0], cells.counts[0]
+    return not cells.fractions and _count_up(distinct) and not _is_quantity(distinct, counts)
+
+
 _KINDS = (
     TaskKind(
         "binary",
@@ -133,7 +156,7 @@ _KINDS = (
         answer="class",
         metrics=(*_OF_CLASSES, *_OF_RANKS),
         question="Which {0}?",
-        recognizes=lambda cells: cells.one is not None and (not cells.numbers or (not cells.fractions and _count_up(cells.one))),
+        recognizes=lambda cells: cells.one is not None and (not cells.numbers or _are_class_numbers(cells)),
     ),
     TaskKind(
         "multilabel",

@@ -15,6 +15,7 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
+from mlxfp.support.formatted_numbers import conversion, decimal_mark
 
 _FEWEST = 50  # minimum number of rows; with fewer rows, random patterns would cause warnings
 _MOST = 50_000  # maximum number of examined rows, evenly spaced
@@ -61,10 +62,11 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
         numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
         counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
-        if _have_commas(cells.field("values")):
+        if (mark := decimal_mark(cells.field("values"))) is not None:
             yield (
-                f"The column {name!r} is read as text, because numbers have a decimal comma: {cells.field('values')[0].as_py()!r}. "
-                "Write the numbers with a point, for example with pandas.read_csv(..., decimal=',')."
+                f"The column {name!r} is read as text, because its numbers are written as {cells.field('values')[0].as_py()!r}. Rewrite "
+                f"the column in all files, for example with pandas and re: frame[{name!r}] = frame[{name!r}]"
+                f".map(lambda text: {conversion('text', mark)}, na_action='ignore')"
             )
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
         if 0 < count <= _FEW_TEXTS * total:
@@ -72,13 +74,6 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
                 f"The column {name!r} is read as text, because {count:,} of {total:,} cells are not numbers: "
                 f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If these texts mean missing values, leave the cells empty."
             )
-
-
-def _have_commas(texts: pa.Array) -> bool:
-    """Return True if all texts are numbers and most have a decimal comma."""
-    commas = pc.match_substring_regex(texts, r"^\s*[-+]?\d+,\d+\s*$")
-    numbers = pc.or_(commas, pc.match_substring_regex(texts, f"^{NUMBER}$"))
-    return 2 * (pc.sum(commas).as_py() or 0) > len(texts) > 1 and bool(pc.all(numbers).as_py())
 
 
 @frozen(eq=False)
@@ -118,7 +113,8 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
             codes = np.unique(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), return_inverse=True)[1]
             distinct = len(pc.unique(texts)) >= _DISTINCT * len(texts) and not texts.null_count
             words = pc.any(pc.match_substring_regex(texts, r"\s")).as_py()
-            yield _Column(column.name, codes, ordered=False, is_identifier=distinct and not words)
+            identifier = distinct and not words and decimal_mark(texts) is None
+            yield _Column(column.name, codes, ordered=False, is_identifier=identifier)
 
 
 def _is_row_number(values: NDArray[np.float64]) -> bool:

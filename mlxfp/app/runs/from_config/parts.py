@@ -111,18 +111,15 @@ def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> 
             )
         spec = write_synthetic(spec, path, seed=seed)
     if spec is None and Path(path).exists():
-        spec = _inferred(path)
+        spec = _inferred(path, data.target)
     return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
 
 
-def _inferred(path: str | Path) -> DatasetSpec:
+def _inferred(path: str | Path, target: str | None) -> DatasetSpec:
     try:
-        return infer_spec(path)
+        return infer_spec(path, target=target)
     except ArgumentError as error:
-        error.add_note(
-            f"To set the target of a run, write a spec: mlxfp data infer {path} --target COLUMN --out spec.yaml, and set "
-            f"data.spec=spec.yaml."
-        )
+        error.add_note("To set the target of a run, add --target COLUMN to the command, or data.target=COLUMN to the options.")
         raise
 
 

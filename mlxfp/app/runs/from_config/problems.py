@@ -54,6 +54,8 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         spec = None if data.spec is None else named_spec(data.spec)
     except MlxfpError as error:
         yield "data.spec", str(error)
+    if data.target is not None and (data.spec is not None or config.own.spec is not None):
+        yield "data.target", "the spec names the target; leave out data.target, or the spec"
     own = config.own.spec is not None or config.own.rows is not None  # the spec is unknown before the import of user modules
     if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
@@ -213,6 +215,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.texts": not config.model.texts,
         "model.codes": config.model.codes,
         "data.spec": config.data.spec,
+        "data.target": config.data.target,
         "data.pseudo_labels": config.data.pseudo_labels,
         "own.spec": config.own.spec,
     }

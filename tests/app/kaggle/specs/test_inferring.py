@@ -189,6 +189,35 @@ def test_integers_that_floats_would_round_are_categories(tmp_path: Path, value: 
     assert fp.kaggle.column_values(part, "size")[1] == (str(value) if kind == "categorical" else value)
 
 
+@pytest.mark.parametrize(("form", "kind"), [("{:05}", "categorical"), ("{}", "numerical")])
+def test_few_codes_with_leading_zeros_are_categories(tmp_path: Path, form: str, kind: str):
+    """Codes such as 00123 are names. Many different codes become numbers, because the order of codes such as ZIP codes is informative."""
+    codes = {"code": [form.format(row % 7) for row in range(60)], "many": [form.format(row) for row in range(60)]}
+    train = {**codes, "y": [row % 2 for row in range(60)]}
+    columns = fp.kaggle.infer_spec(write(tmp_path, train=train), target="y").columns
+    assert [column.type for column in columns] == [kind, "numerical"]
+
+
+_COUNTS = [4, 20, 45, 60, 81, 64, 66, 40, 22, 18, 9, 3, 1]  # rows with 0 visits, 1 visit, ...
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "kind"),
+    [
+        (_COUNTS, "regression"),
+        (sorted(_COUNTS), "regression"),
+        (_COUNTS[::2] + _COUNTS[1::2], "multiclass"),
+        ([30] * 13, "multiclass"),
+        (_COUNTS[:8], "multiclass"),
+    ],
+)
+def test_counts_are_numbers_and_class_numbers_are_classes(tmp_path: Path, frequencies: list[int], kind: str):
+    """The frequencies of a count, such as a number of visits, have one peak. Numbered classes have other or equal frequencies."""
+    y = [value for value, count in enumerate(frequencies) for _ in range(count)]
+    spec = fp.kaggle.infer_spec(write(tmp_path, train={"x": range(len(y)), "y": y}), target="y")
+    assert spec.kind == kind
+
+
 def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
     rows = range(100)
     train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}

@@ -126,7 +126,18 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
 def test_numbers_with_a_decimal_comma_are_named():
     rows = fp.from_table({"size": ["1,5", "2,25", "-3,0", "4", None]})
     (message,) = text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), rows)
-    assert "numbers have a decimal comma: '1,5'" in message
+    assert "because its numbers are written as '1,5'. Rewrite the column" in message
+    assert "float(re.sub(r'[^0-9,+-]', '', text).replace(',', '.'))" in message
+
+
+def test_prices_are_numbers_to_convert_and_no_identifiers():
+    """A column of prices is named with code for its conversion, and not as a column to remove."""
+    texts = [f"€{index * 37:,}.50" for index in range(1, 101)]
+    rows = fp.from_table({"price": texts, "y": [index % 2 for index in range(100)]})
+    spec = spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="price", type="text")], target=["y"])
+    (message,) = text_warnings(spec, rows)
+    assert "frame['price'] = frame['price'].map(lambda text: float(re.sub(r'[^0-9.+-]', '', text)), na_action='ignore')" in message
+    assert not any("identifiers" in warning for warning in column_warnings(spec, rows))
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():

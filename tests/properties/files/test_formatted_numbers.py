@@ -1,0 +1,69 @@
+"""Numbers in CSV files that are not written plainly: decimal commas, currency signs and leading zeros."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mlxfp as fp
+from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.testing.laws import assert_reads
+from tests.data.written import blocked, write
+
+
+@given(st.lists(st.floats(-1e9, 1e9, width=32), min_size=1, max_size=30))
+def test_decimal_commas_give_the_numbers_of_decimal_points(tmp_path_factory, numbers: list[float]):
+    """Law: a file with decimal commas, read with decimal=",", has the rows of the file with decimal points."""
+    folder = tmp_path_factory.mktemp("commas")
+    text = "x;n\n" + "".join(f"{number!r};{index}\n" for index, number in enumerate(numbers))
+    points = fp.read_csv(write(folder / "points.csv", text), delimiter=";")
+    commas = fp.read_csv(write(folder / "commas.csv", text.replace(".", ",")), delimiter=";", decimal=",")
+    assert list(commas) == list(points)
+    assert fp.schema(commas) == fp.schema(points)
+    assert_reads(blocked(commas, 40).source)
+
+
+def test_explain_shows_how_to_read_decimal_commas(tmp_path: Path):
+    """Without decimal=",", the column stays text, and explain names the argument."""
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "n;x\n1;12,5\n2;3\n"), delimiter=";")
+    assert [row["x"] for row in dataset] == ["12,5", "3"]
+    assert "the text column 'x' looks like numbers, such as '12,5'; read decimal commas with decimal=','" in fp.explain(dataset)
+
+
+def test_explain_shows_a_map_for_prices_and_the_map_converts_them(tmp_path: Path):
+    """The note about a column of prices contains code that can be copied into a program."""
+    dataset = fp.read_csv(write(tmp_path / "a.csv", 'n,price\n1,"€1,234.50"\n2,€7\n3,\n'))
+    (line,) = (line for line in fp.explain(dataset).splitlines() if "looks like numbers, such as '€1,234.50'" in line)
+    remedy = eval(line.partition("import re, and convert the texts with ")[2], {"fp": fp, "re": __import__("re")})
+    assert [row["price"] for row in fp.pipe(dataset, remedy)] == [1234.5, 7.0, None]
+
+
+def test_a_decimal_comma_in_a_declared_column_has_a_remedy(tmp_path: Path):
+    """The error for a decimal comma in a column of floats names the argument."""
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "n;x\n1;12,5\n"), delimiter=";", schema={"x": pa.float64()})
+    with pytest.raises(DataError, match=r"got '12,5', in line 2 of .*\. Read decimal commas with decimal=',', or correct the value"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("decimal", [",", '"'])
+def test_the_decimal_mark_differs_from_delimiter_and_quote(decimal: str):
+    """A mark with two meanings is refused before any file is read."""
+    with pytest.raises(ArgumentError, match="decimal must differ from delimiter and quote"):
+        fp.read_csv("a.csv", decimal=decimal)
+
+
+def test_leading_zeros_are_kept(tmp_path: Path):
+    """A column with a leading zero in its sample stays text, also in a scan, and explain shows the type for numbers."""
+    path = write(tmp_path / "a.csv", "zip,n\n94110,1\n01234,0\n,2\n")
+    for dataset in (fp.read_csv(path), fp.read_csv(path, schema="scan")):
+        assert list(dataset) == [{"zip": "94110", "n": 1}, {"zip": "01234", "n": 0}, {"zip": None, "n": 2}]
+        assert "the text column 'zip' keeps leading zeros; for numbers, give schema={'zip': pa.int64()}" in fp.explain(dataset)
+    assert [row["zip"] for row in fp.read_csv(path, schema={"zip": pa.int64()})] == [94110, 1234, None]
+
+
+def test_a_scan_finds_a_leading_zero_in_a_later_block(tmp_path: Path):
+    """schema="scan" reads every block, so a code in the last record decides the type."""
+    path = write(tmp_path / "a.csv", "zip,n\n" + "94110,1\n" * 30 + "01234,2\n")
+    assert [row["zip"] for row in blocked(fp.read_csv(path, schema="scan"), 40)][-1] == "01234"

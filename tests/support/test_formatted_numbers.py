@@ -1,0 +1,72 @@
+"""Formatted numbers, such as prices, are recognized, and the suggested code converts them to the numbers."""
+
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.support.formatted_numbers import conversion, decimal_mark, have_leading_zeros, have_only_commas
+
+
+@given(
+    st.lists(st.integers(-(10**7), 10**7), min_size=1, max_size=5),
+    st.sampled_from([("", "€"), ("$ ", ""), ("", " %"), ("EUR ", ""), ("", "\u00a0€"), ("-£", ""), ("", "")]),
+    st.sampled_from([(",", "."), (".", ","), (" ", ","), (" ", "."), ("\u202f", ","), ("'", "."), ("", ".")]),
+)
+def test_the_suggested_code_converts_every_formatted_number(cents, wrapping, marks):
+    """Law: if a column of formatted numbers is recognized, the suggested code returns the formatted numbers."""
+    before, after = wrapping
+    thousands, decimal = marks
+    numbers = [abs(number) if before.startswith("-") else number for number in cents]
+    texts = [before + f"{number / 100:,.2f}".translate({ord(","): thousands, ord("."): decimal}) + after for number in numbers]
+    mark = decimal_mark(pa.array([*texts, None]))
+    if mark is None:
+        assert all(re.fullmatch(r"[-+]?\d+\.\d+", text) for text in texts)  # plain numbers need no conversion
+        return
+    assert mark == decimal
+    sign = -1 if before.startswith("-") else 1
+    assert [eval(conversion("text", mark), {"re": re, "text": text}) for text in texts] == [sign * number / 100 for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["1.2.1997"],
+        ["10.0.0.1"],
+        ["030 1234567"],
+        ["12"],
+        ["1.5", "2"],
+        ["12 kg"],
+        ["A 12"],
+        ["1,2,3"],
+        ["soon"],
+        ["€"],
+        [""],
+        ["01234"],
+        [None],
+    ],
+    ids=str,
+)
+def test_other_texts_are_no_formatted_numbers(texts):
+    """Dates, addresses, lists, codes and plain numbers are not recognized."""
+    assert decimal_mark(pa.array(texts, pa.string())) is None
+
+
+def test_a_comma_before_three_digits_separates_thousands():
+    """If each number can be read in two ways, the English way is chosen. One number with another number of digits decides."""
+    assert decimal_mark(pa.array(["1,234", "5,678"])) == "."
+    assert decimal_mark(pa.array(["1,234", "5,6"])) == ","
+
+
+def test_only_numbers_without_signs_are_left_to_the_decimal_argument():
+    """The CSV reader of Arrow parses decimal commas, but neither signs nor thousands separators."""
+    assert have_only_commas(pa.array(["12,5", "-3", None]))
+    assert not any(have_only_commas(pa.array([text])) for text in ("12,5 %", "1.234,5", "€3"))
+
+
+def test_a_zero_before_a_digit_is_a_leading_zero():
+    """Codes such as 007 have leading zeros. Zero and decimal fractions have none."""
+    assert have_leading_zeros(pa.array(["7", "007"]))
+    assert not have_leading_zeros(pa.array(["0", "0.07", "70", "-0", None, "2024-01-01"]))

@@ -45,7 +45,7 @@ def _inspect(options: Namespace) -> int:
 
 
 def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
-    """Prepare the first fold. Rows longer than the limit are cut, so that `mlxfp inspect` can show their token counts."""
+    """Prepare the first fold. Rows above the token limit are truncated instead of raising an error."""
     from mlxfp.app.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))

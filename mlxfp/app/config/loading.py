@@ -122,7 +122,6 @@ def json_schema(choices: Choices | None = None) -> dict[str, Any]:
 
 
 def _model_of(values: Mapping[str, Any]) -> Any:
-    """Return the model name in nested values, or None."""
     section = values.get("model")
     name = section.get("name") if isinstance(section, Mapping) else None
     return name if isinstance(name, str) else None

@@ -27,7 +27,7 @@ _WORDS = (
 
 @frozen
 class SyntheticColumn:
-    """Cells of a synthetic column and their effects on the target (float64[N], 0 means no effect)."""
+    """Column of a synthetic data set. `cells` holds the values, and `signal`, float64[N], the effect of each value on the target."""
 
     cells: Cells
     signal: NDArray[np.float64]
@@ -74,7 +74,7 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
-    """Return True for columns of numbers with integers that floats would round, such as hashes."""
+    """Return True if both columns hold numbers and one column has integers that lose digits as floats, such as hashes."""
     return are_numbers(known) and are_numbers(others) and (are_rounded(known) or are_rounded(others))
 
 

@@ -44,15 +44,15 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     - `form="key_value"` writes "age: 22;" for each column. Backslashes escape `:` in titles, `;` in values, and backslashes.
 
     Columns and values have the names from the spec. The argument `missing` applies to missing values (null, NaN) and to values
-    that the spec lists as `absent`. `missing="drop"` omits both. `missing="unknown"` writes missing values as "unknown" and absent values as "none".
+    that the spec lists as `absent`. `missing="drop"` omits both. `missing="unknown"` writes "unknown" for missing values and "none" for
+    absent values.
 
     The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
     digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has
     a different column order.
 
-    Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the
-    first or last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as
-    missing.
+    Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the first or
+    last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as missing.
 
     Building a pipeline raises `SchemaError` if the columns do not fit the spec.
 

@@ -65,11 +65,11 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    A network of `models.TABLE_MODELS` has published training settings as its defaults. If the preset does not name this network, the
-    published settings take precedence over the preset.
+    Networks of `models.TABLE_MODELS` have their own published training settings. These settings replace the defaults, and also the settings of
+    a preset for other networks.
 
-    Names of models, optimizers and other parts must be in `runs.CHOICES`. The section `own` names your own parts as `module:name`, and
-    `model.name` names your own estimator as `module:name`. Raises `ConfigError` with a list of all mistakes. The list shows option path,
+    Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` of the configuration names your functions as
+    `module:name`, and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option name,
     file and line, expected and received value, and the nearest known name.
 
     >>> import mlxfp as fp
@@ -155,7 +155,7 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
 
 
 def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
-    """Return the model with the head for the target of the recipe. `rows` are the training rows, or None for a trained model."""
+    """Return the network for the inputs and the target of `recipe` (conversion of rows to inputs). `rows` scale the initial weights."""
     model = config.model
     own_model: nn.Module | None = own.make_model(config.own.model, recipe, seed)
     if own_model is not None:
@@ -238,14 +238,14 @@ def _ahead(data: DataConfig) -> Ahead | None:
 
 
 def trackers_of(config: RunConfig) -> Trackers:
-    """Return the locations of the experiment trackers."""
+    """Return the folders and addresses of the experiment trackers, such as TensorBoard."""
     watched = config.observers
     params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
     return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts in the section `own` and a user-defined estimator in `model.name`. Raises the errors of `own_parts`."""
+    """Import the functions that the section `own` of the configuration names, and a user-defined estimator. Raises the errors of `own_parts`."""
     return own_parts(list(_own_names(config)), code)
 
 
@@ -260,7 +260,10 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that use evaluations. `metric` is the name of the loss, and `best` is the file for the best state."""
+    """Return the observers that stop training or lower the learning rate. `metric` is the name of the loss that the observers watch.
+
+    The file `best` stores the best state. Early stopping and the reduction of the learning rate depend on evaluations.
+    """
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

@@ -78,7 +78,10 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with some options replaced. `values` maps option paths to values. Rows, folds and user-defined parts stay the same."""
+    """Return a copy of a run plan with other option values. Rows, folds and imported functions stay the same.
+
+    The keys of `values` are option names such as "training.epochs".
+    """
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 

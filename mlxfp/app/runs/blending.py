@@ -52,10 +52,9 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     """Combine the predictions of finished runs. Write out-of-fold and test predictions, metrics, submission and report to `out`.
 
     `method` is "mean", "rank" (mean of ranks, for ranking metrics), "vote" (for classes), or "greedy" (weights that improve the metric,
-    learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. The metric and the format of the
-    submission are those of the first run. The folder `code` holds the modules that the section `own` of a configuration names. Raises
-    `ConfigError` if rows or folds of the runs differ. Raises `DataError` for an unfinished run. Raises `ArgumentError` for fewer than two runs,
-    or if the folder `out` is not empty.
+    learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. Metric and submission format
+    are taken from the first run. See `run` for the argument `code`. Raises `ConfigError` if rows or folds of the runs differ, `DataError`
+    for an unfinished run, and `ArgumentError` for fewer than two runs, or if the folder `out` is not empty.
 
     >>> import mlxfp as fp
     >>> fp.runs.blend(["runs/first"], "runs/both")

@@ -83,8 +83,7 @@ def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
     """Predict the class of each file in a folder. Return the columns path, class and the probability of each class.
 
-    If the option own.rows names a function that reads the rows, the function is called for the split "test". The result then has row numbers
-    instead of paths.
+    If the option own.rows names a function that reads rows, predict its split "test". The result has row numbers instead of paths.
     """
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")

@@ -52,8 +52,7 @@ class Training:
     - `observers(metric, best, control, ranks)` creates the observers.
     - `patient=True` enables early stopping, and the run keeps the weights with the best score.
     - `decided=True`: evaluation scores change the course of training, for example by early stopping.
-    - `every` is the number of steps between log entries. `evaluate_every` and `checkpoint_every` are the steps between evaluations and
-      between checkpoints.
+    - `every` is the number of steps between log entries, `evaluate_every` between evaluations, `checkpoint_every` between checkpoints.
     """
 
     seed: int
@@ -76,7 +75,7 @@ class Training:
 
 @frozen
 class Trackers:
-    """Folders and addresses of the experiment trackers of a run. Unused trackers are None. The trackers show `name` and the options `params`."""
+    """Folders and addresses of experiment trackers, None if unused. The trackers show the run name and the options `params`."""
 
     name: str
     params: Mapping[str, str]

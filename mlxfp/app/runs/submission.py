@@ -98,10 +98,7 @@ def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) 
 
 
 def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the class index of each column in the sample submission. A column name ends with the name of its class.
-
-    If several class names fit, the longest name counts.
-    """
+    """Return the class index of each column in the sample submission. A column name ends with the longest fitting class name."""
     ends = [[index for index, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
     indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
     if len(set(indices)) < len(columns):

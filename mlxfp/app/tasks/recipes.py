@@ -141,7 +141,7 @@ class Recipe:
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. `number` selects the column order: 0 is the original order, other numbers are permutations."""
+        """Return rows for prediction, without labels. `number` selects a column order; 0 is the original order."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:

@@ -133,10 +133,10 @@ def make_table_model(  # noqa: PLR0913  # keyword-only arguments
     rows: Dataset[Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Create a table network for the inputs and the target of `recipe`. Weights are drawn from `seed`, and scaled by training `rows` if given.
+    """Create a table network for the inputs and the target of `recipe`. Training `rows`, if given, determine the initial weights.
 
-    `steps` is the number of training steps. `arguments` are additional fields of the network config. Raises the errors of
-    `models.create_table_model`.
+    `seed` is the seed of random weights, and `steps` the number of training steps. `arguments` are additional fields of the network
+    config. Raises the errors of `models.create_table_model`.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}

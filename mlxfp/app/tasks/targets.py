@@ -119,9 +119,9 @@ class Target:
 def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     """Fit the conversion of targets to labels on training rows.
 
-    For numerical targets, the mean and standard deviation of the training values are computed, or of their logarithms for the metric rmsle.
-    For classes, nothing is computed and no row is read. Raises `DataError` for missing or infinite values, for negative values if logarithms
-    are needed, or if there are no rows. Raises `SchemaError` for non-numerical columns.
+    For numerical targets, the result has mean and standard deviation of the values, or of their logarithms for the metric rmsle. For
+    classes, no row is read. Raises `DataError` for missing or infinite values, for negative values if logarithms are needed, or if there
+    are no rows. Raises `SchemaError` for non-numerical columns.
 
     >>> import mlxfp as fp
     >>> train = fp.kaggle.FileSpec(name="a.csv")

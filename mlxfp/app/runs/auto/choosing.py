@@ -140,7 +140,7 @@ def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictio
 
 
 def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
-    """Return True if the score of `first` is better by more than the standard error of the difference. The error is a bootstrap estimate."""
+    """Return True if the score of `first` is better by more than the standard error of the difference (bootstrap estimate)."""
     better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
     if better_by <= 0:
         return False

@@ -87,7 +87,7 @@ _ABOUT = {
 
 @frozen
 class Facts:
-    """Facts that determine the choice of models: the task, the device, the installed packages, and the numbers of rows, columns and classes."""
+    """Facts that determine the choice of models: task, device, installed packages, and the numbers of rows, columns and classes."""
 
     rows: int
     numbers: int

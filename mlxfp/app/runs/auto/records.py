@@ -15,7 +15,7 @@ from mlxfp.support.structuring import structure, unstructure
 class Entry:
     """One model in the record of a run with several models. `seconds` is the training time.
 
-    `kept` is True if the blend of the run includes the model, False if not, and None before the decision. `why` is the reason for an exclusion.
+    `kept` is True if the blend includes the model, False if not, and None before the decision. `why` is the reason for an exclusion.
     """
 
     name: str

@@ -85,10 +85,10 @@ def _members_events(  # noqa: PLR0913, PLR0917
 ) -> Generator[RunEvent, None, Entry]:
     """Train one model. Yield the events, and return the updated entry of the model.
 
-    The argument `remaining` is the number of seconds left for all models, or None without a limit. A model is excluded if all its folds
-    would take longer, as estimated from the first fold, or if the model does not improve the blend. For a network, the estimate uses the first
-    training steps. The time before these steps, such as the compilation of kernels, counts only once for all folds. If a network is too slow,
-    the returned entry has fewer epochs and is undecided (`kept=None`): the caller must train the network again.
+    The argument `remaining` is the number of seconds left for all models, or None without a limit. A model is excluded if it does not
+    improve the blend, or if all its folds would take more than `remaining`. The time of all folds is estimated in the first fold, for
+    networks from the first training steps. Work before these steps, such as the compilation of kernels, counts only once. If a network is
+    too slow, the returned entry has fewer epochs and is undecided (`kept=None`): the caller must train the network again.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")

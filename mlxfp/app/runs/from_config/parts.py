@@ -65,12 +65,11 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    Networks of `models.TABLE_MODELS` have their own published training settings. These settings replace the defaults, and also the settings of
-    a preset for other networks.
+    Networks of `models.TABLE_MODELS` have published training settings, which replace the defaults and the preset of another network.
 
-    Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` of the configuration names your functions as
-    `module:name`, and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option name,
-    file and line, expected and received value, and the nearest known name.
+    Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` names your functions as `module:name`,
+    and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option, file and line,
+    expected and received value, and the nearest known name.
 
     >>> import mlxfp as fp
     >>> fp.runs.load_config(overrides=["training.epochs=0", "modle.name=bert"])
@@ -155,7 +154,7 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
 
 
 def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
-    """Return the network for the inputs and the target of `recipe` (conversion of rows to inputs). `rows` scale the initial weights."""
+    """Return the network for the inputs and the target of `recipe`. Training `rows`, if given, determine the initial weights."""
     model = config.model
     own_model: nn.Module | None = own.make_model(config.own.model, recipe, seed)
     if own_model is not None:
@@ -245,7 +244,7 @@ def trackers_of(config: RunConfig) -> Trackers:
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the functions that the section `own` of the configuration names, and a user-defined estimator. Raises the errors of `own_parts`."""
+    """Import the functions named in the section `own` of the configuration, and a user-defined estimator. See `own_parts` for errors."""
     return own_parts(list(_own_names(config)), code)
 
 
@@ -260,10 +259,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that stop training or lower the learning rate. `metric` is the name of the loss that the observers watch.
-
-    The file `best` stores the best state. Early stopping and the reduction of the learning rate depend on evaluations.
-    """
+    """Return the observers that stop training or lower the learning rate. `metric` is the observed loss, and `best` the file of weights."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

@@ -78,10 +78,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a copy of a run plan with other option values. Rows, folds and imported functions stay the same.
-
-    The keys of `values` are option names such as "training.epochs".
-    """
+    """Return a run plan with other values of options such as "training.epochs". Rows, folds and imported functions stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 

@@ -38,8 +38,8 @@ def search(
 ) -> Generator[RunEvent, None, BestTrial]:
     """Start or continue a search in `folder`. Yield the events of its trials, and return the best trial.
 
-    After each trial, `note` is called with the best trial so far. Other processes may take part in the search. If all remaining trials run in
-    other processes, this process waits.
+    After each trial, `note` is called with the best trial so far. Other processes may take part in the search. If all remaining trials
+    run in other processes, this process waits.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
     how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}

@@ -45,7 +45,7 @@ def _inspect(options: Namespace) -> int:
 
 
 def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
-    """Prepare the first fold. Rows above the token limit are truncated instead of raising an error."""
+    """Prepare the first fold. Rows that exceed the token limit are truncated, so that `mlxfp inspect` raises no error."""
     from mlxfp.app.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))

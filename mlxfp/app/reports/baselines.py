@@ -15,8 +15,8 @@ from mlxfp.support.errors import DataError, MlxfpError
 def constant_oof(scored: Scored) -> OutOfFold:
     """Return out-of-fold predictions of a baseline that predicts the same value for every row of a fold.
 
-    The value is computed from the training rows. Task and metric decide on the value: class fractions, mean, median, or for metrics of
-    logarithms exp(mean(log(1 + target))) - 1.
+    The value is computed from the training rows. Depending on task and metric, it is the class fractions, the mean, the median, or
+    exp(mean(log(1 + target))) - 1.
     """
     return _by_fold(scored, lambda fold: _constant(scored, fold))
 

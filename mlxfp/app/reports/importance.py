@@ -43,7 +43,7 @@ class Importances:
 
 
 def permutation_importance(scored: Scored, rows: Dataset[Any], model_of: ModelOf, predicted: int = PREDICTED) -> Importances:
-    """Return the importance of every column: the loss of score after the values of the column are shuffled.
+    """Return the importance of every column: the deterioration of the score when the values of the column are shuffled.
 
     Each fold predicts validation rows with its own model. The rows are evenly spaced. The random seed is fixed, so equal runs have equal
     importances. Source: Breiman, "Random Forests", 2001.

@@ -122,7 +122,7 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return a text for each row with an index in `numbers`: the input text of the model, or empty if the rows cannot be read.
+        """Return the input text of the model for each row, or empty texts if the rows cannot be read. `numbers` holds the row indices.
 
         For models without text inputs, the text lists column names and values.
         """

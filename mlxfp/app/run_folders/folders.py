@@ -196,7 +196,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run. The options `output` and `name` are replaced by the current parent and name of the folder."""
+    """Read the options of a run. `output` and `name` follow the current path of the folder, which may have moved."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 

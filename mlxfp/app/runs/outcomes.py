@@ -148,7 +148,7 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
-    """Write targets and out-of-fold predictions as CSV, with a line per row. Repeats of the folds have their own prediction columns."""
+    """Write targets and out-of-fold predictions as CSV, with a line per row. Each repeat of the folds has its own prediction columns."""
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
     columns = [ids_of(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
@@ -166,7 +166,7 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
 
 
 def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
-    """Return one column per target: class names, 0 or 1 for each of several labels, or numbers."""
+    """Return one column per target. Columns hold class names, or 0 or 1 for each of several labels, or numbers."""
     if spec.task.one_class:
         return {spec.target[0]: np.array(spec.classes)[labels_of(predictions).astype(np.int64)]}
     values = predictions.reshape(len(predictions), -1).T

@@ -36,7 +36,7 @@ def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[A
 
 
 def teacher_files(plan: Plan) -> dict[str, str]:
-    """Return a hash of the predictions that label the test rows, for each fold. Return an empty dict without pseudo-labels."""
+    """For each fold, return the hash of the predictions that became pseudo-labels. Return an empty dict without pseudo-labels."""
     teacher = plan.teacher
     if teacher is None:
         return {}

@@ -62,7 +62,7 @@ class CompetitionData:
         return METRICS[self.spec.metric]
 
     def path_of(self, part: Part) -> Path | None:
-        """Return the path of the train, test or sample file that the spec names. None if the file does not exist."""
+        """Return the path of the train, test or sample file that the spec names, or None if the file does not exist."""
         file = part_file(self.spec, part)
         return self.folder / file.name if file is not None and (self.folder / file.name).is_file() else None
 

@@ -46,7 +46,7 @@ class Objective:
 
     - `absolute=True` selects the Huber loss for numerical targets, instead of the squared error.
     - `smoothing` is the label smoothing of classes in training.
-    - `own` is your loss function of (outputs, labels).
+    - `own` is a function of (outputs, labels) that computes the loss instead.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()

@@ -61,7 +61,7 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. `number` selects a column order in other recipes, and has no effect here."""
+        """Return rows for prediction, without labels. `number` selects a column order in text recipes, and has no effect on tables."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:

@@ -119,7 +119,7 @@ class Target:
 def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     """Fit the conversion of targets to labels on training rows.
 
-    For numerical targets, the result has mean and standard deviation of the values, or of their logarithms for the metric rmsle. For
+    For numerical targets, the result has the mean and standard deviation of the values, or of logarithms for the metric rmsle. For
     classes, no row is read. Raises `DataError` for missing or infinite values, for negative values if logarithms are needed, or if there
     are no rows. Raises `SchemaError` for non-numerical columns.
 

@@ -1,7 +1,7 @@
 """Ensembles: means, votes, greedy selection and stacking.
 
 `mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions: one array [N] or [N, C] per model. `greedy` and
-`stacking` are learners for `second_stage`, which scores each learner on folds without influence on the learner.
+`stacking` are learners: `second_stage` trains a learner on the predictions of all folds but one, and scores the learner on that fold.
 """
 
 from collections.abc import Sequence

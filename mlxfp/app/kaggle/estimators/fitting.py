@@ -238,9 +238,9 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. A missing value needs a substitute if the column has no missing values in the training rows.
+        """Predict rows. Missing values are replaced in columns without missing values in the training rows.
 
-        The row is predicted with the values of several training rows as substitutes. The result is the mean of these predictions.
+        Such a row is predicted several times, each time with the values of another training row. The result is the mean prediction.
         """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))

@@ -170,7 +170,7 @@ class _Coded:
 
 
 def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
-    """Convert categories to integers for CatBoost. The result is a pandas table, because arrays cannot mix floats and integers."""
+    """Convert categories to integers for CatBoost. The result is a pandas table, because NumPy arrays cannot mix floats and integers."""
     if not coded:
         return numbers
     table = other_package("pandas").DataFrame(numbers)

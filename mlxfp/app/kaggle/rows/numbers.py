@@ -20,7 +20,7 @@ class NumberFormat:
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
     - "significant" replaces all digits after the first `digits` digits by zeros.
     - "quantile" writes the range of a bin, or null if `bins` is empty. Each bin is a pair: the lower end of its range, and the percentage
-      of training rows below this end.
+      of training rows below this number.
     """
 
     style: NumberStyle

@@ -191,7 +191,7 @@ class RowToText(RowWise):
         return set_column(chunk, self.into, self.texts(chunk, keys))
 
     def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
-        """Return the text of every row. `keys`, uint64[N], holds a random key per row for the order of columns in its text."""
+        """Return the text of every row. `keys`, uint64[N], holds a random number per row, which determines the order of columns."""
         phrases = self.phrases(chunk)
         names = [f"c{index}" for index in range(len(phrases))]  # column names may be invalid as template fields
         pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)

@@ -307,8 +307,8 @@ def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:
     `names` are the candidate columns. In a split by groups, no group is in both files. A random split would put most groups in both files.
     If several columns are possible, the column with the fewest groups is returned.
 
-    A column of numbers is accepted only if at least half of the test numbers lie between the smallest and largest train number. Other
-    numbers, such as order numbers, may only grow with time.
+    A column of numbers is accepted only if at least half of the test numbers lie between the smallest and largest train number. Larger
+    numbers may be counters instead of groups, such as order numbers.
 
     >>> train = pa.table({"storm": [f"s{row // 4}" for row in range(60)]})
     >>> test = pa.table({"storm": [f"t{row // 4}" for row in range(20)]})

@@ -50,7 +50,7 @@ class Fold:
         return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
-        """Split the training rows into rows for training and rows for early stopping. Rows with equal `units` stay together.
+        """Split the training rows into rows for training and rows for early stopping. Rows with equal `Folds.units` stay together.
 
         `share` is the fraction of units for early stopping. The units are random, but folds that train only on earlier rows use the last
         units. Both results hold at least one unit.
@@ -84,7 +84,7 @@ class Fold:
 class Folds:
     """Assignment of rows to folds, created by the functions of this module. Iteration yields every `Fold`, one repeat after the other.
 
-    - `assignments`: int64[R, N] for R repeats and N rows. Number of the fold that validates the row, or -1 if no fold validates the row.
+    - `assignments`: int64[R, N] for R repeats and N rows. Number of the fold with the row as validation row, or -1 without such a fold.
     - `units`: int64[N]. Rows with equal numbers are in the same fold.
     - `forward`: if True, each fold trains only on rows of folds with lower numbers.
     - `groups`: optional group numbers, int64[N]. No group is in both the training rows and the validation rows of a fold.
@@ -226,7 +226,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
     """Create folds from your own assignments: the number of the validation fold for each row, from 0. Rows with -1 only train.
 
-    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, a split for early stopping splits no group. Raises
+    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, early stopping also keeps groups whole. Raises
     `ArgumentError` for a fold without rows or without training rows, and for a group in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]

@@ -140,7 +140,7 @@ def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictio
 
 
 def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
-    """Return True if the score of `first` is better by more than the standard error of the difference (bootstrap estimate)."""
+    """Return True if the score of `first` is better than the score of `second` by more than the standard error (bootstrap estimate)."""
     better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
     if better_by <= 0:
         return False
@@ -205,7 +205,7 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric to optimize when learning how much each model counts in the weighted mean.
+    """Return the metric that is optimized to find the weights of a blend of models.
 
     Log loss replaces metrics of class labels, because a small change of a weight hardly changes the labels.
     """

@@ -65,7 +65,7 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    Networks of `models.TABLE_MODELS` have published training settings, which replace the defaults and the preset of another network.
+    Networks of `models.TABLE_MODELS` have published training settings, which replace the defaults and a preset for another network.
 
     Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` names your functions as `module:name`,
     and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option, file and line,

@@ -76,8 +76,8 @@ class Study:
     def next(self, trials: int | None, *, late: bool) -> Any:
         """Start the next trial of the search. Return the trial, or None at the end of the search.
 
-        If all remaining trials run in other processes, return the file lock of a running trial, so that the caller can wait. `trials` is the
-        maximum number of trials. `late=True`: the time is over, and only the trial of the original configuration may still start.
+        If all remaining trials run in other processes, return the file lock of a running trial, so that the caller can wait. `trials` is
+        the maximum number of trials. `late=True`: the time is over, and only the trial of the original configuration may still start.
         """
         with claiming(self.folder):
             running = list(self._running())

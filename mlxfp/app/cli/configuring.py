@@ -131,7 +131,7 @@ def load(
 
 
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
-    """Read the configuration of parsed command line arguments. `choices` lists the valid names of parts, such as models."""
+    """Read the configuration of parsed command line arguments. `choices` holds the valid names of models and other components."""
     return load(options.config, options.overrides, preset=options.preset, data=options.data, choices=choices)
 
 

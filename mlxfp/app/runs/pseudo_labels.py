@@ -20,7 +20,7 @@ from mlxfp.support.errors import ConfigError, DataError
 
 
 def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[Any]:
-    """Add test rows to the training rows of a fold, labelled with confident predictions of the teacher's models of the same fold.
+    """Add test rows to the training rows of a fold. Labels are confident predictions of the teacher (a finished run) in the same fold.
 
     Raises `ConfigError` if the teacher has other rows or folds.
     """

@@ -171,7 +171,7 @@ FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
 
 
 def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> Any:
-    """Read a part of the data into memory. Return None for a missing test part."""
+    """Read the train or test rows into memory. Return None if there are no test rows."""
     if read is None:
         return to_table(read_part(spec, path, part=part))
     rows = read(path, part)

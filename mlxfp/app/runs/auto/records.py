@@ -26,7 +26,6 @@ class Entry:
 
     @property
     def member(self) -> Member:
-        """The recorded member."""
         return Member(self.name, self.values)
 
 

@@ -89,7 +89,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
-    """Yield the score and weight of each model, and a note if a single model is submitted."""
+    """Yield an event with the score and weight of each model, and a message if a single model is submitted."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():
         yield Weighed(folder, name, member["oof"], member["weight"], member["adds"])

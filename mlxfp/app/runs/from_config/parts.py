@@ -89,7 +89,7 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
 
 
 def model_defaults(name: str) -> Mapping[str, Any]:
-    """Return the default training settings of a model, by section of a configuration."""
+    """Return the default training settings of a model. The keys are sections of a configuration."""
     return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
 
 

@@ -1,4 +1,4 @@
-"""The command `mlxfp doctor`, which shows the training setup of this machine and missing packages."""
+"""The command `mlxfp doctor`, which shows the training setup of this machine and missing components."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
 
 
 def _doctor(options: Namespace) -> int:
-    """Show the training setup of this machine and missing packages. The exit code is 1 if training cannot run."""
+    """Show the training setup of this machine and missing components. The exit code is 1 if training cannot run."""
     free = shutil.disk_usage(Path.cwd()).free
     findings = [
         Finding("mlxfp", _version("mlxfp") or "not installed", value=__version__),

@@ -1,4 +1,4 @@
-"""The command `mlxfp doctor`: the training setup of this machine and missing parts."""
+"""The command `mlxfp doctor`, which shows the training setup of this machine and missing components."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def _doctor(options: Namespace) -> int:
-    """Show the training setup of this machine and missing parts. The exit code is 1 if training cannot run."""
+    """Show the training setup of this machine and missing components. The exit code is 1 if training cannot run."""
     free = shutil.disk_usage(Path.cwd()).free
     findings = [
         Finding("mlxfp", _version("mlxfp") or "not installed", value=__version__),

@@ -57,7 +57,7 @@ def _overrides(prefix: str) -> list[str]:
 
 
 def _values(path: str, begun: str) -> Iterator[str]:
-    """Yield the possible values of an option: known names, true, false and null. Text options without known names yield file paths."""
+    """Yield the values that an option accepts, for shell completion. Text options without a list of known names accept file paths."""
     ways = _ways(path, {})
     if any("string" in way.get("type", ()) for way in ways):  # only options with text values have known names; listing the names is slow
         ways = _ways(path, known_names())
@@ -141,7 +141,7 @@ def _is_data(path: Path) -> bool:
 
 
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
-    """Read the configuration of parsed command line arguments. `choices` lists the valid names of parts, such as models."""
+    """Read the configuration of parsed command line arguments. `choices` holds the valid names of models and other components."""
     return load(options.config, options.overrides, preset=options.preset, data=options.data, target=options.target, choices=choices)
 
 
@@ -153,7 +153,7 @@ def _model_defaults(name: str) -> Mapping[str, Any]:
 
 
 def known_names() -> Choices:
-    """Import MLX, and return the known names of parts, such as optimizers."""
+    """Return the known names of models, optimizers and other components. MLX is imported first."""
     start_mlx()
     from mlxfp.app.runs.from_config.parts import CHOICES
 

@@ -46,7 +46,7 @@ def _inspect(options: Namespace) -> int:
 
 
 def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
-    """Prepare the first fold. Rows longer than the limit are cut, so that `mlxfp inspect` can show their token counts."""
+    """Prepare the first fold. Rows that exceed the token limit are truncated, so that `mlxfp inspect` raises no error."""
     from mlxfp.app.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))

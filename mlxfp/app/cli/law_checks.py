@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
 def _laws(options: Namespace) -> int:
     """Check the laws of a stage, source or dataset, and print the smallest failing case.
 
-    MODULE is imported from this folder or as a package.
+    The module of the object is imported from the current folder or from an installed package.
     """
     module, _, name = options.part.partition(":")
     if not module or not name:

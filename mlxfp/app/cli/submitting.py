@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 @frozen
 class _Candidate:
-    """Submission file with the settings for checking and sending."""
+    """Submission file with the settings for checking the file and sending the file to Kaggle."""
 
     file: Path
     message: str
@@ -84,7 +84,6 @@ def _submit(options: Namespace) -> int:
 
 
 def _of_run(folder: Path) -> _Candidate:
-    """Return the submission of a run together with the sample of the run's data."""
     from mlxfp.app.config.loading import read_config
     from mlxfp.app.kaggle.specs.spec_files import load_spec
     from mlxfp.app.kaggle.validation.scoring import METRICS

@@ -89,7 +89,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def usual_options() -> dict[str, dict[str, Any]]:
-    """Return all option values by path, for the defaults and for each preset."""
+    """Return the values of all options in the default configuration and in each preset."""
     known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
     return {name: flatten(unstructure(config)) for name, config in known.items()}
 
@@ -122,7 +122,6 @@ def json_schema(choices: Choices | None = None) -> dict[str, Any]:
 
 
 def _model_of(values: Mapping[str, Any]) -> Any:
-    """Return the model name in nested values, or None."""
     section = values.get("model")
     name = section.get("name") if isinstance(section, Mapping) else None
     return name if isinstance(name, str) else None

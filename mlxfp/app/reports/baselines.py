@@ -13,9 +13,10 @@ from mlxfp.support.errors import DataError, MlxfpError
 
 
 def constant_oof(scored: Scored) -> OutOfFold:
-    """Return out-of-fold predictions of the best constant per fold, computed from the training rows.
+    """Return out-of-fold predictions of a baseline that predicts the same value for every row of a fold.
 
-    The constant is the class shares, the mean, the median or the logarithmic mean, as the task and metric require.
+    The value is computed from the training rows. Depending on task and metric, it is the class fractions, the mean, the median, or
+    exp(mean(log(1 + target))) - 1.
     """
     return _by_fold(scored, lambda fold: _constant(scored, fold))
 

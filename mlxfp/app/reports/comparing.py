@@ -225,7 +225,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
 
 
 def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
-    """Return the correlation of out-of-fold predictions over all classes or targets, or None if a run predicts a constant."""
+    """Return the correlation between the out-of-fold predictions of two runs, or None if a run predicts a constant."""
     if one.predictions.shape != two.predictions.shape:
         return None
     first, second = (oof.predictions[oof.folds.assignments >= 0].ravel() for oof in (one, two))

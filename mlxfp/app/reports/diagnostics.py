@@ -41,7 +41,7 @@ def confusion(scored: Scored) -> dict[tuple[int, int], int]:
 def calibration(scored: Scored) -> list[Bin]:
     """Return calibration bins for ten probability intervals.
 
-    Two classes use the probability of class 1, more classes the probability of the likeliest class.
+    For two classes, the bins hold the probability of class 1. For more classes, the bins hold the probability of the likeliest class.
     """
     if not scored.single:
         chances, happened = scored.predictions[scored.known].ravel(), scored.targets.ravel()
@@ -69,7 +69,7 @@ def class_counts(scored: Scored) -> dict[str, int]:
 
 
 def mistakes(scored: Scored, count: int) -> list[Mistake]:
-    """Return the worst mistakes, largest error first: wrong classes with the highest confidence, or values with the largest distance."""
+    """Return the worst mistakes: for classes, the wrong predictions with the highest confidence; for values, the largest errors."""
     names = scored.spec.classes
     sizes = scored.chances[np.arange(len(scored.labels)), scored.labels.astype(np.int64)] if scored.single else row_losses(scored)
     rows = np.flatnonzero(scored.known)

@@ -31,7 +31,7 @@ class Log:
     configuration: Mapping[str, Any]
 
     def all(self, event: str) -> list[Mapping[str, Any]]:
-        """Return the lines of one kind of event."""
+        """Return all log lines with the given kind of event."""
         return [line for line in self.lines if line["event"] == event]
 
 

@@ -43,13 +43,13 @@ class Importances:
 
 
 def permutation_importance(scored: Scored, rows: Dataset[Any], model_of: ModelOf, predicted: int = PREDICTED) -> Importances:
-    """Return the importance of every column, from out-of-fold rows and the models that have not trained on these rows.
+    """Return the importance of every column: the deterioration of the score when the values of the column are shuffled.
 
-    Values are shuffled among evenly spaced validation rows of a fold. The random seed is fixed, so equal runs have equal importances.
-    Breiman, "Random Forests", 2001.
+    Each fold predicts validation rows with its own model. The rows are evenly spaced. The random seed is fixed, so equal runs have equal
+    importances. Source: Breiman, "Random Forests", 2001.
 
-    The time is bounded by `predicted`, the approximate maximum of predicted rows, and not by a clock: a result that depends on elapsed time
-    could not be repeated. Raises `DataError` if the score is undefined on the rows.
+    The argument `predicted` limits the time: it is the approximate maximum number of predicted rows. A time limit in seconds would give
+    different results in each run. Raises `DataError` if the score is undefined on the rows.
     """
     names = [column.name for column in scored.spec.columns]
     folds = [(index, fold.valid) for index, fold in enumerate(scored.oof.folds) if fold.repeat == 0]
@@ -79,9 +79,9 @@ def _spaced(size: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _shuffled(table: pa.Table, names: Sequence[str], shuffles: int, fold: int) -> Iterator[pa.Table]:
-    """Yield tables for prediction: first the unchanged rows of a fold, then a copy of the rows for each shuffled column.
+    """Yield tables for prediction: the unchanged rows of a fold, and copies of the rows with one shuffled column each.
 
-    Several copies are joined into one large table, because a model predicts large tables faster.
+    Each table joins several copies, because a model predicts large tables faster.
     """
     at_once, copies = max(1, _CELLS // max(1, table.num_rows * table.num_columns)), [table]
     for number in range(shuffles):

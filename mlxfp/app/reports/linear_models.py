@@ -27,9 +27,9 @@ _PARTS_ROWS = 10_000
 
 @frozen(eq=False)
 class LinearModel:
-    """Linear model on the rows and folds of a run. Training starts when the first report needs the predictions.
+    """Linear baseline on the rows and folds of a run. The first access to the predictions trains the models.
 
-    All member runs of model.name=auto have the same rows and folds, so their reports share one linear model. `seconds` limits the time.
+    The models of a run with model.name=auto share one linear baseline. `seconds` limits the training time.
     """
 
     data: CompetitionData

@@ -113,7 +113,7 @@ class FinishedRun:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """Fitted conversion of rows to texts and tokens, from the first fold. The value is None if the model reads no text."""
+        """Conversion of rows to texts and tokens, as fitted in the first fold. None if the model reads no text."""
         if not self.folds:
             return None
         try:
@@ -122,9 +122,9 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the text that the model reads for each row. The argument `numbers` holds the row indices.
+        """Return the input text of the model for each row, or empty texts if the rows cannot be read. `numbers` holds the row indices.
 
-        If the model reads no text, the text of a row consists of column names and values. Texts are empty if the rows cannot be read.
+        For models without text inputs, the text lists column names and values.
         """
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]

@@ -122,7 +122,7 @@ def members(run: FinishedRun) -> Html:
 
 
 def importance(run: FinishedRun) -> Html:
-    """Return the importance of the columns. In a run with several models, only the report of the whole run has this section."""
+    """Return the report section with the importance of the columns. The section is empty for a model that is one of several in its run."""
     if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
         return Html()
     title = "Importance of columns"
@@ -262,7 +262,7 @@ def _residuals(scored: Scored) -> Iterable[object]:
 
 
 def worst(run: FinishedRun) -> Html:
-    """Return the rows with the largest errors as input text of the model."""
+    """Return the report section with the largest errors. Rows are shown as the text that the evaluated model reads."""
     if run.scored is None:
         return Html()
     errors = mistakes(run.scored, _MISTAKES)
@@ -342,7 +342,7 @@ def _option(path: str, value: object, usual: object) -> tuple[tuple[object, ...]
 
 
 def environment(run: FinishedRun) -> Html:
-    """Return the package versions and the receipt, which holds hashes of inputs and outputs."""
+    """Return the report sections with package versions and with hashes of all inputs and outputs."""
     versions = [(name, str(value)) for name, value in run.environment.items()]
     hashes = list(_hashes({name: run.receipt.get(name, {}) for name in ("data", "outputs")}))[:_HASHES]
     return joined(

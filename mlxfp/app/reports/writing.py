@@ -47,9 +47,9 @@ def write(run: str | PathLike[str], linear_of: LinearOf, model_of: ModelOf, *, o
 
 
 def write_at_the_end(folder: Path, linear_of: LinearOf, model_of: ModelOf | None, *, code: str | PathLike[str] | None) -> str:
-    """Write the report of a completed run. Return "" on success, otherwise a message for the user. A failed report must not fail the run.
+    """Write the report of a completed run. Return "" on success. If the report cannot be written, return a message and raise no error.
 
-    The message contains a command that writes the report again. The argument `code` is the folder of user modules in this command.
+    The message contains the command `mlxfp report`, which writes the report again, with the option `--code` if `code` is given.
     """
     try:
         _write(folder, folder / REPORT, linear_of, model_of)

@@ -121,7 +121,7 @@ def missing(folder: Path) -> tuple[Path, ...]:
 def remove(new: Sequence[Path]) -> None:
     """Remove the folder of a run that did not start, and the empty parent folders that were created for the run.
 
-    The argument `new` holds the folders that did not exist before the run: the result of `missing` at that time.
+    The argument `new` holds the folders that did not exist before the run, as returned by `missing(folder)` before the run.
     """
     for folder in new[:1]:
         rmtree(folder)
@@ -219,7 +219,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run. `name` and `output` are set to the current folder. Raises the errors of `stored_settings`."""
+    """Read the options of a run. `output` and `name` follow the current path of the folder, which may have moved."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 
@@ -264,9 +264,9 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
 
 
 def decisive(settings: Settings) -> dict[str, Any]:
-    """Return the options that influence results, by path. A continued run must not change these options.
+    """Return the options that influence results, with keys such as "training.epochs". A continued run must not change these options.
 
-    Weights and tokenizers are identified by the content hashes in `data.json`, not by path.
+    Weights and tokenizers may move to another path, because `data.json` has their content hashes.
     """
     values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}

@@ -52,9 +52,9 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     """Combine the predictions of finished runs. Write out-of-fold and test predictions, metrics, submission and report to `out`.
 
     `method` is "mean", "rank" (mean of ranks, for ranking metrics), "vote" (for classes), or "greedy" (weights that improve the metric,
-    learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. The first run gives the metric
-    and the submission file. See `run` for `code`. Raises `ConfigError` if rows or folds of the runs differ, `DataError` for an unfinished
-    run, and `ArgumentError` for fewer than two runs and a folder that is not empty.
+    learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. Metric and submission format
+    are taken from the first run. See `run` for the argument `code`. Raises `ConfigError` if rows or folds of the runs differ, `DataError`
+    for an unfinished run, and `ArgumentError` for fewer than two runs, or if the folder `out` is not empty.
 
     >>> import mlxfp as fp
     >>> fp.runs.blend(["runs/first"], "runs/both")
@@ -118,6 +118,6 @@ def _of_test(files: Sequence[FoldFolder]) -> Numbers:
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:
-    """Score a run only on the rows that are scored in the blend."""
+    """Compute the score of one run on the rows for which the blend has predictions."""
     parts = [fold_predictions(fold, oof.predictions[fold.repeat, fold.valid]) for fold in whole.folds]
     return score(out_of_fold(whole.folds, whole.targets, parts), metric).overall

@@ -123,7 +123,7 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
 
 
 def _copied(fold: FoldFolder, target: Path) -> Path:
-    """Copy the files of an estimator for `load_estimator`."""
+    """Copy the files of a fitted estimator to a new folder `target`, from which `load_estimator` reads the estimator."""
     target.mkdir(parents=True)
     for name in fold.result()["files"]:
         if name not in (folders.FOLD_OOF, folders.FOLD_TEST):

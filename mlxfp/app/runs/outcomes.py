@@ -148,7 +148,7 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
-    """Write targets and out-of-fold predictions as CSV: a line for each row, columns for each repeat."""
+    """Write targets and out-of-fold predictions as CSV, with a line per row. Each repeat of the folds has its own prediction columns."""
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
     columns = [ids_of(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
@@ -166,7 +166,7 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
 
 
 def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
-    """Return predictions as columns named by target: class names, 0 or 1 for each of several labels, or values."""
+    """Return one column per target. Columns hold class names, or 0 or 1 for each of several labels, or numbers."""
     if spec.task.one_class:
         return {spec.target[0]: np.array(spec.classes)[labels_of(predictions).astype(np.int64)]}
     values = predictions.reshape(len(predictions), -1).T
@@ -185,7 +185,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Return the score without rows that have a duplicate in another fold. Return an empty dict if there are few duplicates."""
+    """Score the rows that have no duplicate in another fold. Return the score in a dict, which is empty if there are few duplicates."""
     alike = duplicated(plan.data, plan.folds)
     if alike.mean() < FEWEST_DUPLICATES or not alike.any():
         return {}
@@ -251,5 +251,5 @@ def _model_files(path: Path) -> list[Path]:
 
 
 def ids_of(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
-    """Return the name and the values of the identifier column. Without an identifier, count the rows."""
+    """Return the name and the values of the identifier column, or row numbers if the spec has no identifier."""
     return (spec.id, column_values(rows, spec.id)) if spec.id is not None else ("row", np.arange(count))

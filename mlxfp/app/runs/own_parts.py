@@ -23,7 +23,7 @@ Code = str | PathLike[str] | None  # folder of the modules that may be imported;
 
 @frozen
 class OwnParts:
-    """User-defined parts of a run, returned by `own_parts`. `files` maps each module name to the path of the module."""
+    """User-defined functions of a run, such as the loss. `files` maps each imported module to its file."""
 
     model: Callable[..., Any] | None = None
     estimator: Callable[..., Any] | None = None

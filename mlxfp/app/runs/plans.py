@@ -26,10 +26,10 @@ Step = Any  # the result of `train_step`
 class Models:
     """Functions that create the models of a run, and a function that combines the predictions of the models.
 
-    - `estimator(spec, rows=, seed=)` creates an estimator. `rows` is the number of training rows. For a network, `estimator` is None.
+    - `estimator(spec, rows=, seed=)` creates an estimator for `rows` training rows. None if the model is a network.
     - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
     - `network(recipe, seed=, rows=)` creates the network.
-    - `views` is the number of predictions per row, each with another column order. The final prediction is the mean.
+    - `views` is the number of predictions per row. Each prediction reads the columns in a different order, and the mean is the result.
     - `combine` combines the predictions of the models of all folds.
     """
 
@@ -51,8 +51,8 @@ class Training:
     - `step(model, goal, optimizer, ranks)` creates the training step.
     - `observers(metric, best, control, ranks)` creates the observers.
     - `patient=True` enables early stopping, and the run keeps the weights with the best score.
-    - `decided=True` means that scores of evaluations influence the training, for example by early stopping.
-    - `every`, `evaluate_every` and `checkpoint_every` are intervals in steps, between log entries, evaluations and checkpoints.
+    - `decided=True`: evaluation scores change the course of training, for example by early stopping.
+    - `every` is the number of steps between log entries, `evaluate_every` between evaluations, `checkpoint_every` between checkpoints.
     """
 
     seed: int
@@ -75,7 +75,7 @@ class Training:
 
 @frozen
 class Trackers:
-    """Locations of the experiment trackers of a run, None if unused. `name` is the run name, `params` the displayed options."""
+    """Folders and addresses of experiment trackers, None if unused. The trackers show the run name and the options `params`."""
 
     name: str
     params: Mapping[str, str]

@@ -20,7 +20,7 @@ from mlxfp.support.errors import ConfigError, DataError
 
 
 def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[Any]:
-    """Add test rows to the training rows of a fold, labelled with confident predictions of the teacher's models of the same fold.
+    """Add test rows to the training rows of a fold. Labels are confident predictions of the teacher (a finished run) in the same fold.
 
     Raises `ConfigError` if the teacher has other rows or folds.
     """
@@ -36,7 +36,7 @@ def with_pseudo_labels(plan: Plan, fold: Fold, train: Dataset[Any]) -> Dataset[A
 
 
 def teacher_files(plan: Plan) -> dict[str, str]:
-    """Return the hash of the teacher's predictions for each fold. Return an empty dict without a teacher."""
+    """For each fold, return the hash of the predictions that became pseudo-labels. Return an empty dict without pseudo-labels."""
     teacher = plan.teacher
     if teacher is None:
         return {}

@@ -117,7 +117,7 @@ def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
 
 
 def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
-    """Count the tokens of text rows. Raises `DataError` for rows that are too long; a note names the options to change."""
+    """Count the tokens of text rows. Raises `DataError` for rows that are too long, with a note about the options to change."""
     try:
         return recipe.budget(rows)
     except DataError as error:

@@ -79,10 +79,10 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, sin
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[Any]:
     """Continue the run in a folder with the stored configuration, or yield the final event of a finished run. The folder may have moved.
 
-    `overrides` may set new paths of moved data (`data.path=FOLDER`), weights (`model.path`) and tokenizers (`text.tokenizer`), options
-    that change no result, a larger `training.epochs`, and a larger `observers.minutes` for an unfinished run. With more epochs, all folds
-    continue from the last checkpoints, even if the run was finished, and the learning rate follows the schedule of the longer run. See
-    `run` for `code`. Raises `MissingFileError` for a folder without a run, and the errors of `run`.
+    `overrides` may set the paths of moved data (`data.path`), weights (`model.path`) and tokenizers (`text.tokenizer`). Options without
+    influence on results may change, too. An unfinished run accepts a larger `observers.minutes`. After an increase of `training.epochs`,
+    all folds, even of a finished run, continue from the last checkpoints with the longer schedule. See `run` for the argument `code`.
+    Raises `MissingFileError` for a folder without a run, and the errors of `run`.
 
     >>> import mlxfp as fp
     >>> fp.runs.resume("no such folder")
@@ -149,7 +149,7 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
 def _run_member(linear: LinearModel, plan: Plan) -> Events:
     """Train one model of a run with several models, and write the results to the folder of this model.
 
-    The argument `linear` is the linear baseline of the whole run, for the report of this model.
+    The report compares the model with the linear baseline `linear`, which all models of the run share.
     """
     with folders.locked(plan.folder):
         folders.claim(plan.folder, plan.settings)

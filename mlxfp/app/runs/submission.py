@@ -55,7 +55,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
-    """Return the columns that must hold numbers, even if the sample shows integers or class names. Ids are ignored."""
+    """Return the columns for numbers such as probabilities, even if the sample submission shows class labels. Id columns are left out."""
     columns, decided = column_names(sample), _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 2
     return dict.fromkeys(columns, "number") if not decided or several else {}
@@ -98,7 +98,7 @@ def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) 
 
 
 def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the class index for each sample column. A column name ends with a class name. If several class names fit, use the longest."""
+    """Return the class index of each column in the sample submission. The class is the longest class name at the end of the column name."""
     ends = [[index for index, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
     indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
     if len(set(indices)) < len(columns):

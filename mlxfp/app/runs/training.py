@@ -59,7 +59,7 @@ class _Training:
         return step, step.start(state) if hasattr(step, "start") else state  # plain functions lack `start`
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train, and yield the events. The observers that control the training come before the observers in `writing`."""
+        """Train, and yield the events. The observers in `writing` see each event after the observers that control the training."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(
@@ -139,7 +139,7 @@ def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
 
 @contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Add the remedy as a note to errors about unreadable checkpoints."""
+    """Add a note to errors about unreadable checkpoints: remove the file and run the command again."""
     try:
         yield
     except CheckpointError as error:

@@ -62,7 +62,7 @@ class CompetitionData:
         return METRICS[self.spec.metric]
 
     def path_of(self, part: Part) -> Path | None:
-        """Return the path of a file in the spec, or None if the file does not exist."""
+        """Return the path of the train, test or sample file that the spec names, or None if the file does not exist."""
         file = part_file(self.spec, part)
         return self.folder / file.name if file is not None and (self.folder / file.name).is_file() else None
 
@@ -171,7 +171,7 @@ FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
 
 
 def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> Any:
-    """Read a part of the data into memory. Return None for a missing test part."""
+    """Read the train or test rows into memory. Return None if there are no test rows."""
     if read is None:
         return to_table(read_part(spec, path, part=part))
     rows = read(path, part)

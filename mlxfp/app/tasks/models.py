@@ -10,9 +10,9 @@ from mlxfp.support.errors import ArgumentError
 
 
 def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = None, seed: int) -> nn.Module:
-    """Create a model with a known architecture and weights drawn from `seed`.
+    """Create a model with a known architecture and weights drawn from `seed`, for the inputs and the target of `recipe`.
 
-    If the recipe scales numbers, the model is a `models.WithNumbers`. Raises the errors of `models.create`.
+    If the recipe has scaled numerical columns, the model is a `models.WithNumbers`. Raises the errors of `models.create`.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp

@@ -1,4 +1,4 @@
-"""Objectives of tasks: losses, metrics and answers for the target of a recipe, and predictions of trained models."""
+"""Losses and metrics for the target of a task, and predictions of trained models."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,21 +33,20 @@ class Goal(Protocol):
 
 @frozen
 class Objective:
-    """Loss, metrics and answers of a task, as functions of a model and a batch. Returned by `objective`.
+    """Loss, metrics and predictions of a task, as functions of a model and a batch. Returned by `objective`.
 
-    - `loss` returns (sum of losses, sum of weights). If the model is an ensemble with a method `members`, the loss is the mean over the
-      losses of the networks in the ensemble.
+    - `loss` returns (sum of losses, sum of weights). The loss of an ensemble with a method `members` is the mean over its networks.
     - `measure` returns metrics by name.
-    - `answers` returns the outputs of the model as probabilities or scaled values, float32[B] or [B, outputs].
+    - `answers` returns predictions: probabilities or scaled values, float32[B] or [B, outputs].
 
-    A batch for text models has `input_ids` and `attention_mask`, int32[B, L], and optional `numbers`, float32[B, N]. A batch for table
-    networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.
+    A batch for text models has `input_ids` and `attention_mask`, int32[B, L]. The array `numbers`, float32[B, N], is optional. A batch for
+    table networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.
 
     Three options change the loss:
 
     - `absolute=True` selects the Huber loss for numerical targets, instead of the squared error.
     - `smoothing` is the label smoothing of classes in training.
-    - `own` is a function of (outputs, labels) that replaces the loss.
+    - `own` is a function of (outputs, labels) that computes the loss instead.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -136,10 +135,10 @@ def evaluation_state(state: TrainState) -> TrainState:
 
 @frozen(eq=False)
 class Predictor:
-    """Trained model with a recipe. A call with rows returns predictions, float64[N] or [N, C] (see `Target.read`).
+    """Trained model that predicts rows. A call with a dataset of rows returns predictions, float64[N] or [N, C] (see `Target.read`).
 
-    `views` is the number of column orders to average over. Targets of the rows are ignored. Averaged weights are used if the state
-    has any.
+    The recipe converts rows to inputs of the model. If `views` is above 1, each row is predicted with several column orders, and the
+    predictions are averaged. Targets of the rows are ignored. Averaged weights are used if the state has any.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}

@@ -40,10 +40,10 @@ Ahead = Callable[[Dataset[Any]], Dataset[Any]]  # the stage `prefetch`
 
 @frozen
 class TextFormat:
-    """Text format of rows: a `form` and a number style, or a `template` that replaces both.
+    """Text format of rows. `form` and `numbers` select the text form and the number format: see `fit_row_to_text`.
 
-    With `numbers="none"`, numerical columns are omitted. `bins` holds the quantiles of columns, computed from training rows by
-    `fit_recipe`.
+    A `template` replaces the form and the number format. `numbers="none"` omits numerical columns. `bins` holds the quantiles of columns,
+    computed from training rows by `fit_recipe`.
 
     >>> TextFormat("key_value", numbers="none").digits
     2
@@ -64,7 +64,7 @@ class TextFormat:
         return write_rows(spec, self.bins, seed=seed, **options)
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
-        """Add the quantiles of the training rows, if `numbers="quantile"` needs quantiles. Return the text format with the quantiles."""
+        """Return a text format with the quantiles of the training rows, if the number format is "quantile"."""
         if self.template is not None:
             return self
         spec, options = self._options(spec)
@@ -72,7 +72,7 @@ class TextFormat:
         return evolve(self, bins=rendering.bins)
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
-        """Return two values: a spec with only the columns to write, and a dictionary of arguments for `fit_row_to_text`."""
+        """Return a spec with the columns to write as text, and the arguments of `fit_row_to_text`."""
         options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
         if self.numbers != "none":
             return spec, options
@@ -141,7 +141,7 @@ class Recipe:
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. If `number` is 0, columns keep their order, otherwise they are permuted."""
+        """Return rows for prediction, without labels. `number` selects a column order; 0 is the original order."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:

@@ -1,4 +1,4 @@
-"""Scaling of numerical columns by the training rows, for models with numbers in addition to text."""
+"""Standardization of numerical columns, for models that read both text and numbers."""
 
 from typing import Any
 
@@ -92,9 +92,8 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
 
     - Non-negative columns with skewed values are scaled as log(1 + x).
     - Missing values become the median, and so do the values that the spec lists as `absent`.
-    - If a training value is missing or the spec lists values as `absent`, each value has a second number: 1 for missing and absent
-      values, otherwise 0.
-    - Scaled numbers are clipped to 5 standard deviations, or to 5 units for constant columns.
+    - A column with missing training values or with `absent` values in the spec has a second output: 1 for such values, otherwise 0.
+    - Scaled numbers are clipped to the range from -5 to 5. Constant columns are not divided by their standard deviation.
 
     The rows are read once. Raises `SchemaError` if there are no numerical columns or a numerical column has values of another type. Raises
     `DataError` if there are no rows.

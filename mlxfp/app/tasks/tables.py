@@ -61,11 +61,11 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. The argument `number` is unused, because the order of columns does not matter."""
+        """Return rows for prediction, without labels. `number` selects a column order in text recipes, and has no effect on tables."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:
-        """Return None: tables have no tokens."""
+        """Check nothing, because table networks have no limit on tokens."""
 
     @property
     def smoothing(self) -> float:
@@ -133,10 +133,10 @@ def make_table_model(  # noqa: PLR0913  # keyword-only arguments
     rows: Dataset[Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Create the network of a recipe with weights drawn from `seed`. Training `rows`, if given, determine the scale of the weights.
+    """Create a table network for the inputs and the target of `recipe`. Training `rows`, if given, determine the initial weights.
 
-    `steps` is the number of training steps. `arguments` are additional fields of the network config. Raises the errors of
-    `models.create_table_model`.
+    `seed` is the seed of random weights, and `steps` the number of training steps. `arguments` are additional fields of the network
+    config. Raises the errors of `models.create_table_model`.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}

@@ -1,4 +1,4 @@
-"""Conversion of targets to numbers: class indices, and values scaled by the training rows."""
+"""Conversion of targets to training labels: class indices, or standardized values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -117,10 +117,11 @@ class Target:
 
 
 def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
-    """Fit the target on training rows: mean and standard deviation of the values, or of their logarithms for the metric rmsle.
+    """Fit the conversion of targets to labels on training rows.
 
-    Classes and labels need no fit, and no row is read. Raises `DataError` for missing or infinite values, for negative values if
-    logarithms are needed, and without rows. Raises `SchemaError` for non-numerical columns.
+    For numerical targets, the result has the mean and standard deviation of the values, or of logarithms for the metric rmsle. For
+    classes, no row is read. Raises `DataError` for missing or infinite values, for negative values if logarithms are needed, or if there
+    are no rows. Raises `SchemaError` for non-numerical columns.
 
     >>> import mlxfp as fp
     >>> train = fp.kaggle.FileSpec(name="a.csv")

@@ -22,7 +22,7 @@ _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
 def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iterator[str]:
-    """Yield warnings about possibly misleading scores. `inferred` is True for an inferred spec, without column types from the user."""
+    """Yield warnings about possibly misleading scores. `inferred=True`: column types were inferred from the files."""
     if data.mismatches:
         yield data.mismatches
     yield from _differences(data)
@@ -72,7 +72,7 @@ def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Yield a warning with the number of rows excluded from training because their group has validation rows in a later period."""
+    """Yield a warning about earlier rows that a fold cannot train on, because other rows of their group validate the fold."""
     first = folds.assignments[0]
     earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
     if folds.groups is not None:

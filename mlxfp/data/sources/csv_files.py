@@ -179,7 +179,7 @@ class _ReadCsv(LineSource):
     def _text_notes(self, name: str, texts: pa.Array) -> Iterator[str]:
         if _are_dates(texts):
             example = texts.drop_null()[0].as_py()
-            yield f"the text column {name!r} looks like dates, such as {example!r}; inferred types need the form 1997-05-22 or 1997-05-22 12:30"
+            yield f"the text column {name!r} looks like dates, such as {example!r}; inferred dates look like 1997-05-22 or 1997-05-22 12:30"
         yield from number_notes(name, texts)
 
     def finished(self, schema: Schema, path: str) -> Schema:

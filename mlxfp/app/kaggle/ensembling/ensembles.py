@@ -1,7 +1,7 @@
 """Ensembles: means, votes, greedy selection and stacking.
 
-`mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions, one array [N] or [N, C] per model. `greedy`
-and `stacking` learn from out-of-fold predictions in `second_stage`, and are scored on other folds.
+`mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions: one array [N] or [N, C] per model. `greedy` and
+`stacking` are learners: `second_stage` trains a learner on the predictions of all folds but one, and scores the learner on that fold.
 """
 
 from collections.abc import Sequence
@@ -78,9 +78,9 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Return a learner for `second_stage` that learns nothing: its result is always the function `combine`.
+    """Return a learner for `second_stage` that always returns the function `combine`, without learning.
 
-    With this learner, `second_stage` computes the score of a fixed combination: `mean`, `rank`, `vote` or a `weighted` average.
+    Use the learner to compute the score of a fixed combination: `mean`, `rank`, `vote` or a `weighted` average.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True

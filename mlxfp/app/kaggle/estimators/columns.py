@@ -107,7 +107,7 @@ class Columns:
         return np.asarray(np.isnan(numbers[:, : self.typical.shape[1]]) & complete)
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
-        """Scale the result of `table` if needed, and append the text features."""
+        """Join the numbers and the text features of the same rows. Numbers are scaled first if the columns have a scaler."""
         numbers = table if self.scaler is None else self.scaler.transform(table)
         if self.layout == "sparse":
             sparse = optional("scipy.sparse", extra="kaggle", needed_by="Words as counts")
@@ -129,9 +129,9 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
 
     - `parts=False` leaves out character n-grams: see `fit_word_counts`.
     - `reads_texts=False` leaves out text columns, except text columns that hold dates.
-    - `reads_codes=True` reads whole numbers that may be identifiers (see `are_codes`) as numbers, and a second time as categories.
+    - `reads_codes=True`: whole numbers that may be identifiers (see `are_codes`) are both numbers and categories.
 
-    Raises `SchemaError` for missing columns, and `DataError` if there are no training rows or no values.
+    Raises `SchemaError` for missing columns. Raises `DataError` if there are no training rows, or if all columns are empty.
     """
     names = [column.name for column in spec.columns]
     check_columns(names, schema(rows).names, "estimator")
@@ -189,7 +189,7 @@ def _categories(batch: RecordBatch, name: str) -> Categories:
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return a random sample of table rows. If a column has a missing value in any row of the table, the column of the sample is NaN."""
+    """Return a random sample of table rows. A column with a missing value anywhere in the table is entirely NaN in the sample."""
     rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
     return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 

@@ -72,7 +72,7 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
 
 @frozen
 class Estimator:
-    """Unfitted estimator with its settings. `estimator` creates instances; a call with training rows fits the estimator.
+    """Unfitted model with its settings, created by the function `estimator`. To fit the model, call the object with training rows.
 
     >>> from sklearn.linear_model import Ridge
     >>> import mlxfp as fp
@@ -196,7 +196,7 @@ class FittedTarget:
 
     @property
     def library(self) -> Library:
-        """Functions and settings for the package of the model, such as the function that saves the model."""
+        """Entry of `LIBRARIES` for the Python package of the model. The entry has functions that fit, save and load models."""
         return LIBRARIES[self.package]
 
     def __call__(self, numbers: Any, count: int) -> Numbers:
@@ -238,9 +238,9 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. A missing value in a column that is complete in the training rows is replaced by values of several training rows.
+        """Predict rows. Missing values are replaced in columns without missing values in the training rows.
 
-        The predictions with these values are averaged.
+        Such a row is predicted several times, each time with the values of another training row. The result is the mean prediction.
         """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))

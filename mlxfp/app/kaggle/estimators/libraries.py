@@ -81,7 +81,7 @@ def threads(size: int) -> int:
 
 
 def other_package(name: str) -> ModuleType:
-    """Import a package outside the extras of mlxfp. Raise `MissingExtraError` if the package is not installed."""
+    """Import a package that no optional extra of mlxfp installs. Raise `MissingExtraError` if the package is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -170,7 +170,7 @@ class _Coded:
 
 
 def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
-    """Convert categories to integers for CatBoost. This requires a pandas table; pandas is a dependency of CatBoost."""
+    """Convert categories to integers for CatBoost. The result is a pandas table, because NumPy arrays cannot mix floats and integers."""
     if not coded:
         return numbers
     table = other_package("pandas").DataFrame(numbers)

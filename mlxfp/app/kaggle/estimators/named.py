@@ -120,7 +120,7 @@ def _tfidf(task: Task, arguments: Arguments) -> Any:
 
 
 def _kernel(task: Task, arguments: Arguments) -> Any:
-    """Return a kernel machine with scaled targets or calibrated probabilities. The time grows with the square of the number of rows."""
+    """Return a kernel machine with scaled targets or calibrated probabilities. The training time is quadratic in the number of rows."""
     svm, calibration, compose, preprocessing = (
         optional(f"sklearn.{name}", extra="kaggle", needed_by="model.name=kernel")
         for name in ("svm", "calibration", "compose", "preprocessing")

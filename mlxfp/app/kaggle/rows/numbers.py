@@ -15,11 +15,12 @@ NumberStyle = Literal["raw", "round", "significant", "quantile"]
 
 @frozen
 class NumberFormat:
-    """Number format of a column. The styles are described in `fit_row_to_text`.
+    """Number format of a column. `fit_row_to_text` describes the styles.
 
-    "raw" writes the shortest exact digits (22, 7.25, 1e-07). "significant" replaces digits after the first `digits` digits by
-    zeros. "quantile" uses `bins`: pairs of the lower end of a range and the percentage of training rows below the range. If
-    `bins` is empty, every text is null.
+    - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
+    - "significant" replaces all digits after the first `digits` digits by zeros.
+    - "quantile" writes the range of a bin, or null if `bins` is empty. Each bin is a pair: the lower end of its range, and the percentage
+      of training rows below this number.
     """
 
     style: NumberStyle

@@ -39,20 +39,20 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Return a stage that writes rows as text, from a spec and the training rows.
 
-    - `form="sentence"`: a question for the kind of target, then "The age is 22." per column. Text columns have the form "Name:
-      ...". Rows of a time series begin with the time and use the past tense.
-    - `form="key_value"`: "age: 22;" per column. Backslashes escape `:` in titles, `;` in values, and backslashes.
+    - `form="sentence"` writes a question about the target, then a sentence for each column, such as "The age is 22.". A text column is
+      written as "Name: ...". Rows of a time series begin with the time and use the past tense.
+    - `form="key_value"` writes "age: 22;" for each column. Backslashes escape `:` in titles, `;` in values, and backslashes.
 
-    Columns and values have the names from the spec. With `missing="drop"`, missing values (null, NaN) and values declared `absent` in
-    the spec are omitted. With `missing="unknown"`, missing values are written as "unknown" and absent values as "none".
+    Columns and values have the names from the spec. The argument `missing` applies to missing values (null, NaN) and to values
+    that the spec lists as `absent`. `missing="drop"` omits both. `missing="unknown"` writes "unknown" for missing values and "none" for
+    absent values.
 
-    `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
-    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). With `seed`, every row and epoch has
+    The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
+    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has
     a different column order.
 
-    Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the
-    first or last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as
-    missing.
+    Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the first or
+    last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as missing.
 
     Building a pipeline raises `SchemaError` if the columns do not fit the spec.
 
@@ -91,7 +91,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Return the stage of `fit_row_to_text` for known quantiles. `bins` holds the quantiles of each column, and may be empty."""
+    """Return the same stage as `fit_row_to_text`, but without fitting: `bins` holds the quantiles of each column."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
@@ -172,7 +172,7 @@ class RowToText(RowWise):
 
     @property
     def bins(self) -> Bins:
-        """Quantiles of each column, as pairs of the smallest number and the percentage of training rows with smaller numbers."""
+        """Quantiles of each column. Each quantile is a pair: its smallest number, and the percentage of training rows below this number."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
@@ -191,7 +191,7 @@ class RowToText(RowWise):
         return set_column(chunk, self.into, self.texts(chunk, keys))
 
     def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
-        """Return the text of every row. The row keys, uint64[N], determine the column order."""
+        """Return the text of every row. `keys`, uint64[N], holds a random number per row, which determines the order of columns."""
         phrases = self.phrases(chunk)
         names = [f"c{index}" for index in range(len(phrases))]  # column names may be invalid as template fields
         pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)
@@ -201,7 +201,7 @@ class RowToText(RowWise):
         return pc.if_else(pc.equal(written, ""), self.question, pc.binary_join_element_wise(self.question, written, " "))
 
     def phrases(self, chunk: RecordBatch) -> Mapping[str, pa.StringArray]:
-        """Return the phrase for each column and row. Omitted phrases are null."""
+        """Return the text of each column in each row, such as "The age is 22". The text is null if the row omits the column."""
         return {column.name: self._phrase(column, numbers, chunk) for column, numbers in zip(self.written, self.formats, strict=True)}
 
     def _phrase(self, column: ColumnSpec, numbers: NumberFormat, chunk: RecordBatch) -> pa.StringArray:

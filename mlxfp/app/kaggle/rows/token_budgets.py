@@ -65,9 +65,9 @@ def token_budget(
 ) -> TokenBudget:
     """Count the tokens of every row of a text column, including special tokens.
 
-    If `fit_row_to_text` wrote the text, the result also contains counts per source column, without special tokens. Reads the
-    dataset once, in epoch 0. Raises `DataError` if a row has more than `max_length` tokens, with the largest columns and remedies.
-    `overflow="cut"` permits longer rows.
+    If `fit_row_to_text` wrote the text, the result also contains counts per source column, without special tokens. The function reads the
+    dataset once, in epoch 0. Raises `DataError` if a row has more than `max_length` tokens. The message names the columns with the
+    most tokens. `overflow="cut"` permits longer rows.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -123,7 +123,7 @@ def token_budget(
 
 
 def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -> Iterator[tuple[str, Counts]]:
-    """Yield the token counts of each row, int64[N], under the name "", followed by the counts of each column."""
+    """Yield pairs of a name and the token counts per row, int64[N]. The name "" stands for whole rows, every other name for a column."""
     yield "", _lengths(chunk.column(_IDS))
     if writer is not None and set(writer.columns) <= set(chunk.schema.names):
         for name, phrases in writer.phrases(chunk).items():

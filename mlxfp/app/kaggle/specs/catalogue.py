@@ -76,7 +76,7 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
 
 @explain_call
 def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpec]:
-    """Return the data sets of one kind.
+    """Return the data sets of the given `kind`, such as "regression".
 
     >>> find(SPECS, kind="regression")
     Registry of 1 data set: house_prices

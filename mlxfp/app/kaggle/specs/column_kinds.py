@@ -28,7 +28,7 @@ _WORDS = (
 
 @frozen
 class SyntheticColumn:
-    """Cells of a synthetic column and their effects on the target (float64[N], 0 means no effect)."""
+    """Column of a synthetic data set. `cells` holds the values, and `signal`, float64[N], the effect of each value on the target."""
 
     cells: Cells
     signal: NDArray[np.float64]

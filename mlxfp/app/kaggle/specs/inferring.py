@@ -194,7 +194,7 @@ def _file(path: Path, table: pa.Table) -> FileSpec:
 
 
 def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-    """Restore the original texts of text targets: None and NA are classes, and only an empty cell is missing."""
+    """Restore the texts None and NA as class names in text targets. Only empty cells remain missing."""
     for name in targets:
         known = train[name].drop_null()
         if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
@@ -304,13 +304,13 @@ _TESTED = (20, 2)  # a group column needs at least 20 test rows and 2 groups in 
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:
-    """Return the group column of a competition whose test rows have only new groups, or None. The tables hold texts.
+    """Return the group column of a competition that was split by groups, or None. The tables hold texts.
 
-    `names` are the candidate columns. A random split of the rows would put most groups into both files. If no group is in both files, the
-    competition was split by groups. If several columns are possible, the column with the fewest groups is returned.
+    `names` are the candidate columns. In a split by groups, no group is in both files. A random split would put most groups in both files.
+    If several columns are possible, the column with the fewest groups is returned.
 
-    A column of numbers is accepted only if at least half of the test numbers lie inside the range of the train numbers. Otherwise, the
-    column may be a counter that increases with time, such as an order number.
+    A column of numbers is accepted only if at least half of the test numbers lie between the smallest and largest train number. Larger
+    numbers may be counters instead of groups, such as order numbers.
 
     >>> train = pa.table({"storm": [f"s{row // 4}" for row in range(60)]})
     >>> test = pa.table({"storm": [f"t{row // 4}" for row in range(20)]})

@@ -36,7 +36,7 @@ class TargetCells(NamedTuple):
 
     @property
     def one(self) -> pa.Array | None:
-        """Distinct cells of the only target; None for several targets."""
+        """Distinct values of the target column, or None if there are several targets."""
         return self.distinct[0] if len(self.distinct) == 1 else None
 
 
@@ -82,7 +82,7 @@ class TaskKind:
 
     @property
     def class_counts(self) -> tuple[int, int | None]:
-        """Smallest and largest number of classes. None means unbounded."""
+        """Smallest and largest number of classes that the kind of task allows. None means that the number is unlimited."""
         return (2, 2 if self.two_classes else None) if self.has_classes else (0, 0)
 
     @property

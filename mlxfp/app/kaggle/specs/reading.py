@@ -107,7 +107,7 @@ def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
 
 
 def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
-    """Return null texts that the spec declares as values, by column. Example: a class named None."""
+    """Return the texts that usually mean a missing value, such as "None", but are values in the spec. The keys are columns."""
     declared = dict.fromkeys(spec.target, spec.classes) | {
         column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
     }
@@ -134,7 +134,7 @@ def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) 
 
 
 def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Replace null texts in the cells of a CSV file by null. Other formats have real nulls already."""
+    """Replace texts that mean a missing value, such as "NA", by null in CSV files. Tables from other formats stay unchanged."""
     if typed_reader(path) is not None:
         return table
     return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)

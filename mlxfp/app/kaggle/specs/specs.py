@@ -71,11 +71,12 @@ class FileSpec:
 @explain_class
 @frozen(kw_only=True)
 class ColumnSpec:
-    """Type, title and named values of an input column.
+    """Type and title of an input column, with names for its values.
 
-    `values` maps the values of a categorical column, as in the file, to names. `absent` lists values that mean "none", such as a
-    pool area of 0 for a house without a pool. Rows written as text omit absent values or say "none". Values in `values` or `absent`
-    are never read as missing, even if the text is None or NA: see `read_part`.
+    `values` maps values of a categorical column, such as "1" in the file, to names, such as "first class". `absent` lists values that mean
+    "none", such as a pool area of 0 for a house without a pool. Rows written as text omit absent values or say "none".
+
+    The texts None and NA usually mean a missing value (see `read_part`), but not if `values` or `absent` contains the text.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())

@@ -1,4 +1,4 @@
-"""Text formats ("spellings") of predictions in a submission: recognition, checks and formatting of cells."""
+"""Text formats of predictions in a submission, called spellings. Functions find, check and write the format of a column."""
 
 import re
 from collections.abc import Collection, Iterable

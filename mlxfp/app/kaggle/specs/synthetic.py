@@ -110,7 +110,7 @@ class _SyntheticRows:
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
-        """Yield the time, group and id columns. If the spec gives names to the values of such a column, the column is omitted."""
+        """Yield the time, group and id columns. Columns with named values are omitted: the method `column` creates these columns."""
         spec = self.spec
         named = {column.name for column in spec.columns if column.values}
         numeric = {column.name for column in spec.columns if column.kind.is_number}
@@ -122,7 +122,7 @@ class _SyntheticRows:
                 yield name, np.array([str(value) for value in values], object)
 
     def column(self, column: ColumnSpec) -> SyntheticColumn:
-        """Return the random cells of an input column."""
+        """Return an input column with random values."""
         random, count = generator(fold_in(self.seed, "column", column.name)), self.rows + self.test_rows
         if column.name == self.spec.time and not column.values:
             return SyntheticColumn(np.full(count, ""), standardize(np.arange(count)))  # `keys` creates the cells

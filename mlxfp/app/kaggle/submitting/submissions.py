@@ -177,7 +177,7 @@ def _read(path: PathLike) -> Submission:
 
 
 def _spellings(model: Submission, columns: Sequence[str], given: Mapping[str, Spelling] | None) -> dict[str, CellSpelling]:
-    """Return the text format of the values in each of the columns. A format in `given` replaces the format of the sample."""
+    """Return the text format of each column: the format in `given`, otherwise the format of the column in the sample submission."""
     given = given or {}
     for column, name in given.items():
         check_choice(model.header, **{"column of the sample": column})

@@ -50,10 +50,10 @@ class Fold:
         return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
-        """Split the training rows into rows for training and rows for early stopping. Both parts hold at least one unit.
+        """Split the training rows into rows for training and rows for early stopping. Rows with equal `Folds.units` stay together.
 
-        A unit is a group or a single row. Units are never split. `share` is the fraction of units for early stopping: random units, or
-        the last units for folds in time.
+        `share` is the fraction of units for early stopping. The units are random, but folds that train only on earlier rows use the last
+        units. Both results hold at least one unit.
 
         >>> train, stopping = next(iter(kfold(10, count=2, seed=0))).inner(0.2, seed=0)
         >>> len(train), len(stopping)
@@ -84,9 +84,9 @@ class Fold:
 class Folds:
     """Assignment of rows to folds, created by the functions of this module. Iteration yields every `Fold`, one repeat after the other.
 
-    - `assignments`: int64[R, N], the validation fold of each row per repeat. Rows with -1 never validate.
+    - `assignments`: int64[R, N] for R repeats and N rows. Number of the fold with the row as validation row, or -1 without such a fold.
     - `units`: int64[N]. Rows with equal numbers are in the same fold.
-    - `forward`: each fold trains only on rows of folds with lower numbers.
+    - `forward`: if True, each fold trains only on rows of folds with lower numbers.
     - `groups`: optional group numbers, int64[N]. No group is in both the training rows and the validation rows of a fold.
 
     >>> folds = kfold(6, count=3, seed=0)
@@ -224,10 +224,10 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
-    """Use your own fold assignments: the validation fold of each row, counted from 0. Rows with -1 only train.
+    """Create folds from your own assignments: the number of the validation fold for each row, from 0. Rows with -1 only train.
 
-    `assignments` is [N], or [R, N] for R repeats. `groups`, [N], stay whole in inner splits. Raises `ArgumentError` for a fold
-    without rows or without training rows, and for a group in several folds.
+    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, early stopping also keeps groups whole. Raises
+    `ArgumentError` for a fold without rows or without training rows, and for a group in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
     [[1, 2], [0]]

@@ -78,7 +78,7 @@ def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
 def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPredictions]) -> OutOfFold:
     """Combine the predictions of all folds into arrays in row order.
 
-    Raises `ArgumentError` for predictions that were not made with these `folds`, for duplicate or missing folds, and for unequal shapes.
+    Raises `ArgumentError` if predictions belong to other folds than `folds`, if a fold is missing or occurs twice, or if shapes differ.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> folds = custom([0, 1, 0, -1])

@@ -40,9 +40,10 @@ class Confidence:
             )
 
     def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ascending indices of the selected rows and their classes, both int64[n].
+        """Select rows by their probabilities. Return the ascending indices of the selected rows and the likeliest classes, both int64[n].
 
-        `probabilities` is [N] for class 1, or [N, C]. `labels` are the classes of the labelled rows.
+        `probabilities` of unlabelled rows is [N] for class 1, or [N, C]. `labels` holds the classes of all labelled rows, which limit the
+        fraction of each class.
         """
         chances = finite_numbers("The teacher's predictions", probabilities)
         if chances.ndim == 1:

@@ -82,7 +82,7 @@ class Metric:
         return float(self.function(truth, guesses))
 
     def measure(self, outputs: Any, labels: Any) -> Any:
-        """Measure a batch on the device and return totals (see `device`). Raise `ArgumentError` for a metric without a batch form."""
+        """Compute totals of the metric for one batch on the device: see `device`. Raise `ArgumentError` if the metric needs all rows."""
         if self.device is None:
             raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
         return self.device(outputs, labels)

@@ -140,7 +140,7 @@ def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictio
 
 
 def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
-    """Return True if `first` is better than `second` by more than the standard error of the difference, estimated by resampling rows."""
+    """Return True if the score of `first` is better than the score of `second` by more than the standard error (bootstrap estimate)."""
     better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
     if better_by <= 0:
         return False
@@ -168,7 +168,7 @@ def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mappi
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
-    """Learn the weights of the models, then the threshold or calibration of the weighted mean.
+    """Learn the weights of a weighted mean of models, then a correction of the mean: a threshold, class weights or a calibration.
 
     Calibration and class weights are kept only if they improve the score on rows that were not used for learning.
     """
@@ -205,9 +205,9 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric for learning the weights of the models.
+    """Return the metric that is optimized to find the weights of a blend of models.
 
-    Log loss replaces metrics of class labels, because small changes of the weights hardly change the labels.
+    Log loss replaces metrics of class labels, because a small change of a weight hardly changes the labels.
     """
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # the predictions are already logarithms
@@ -223,7 +223,7 @@ def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:
-    """Return the threshold, the class weights or the calibration as a dictionary for a JSON file, read by `after_of`."""
+    """Convert the threshold, the class weights or the calibration to a dictionary that can be stored as JSON."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
     if isinstance(choice.after, ClassWeights):
@@ -235,7 +235,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
 
 
 def after_of(numbers: Mapping[str, object]) -> After | None:
-    """Restore the threshold, the class weights or the calibration from the dictionary that `after_numbers` returns."""
+    """Restore the threshold, the class weights or the calibration. `numbers` is a result of `after_numbers`."""
     limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
     if isinstance(limit, float):
         return Threshold(limit)

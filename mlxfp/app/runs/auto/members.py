@@ -87,7 +87,7 @@ _ABOUT = {
 
 @frozen
 class Facts:
-    """Facts that determine the choice of models: training rows, columns of each kind, task, installed packages and device."""
+    """Facts that determine the choice of models: task, device, installed packages, and the numbers of rows, columns and classes."""
 
     rows: int
     numbers: int
@@ -108,7 +108,7 @@ class Member:
     values: Values
 
     def options(self, run: Trackers) -> dict[str, Any]:
-        """Return the options for the run of this model, by option path."""
+        """Return the options that this model changes in the run. Keys are option names such as "training.epochs"."""
         by_path = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
         return {"name": self.name, "competition.threshold": False, **_watched(run), **by_path}
 

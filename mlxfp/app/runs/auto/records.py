@@ -13,9 +13,9 @@ from mlxfp.support.structuring import structure, unstructure
 
 @frozen
 class Entry:
-    """Entry for one model. `seconds` is the training time.
+    """One model in the record of a run with several models. `seconds` is the training time.
 
-    `kept` is True for an included model, False for an excluded model, and None before the decision. `why` is the reason for an exclusion.
+    `kept` is True if the blend includes the model, False if not, and None before the decision. `why` is the reason for an exclusion.
     """
 
     name: str
@@ -26,7 +26,6 @@ class Entry:
 
     @property
     def member(self) -> Member:
-        """The recorded member."""
         return Member(self.name, self.values)
 
 
@@ -48,7 +47,7 @@ class Record:
         return tuple(entry for entry in self.entries if entry.kept)
 
     def decided(self, entry: Entry) -> "Record":
-        """Replace the entry of one model, write the record to the file, and return the new record."""
+        """Return a record with a new entry for one model. The file of the record is updated."""
         updated = evolve(self, entries=tuple(entry if old.name == entry.name else old for old in self.entries))
         updated.write()
         return updated
@@ -66,7 +65,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Write the record of a new run, in which no model is included or excluded yet."""
+    """Create the record of a new run and write the record to its file. Every model is still undecided."""
     record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
     record.write()
     return record

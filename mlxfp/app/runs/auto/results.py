@@ -27,7 +27,7 @@ RunMember = Callable[[Plan], Events]
 
 
 def planned(plan: Plan, member: Member) -> Plan:
-    """Return the plan for one of the models. The run of the model is written to a subfolder."""
+    """Return the plan for training one model of a run with several models. The results of the model go to a subfolder."""
     options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
@@ -47,7 +47,7 @@ def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Yield the events, but each message of a note only once."""
+    """Yield the events without repeated messages: an event `Noted` is omitted if its message has already occurred."""
     seen = set[str]()
     for event in events:
         if isinstance(event, Noted):
@@ -89,7 +89,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
-    """Yield the score and weight of each model, and a note if a single model is submitted."""
+    """Yield an event with the score and weight of each model, and a message if a single model is submitted."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():
         yield Weighed(folder, name, member["oof"], member["weight"], member["adds"])

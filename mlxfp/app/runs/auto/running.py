@@ -83,14 +83,12 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
 def _members_events(  # noqa: PLR0913, PLR0917
     whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Yield the events of one model, and return the updated entry of the model in the record.
+    """Train one model. Yield the events, and return the updated entry of the model.
 
-    A model is excluded if its first fold takes too long, or if the model adds nothing to the blend. If a network is too slow, the
-    returned entry has fewer epochs and `kept=None`, and the caller starts the network again.
-
-    The argument `remaining` is the number of seconds left for all models, or None without a limit. The time before the first training
-    step, such as the compilation of kernels, counts only once for all folds. For a network, the time of the first fold is estimated from
-    the first steps.
+    The argument `remaining` is the number of seconds left for all models, or None without a limit. A model is excluded if it does not
+    improve the blend, or if all its folds would take more than `remaining`. The time of all folds is estimated in the first fold, for
+    networks from the first training steps. Work before these steps, such as the compilation of kernels, counts only once. If a network is
+    too slow, the returned entry has fewer epochs and is undecided (`kept=None`): the caller must train the network again.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")

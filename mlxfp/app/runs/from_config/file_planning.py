@@ -71,7 +71,6 @@ def _file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds
 
 
 def _model_of(config: RunConfig, task: Any, own: OwnParts, seed: int) -> nn.Module:
-    """Return the result of `own.model`, or the default model of the task."""
     result: nn.Module | None = own.make_model(config.own.model, task, seed)
     if result is None:
         result = task.model(config.model.size, dropout=config.model.dropout, seed=seed)

@@ -65,12 +65,11 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    A network of `models.TABLE_MODELS` has published training settings as its defaults. If the preset does not name this network, the
-    published settings take precedence over the preset.
+    Networks of `models.TABLE_MODELS` have published training settings, which replace the defaults and a preset for another network.
 
-    Names of models, optimizers and other parts must be in `runs.CHOICES`. The section `own` names your own parts as `module:name`, and
-    `model.name` names your own estimator as `module:name`. Raises `ConfigError` with a list of all mistakes. The list shows option path,
-    file and line, expected and received value, and the nearest known name.
+    Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` names your functions as `module:name`,
+    and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option, file and line,
+    expected and received value, and the nearest known name.
 
     >>> import mlxfp as fp
     >>> fp.runs.load_config(overrides=["training.epochs=0", "modle.name=bert"])
@@ -90,7 +89,7 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
 
 
 def model_defaults(name: str) -> Mapping[str, Any]:
-    """Return the default training settings of a model, by section of a configuration."""
+    """Return the default training settings of a model. The keys are sections of a configuration."""
     return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
 
 
@@ -152,7 +151,7 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
 
 
 def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
-    """Return the model with the head for the target of the recipe. `rows` are the training rows, or None for a trained model."""
+    """Return the network for the inputs and the target of `recipe`. Training `rows`, if given, determine the initial weights."""
     model = config.model
     own_model: nn.Module | None = own.make_model(config.own.model, recipe, seed)
     if own_model is not None:
@@ -235,14 +234,14 @@ def _ahead(data: DataConfig) -> Ahead | None:
 
 
 def trackers_of(config: RunConfig) -> Trackers:
-    """Return the locations of the experiment trackers."""
+    """Return the folders and addresses of the experiment trackers, such as TensorBoard."""
     watched = config.observers
     params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
     return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts in the section `own` and a user-defined estimator in `model.name`. Raises the errors of `own_parts`."""
+    """Import the functions named in the section `own` of the configuration, and a user-defined estimator. See `own_parts` for errors."""
     return own_parts(list(_own_names(config)), code)
 
 
@@ -257,7 +256,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that use evaluations. `metric` is the name of the loss, and `best` is the file for the best state."""
+    """Return the observers that stop training or lower the learning rate. `metric` is the observed loss, and `best` the file of weights."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

@@ -78,7 +78,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with some options replaced. `values` maps option paths to values. Rows, folds and user-defined parts stay the same."""
+    """Return a run plan with other values of options such as "training.epochs". Rows, folds and imported functions stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
     return _plan(config, before.data, before.folds, before.own)
 

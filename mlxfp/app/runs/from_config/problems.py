@@ -184,7 +184,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _network_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield arguments that a network does not accept."""
+    """Yield a problem for each option or argument of the configuration that the model does not use."""
     name, arguments = config.model.name, config.model.arguments
     for path, changed in {"model.texts": not config.model.texts, "model.codes": config.model.codes}.items():
         if changed and name != AUTO:

@@ -12,8 +12,9 @@ from mlxfp.app.runs.events import RunEvent
 class TrialEnded(RunEvent):
     """End of a trial with the out-of-fold score. Trial 0 is the original configuration.
 
-    `outcome` is "complete", "stopped" (the first folds were worse than those of other trials) or "failed" (`reason` has the error).
-    `score` is None unless the trial is complete. `values` has the tried values by option path.
+    - `outcome`: "complete", "stopped" (the scores of the first folds were worse than in other trials) or "failed".
+    - `score`: None if the trial was stopped or failed. `reason` holds the error of a failed trial.
+    - `values`: the tried option values, with keys such as "model.dropout".
 
     >>> TrialEnded(Path("runs/titanic/tuning"), 3, "complete", 0.84, {"model.dropout": 0.1}).score
     0.84

@@ -36,10 +36,10 @@ class Limits:
 def search(
     plan: Plan, space: Space, folder: Path, limits: Limits, note: Callable[[BestTrial], None]
 ) -> Generator[RunEvent, None, BestTrial]:
-    """Start or continue the study in a folder, yield the events, and return the best trial.
+    """Start or continue a search in `folder`. Yield the events of its trials, and return the best trial.
 
-    `note` is called with the best trial whenever a trial has ended. Other processes may work on the same study. If no trial remains to be
-    started, this process waits for the trials of other processes.
+    After each trial, `note` is called with the best trial so far. Other processes may take part in the search. If all remaining trials
+    run in other processes, this process waits.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
     how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}
@@ -124,7 +124,7 @@ def _train(
 
 
 def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
-    """Return a plan with the values of a trial, and with files in `folder`/`name`."""
+    """Return the run plan with the option values of a trial. The trial writes its files to `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
     # Trials do not predict the test rows. Only pseudo-labels need the test rows.
@@ -132,7 +132,7 @@ def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:
-    """Return the overall score of the predictions of all folds, computed as for a finished run."""
+    """Return the score over all folds, with the same threshold tuning as in a finished run."""
     return score(decided(plan, predictions)[1], plan.metric).overall
 
 

@@ -110,10 +110,10 @@ SPACES: Registry[Space] = Registry(
 
 
 def space_of(plan: Plan, vary: Sequence[str] = ()) -> Space:
-    """Return the search space of the model in a plan. Each text in `vary` changes one parameter of the search space.
+    """Return the search space for the model of a run. Each text in `vary` changes one option of the search space.
 
-    The text `model.dropout={float: [0.0, 0.3]}` sets a parameter, and the text `model.dropout=null` removes a parameter. Raises
-    `ConfigError` for text in another form, and if the search space has no parameters.
+    The text `model.dropout={float: [0.0, 0.3]}` sets the range of an option, and the text `model.dropout=null` removes an option. Raises
+    `ConfigError` for a text in another form, or if no option remains.
     """
     name = "pretrained" if plan.models.pretrained else plan.models.name or "modernbert"
     name = "tfidf of values" if name == "tfidf" and not plan.data.spec.task.has_classes else name
@@ -144,7 +144,7 @@ def _parsed(text: str) -> tuple[str, Parameter | None]:
 
 
 def check_space(plan: Plan, space: Space) -> None:
-    """Raise `ConfigError` if a limit or choice of a parameter would make the configuration invalid."""
+    """Raise `ConfigError` if the search space contains a value that the run does not accept. Limits and choices are checked."""
     for parameter in space:
         check_tunable_option(parameter.key)
         for value in parameter.values:
@@ -157,7 +157,7 @@ def check_space(plan: Plan, space: Space) -> None:
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the value that the plan has for each parameter of a search space. Parameters with unknown or unsuitable values are omitted."""
+    """Return the current values of the options in a search space. Options with an unknown or unsuitable value are omitted."""
     known = flatten(plan.settings)
     if plan.models.estimator is not None:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model

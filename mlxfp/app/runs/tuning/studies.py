@@ -74,10 +74,10 @@ class Study:
             return len(self._in("COMPLETE", "PRUNED"))
 
     def next(self, trials: int | None, *, late: bool) -> Any:
-        """Start a trial and return the trial. Return None at the end of the search.
+        """Start the next trial of the search. Return the trial, or None at the end of the search.
 
-        If all remaining trials run in other processes, return the lock of a running trial to wait for. `trials` is the maximum number
-        of trials. With `late=True`, only the trial of the original configuration may start, because every search needs its score.
+        If all remaining trials run in other processes, return the file lock of a running trial, so that the caller can wait. `trials` is
+        the maximum number of trials. `late=True`: the time is over, and only the trial of the original configuration may still start.
         """
         with claiming(self.folder):
             running = list(self._running())
@@ -104,7 +104,7 @@ class Study:
         return Trial(number, {parameter.key: _suggest(inner, parameter) for parameter in tried}, inner, lock)
 
     def _running(self) -> Iterator[tuple[int, Any]]:
-        """Yield the numbers and locks of the running trials. Trials of killed processes return to the queue."""
+        """Yield the number and the file lock of each running trial. A trial whose process was killed is scheduled again."""
         from filelock import Timeout
 
         for trial in self._in("RUNNING"):

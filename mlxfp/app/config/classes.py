@@ -244,7 +244,6 @@ class ObserversConfig:
     )
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no MLflow logging.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: no registration.")
-    trackio: str | None = option(None, "The Trackio project for the run. Null: no Trackio logging.")
     tensorboard: str | None = option(
         None, "The TensorBoard folder; the run writes event files into a subfolder. Null: no TensorBoard logging."
     )

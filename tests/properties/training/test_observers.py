@@ -35,14 +35,13 @@ OBSERVERS = {
 
 def test_every_observer_is_in_the_battery():
     assert {name.partition(" ")[0] for name in OBSERVERS} == set(observers.__all__) - {
-        *("log_mlflow", "log_tensorboard", "log_trackio", "log_wandb"),  # slow: see test_tracking
+        *("log_mlflow", "log_tensorboard", "log_wandb"),  # slow: see test_tracking
         *(
             "Control",
             "Observer",
             "Tracker",
             "begin_mlflow_run",
             "begin_tensorboard_run",
-            "begin_trackio_run",
             "begin_wandb_run",
         ),  # these are no observers
         *("log_panels", "plot_run", "read_log"),

@@ -191,7 +191,7 @@ class ScheduleConfig:
     0.1
     """
 
-    name: str = option("linear", "The decay of the learning rate after the warmup. polynomial: (1 - completed fraction) squared.")
+    name: str = option("linear", "The decay of the learning rate after the warmup.")
     warmup: float = option(0.1, "The fraction of all updates with a rising learning rate.", at_least=0, at_most=1)
 
 

@@ -578,7 +578,7 @@ CASES: list[Case] = [
     (
         lambda: fp.observers.log_metrics("log.txt"),
         ArgumentError,
-        "A log is a .jsonl or a .csv file, got 'log.txt'. Use one of these suffixes.",
+        "A log is a .jsonl file, got 'log.txt'. Use this suffix.",
     ),
     (lambda: fp.collators.multimodal([]), ArgumentError, "multimodal combines at least two collators, got 0."),
     (

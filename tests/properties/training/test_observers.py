@@ -22,7 +22,6 @@ OBSERVERS = {
     "evaluate_every epoch": lambda _: observers.evaluate_every(lambda state: {"accuracy": 0.5}),
     "evaluate_every 3 steps": lambda _: observers.evaluate_every(lambda state: {"accuracy": 0.5}, steps=3),
     "log_metrics jsonl": lambda folder: observers.log_metrics(folder / "log.jsonl"),
-    "log_metrics csv": lambda folder: observers.log_metrics(folder / "log.csv"),
     "log_memory": lambda _: observers.log_memory(limit=1),
     "on_event": lambda _: observers.on_event(events.Event, lambda event: None),
     "progress": lambda _: observers.progress(file=io.StringIO()),

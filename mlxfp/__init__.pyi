@@ -88,6 +88,7 @@ from mlxfp.data.sources.torch_datasets import from_torch as from_torch
 from mlxfp.support.errors import MlxfpError as MlxfpError
 from mlxfp.text.chats import chat as chat
 from mlxfp.text.chats import encode_chat as encode_chat
+from mlxfp.text.padding import pad as pad
 from mlxfp.text.templates.templates import Template as Template
 from mlxfp.text.templates.templates import template as template
 from mlxfp.text.tokenizers.chat_templates import ChatTemplate as ChatTemplate

@@ -34,8 +34,8 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 ) -> "_Text":
     """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
-    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (or the values
-    of a column `attention_mask`). With `type_ids`, the batch contains `token_type_ids` int32[B, L], 0 on padding. With `label`, the
+    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values
+    of the column `attention_mask`). With `type_ids`, the batch contains `token_type_ids` int32[B, L], 0 on padding. With `label`, the
     batch contains `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Labels may also be tensors or equally long
     lists, for example several labels per example.
 

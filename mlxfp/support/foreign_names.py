@@ -134,7 +134,7 @@ _NAMES: Mapping[str, str] = {
     "fp.batch(size)": "padded_batch",
     "fp.windows(length)": "window sliding_window",
     "fp.collate(collator)": "default_collate collate_fn with_format set_format",
-    "fp.collators.text(pad_id=0)": "DataCollatorWithPadding pad_sequence pad",
+    "fp.collators.text(pad_id=0)": "DataCollatorWithPadding pad_sequence",
     "fp.collators.causal(...) or fp.collators.masked(...)": "DataCollatorForLanguageModeling",
     "fp.collators.seq2seq(...)": "DataCollatorForSeq2Seq",
     "fp.load_tokenizer(path)": "AutoTokenizer PreTrainedTokenizerFast",

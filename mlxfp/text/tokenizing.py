@@ -86,7 +86,7 @@ def tokenize(  # noqa: PLR0913  # each argument controls one property of the ids
     >>> [tokenizer.tokens(row["input_ids"]) for row in fp.pipe(rows, fp.tokenize(tokenizer, max_length=4, stride=1, special=False))][1:]
     [['a', 'h', '##at', ','], [',', 'a', 'cat']]
 
-    See also: `template`, which writes rows as text; `collators.text`, which pads rows; `windows` for one continuous stream of tokens.
+    See also: `template`, which writes rows as text; `pad` for rows of one length; `windows` for one continuous stream of tokens.
     """
     check_tokenizer(tokenizer=tokenizer)
     check_text(column=column, into=into)

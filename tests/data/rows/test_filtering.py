@@ -100,9 +100,9 @@ def test_values_of_many_types_are_compared(column, value):
 
 
 def test_rows_stay_as_long_as_they_are():
-    texts = fp.from_table({"text": ["one two", "three"], "x": [1, 2]})
-    tokenizer = fp.train_tokenizer(texts, kind="wordpiece", vocab_size=40)
-    rows = fp.pipe(texts, fp.tokenize(tokenizer, max_length=8), fp.filter_by([("x", ">", 1)]), fp.batch(2))
+    rows = fp.pipe(
+        fp.from_table({"input_ids": [[1, 2], [3]], "x": [1, 2]}), fp.pad(8, pad_id=0), fp.filter_by([("x", ">", 1)]), fp.batch(2)
+    )
     assert max(length for _, length in fp.inspect.batch_shapes(fp.pipe(rows, fp.collate(fp.collators.text(pad_id=0))))) == 8
 
 

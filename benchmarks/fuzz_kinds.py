@@ -72,7 +72,7 @@ _PARTS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
         pre_tokenizers.BertPreTokenizer(),
     ),
     "Unigram": lambda: (models.Unigram(), None, pre_tokenizers.Metaspace()),
-    "Unigram with NFKC": lambda: (
+    "Unigram of train_tokenizer": lambda: (
         models.Unigram(),
         normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(hf.Regex(" {2,}"), " ")]),
         pre_tokenizers.Metaspace(),

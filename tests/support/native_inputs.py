@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 import mlxfp as fp
 from tests.support.damage import damaged
-from tests.text.corpora import unigram
 
 LETTERS = "abcde  .,'12\n\t\u00e9\u0301\u4e2d\u200d\U0001f468\0\ufeff\u0130\u00df"
 ODD: tuple[Any, ...] = (
@@ -67,8 +66,6 @@ def texts(chance: random.Random) -> Any:
 def trained(chance: random.Random, rows: Any, sizes: Sequence[int] = (400, 1000, 5000)) -> Any:
     """Train a tokenizer of a drawn kind and size on texts."""
     kind, size = chance.choice(["bpe", "wordpiece", "unigram"]), chance.choice(sizes)
-    if kind == "unigram":
-        return unigram(fp.to_table(rows)["text"].to_pylist(), size)
     return fp.train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=chance.random() < 0.3)  # type: ignore[arg-type]
 
 

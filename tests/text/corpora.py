@@ -1,19 +1,16 @@
 """Texts that hurt, and tokenizers trained on a few sentences: shared by the tests of the text room."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from math import log
-from typing import Any, Literal
+from typing import Any
 
 import attrs
-import tokenizers as hf
 from hypothesis import strategies as st
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import processors
 
 import mlxfp as fp
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
-from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 
 SENTENCES = (
     "A 22 year old male travelling in class 3 paid 7.25.",
@@ -61,37 +58,10 @@ TEXTS = st.lists(st.sampled_from([*SENTENCES, "year", "old", " in", "the "]) | _
 
 
 @lru_cache
-def trained(kind: Literal["bpe", "wordpiece", "unigram"], *, lowercase: bool = False) -> Tokenizer:
+def trained(kind: Kind, *, lowercase: bool = False) -> Tokenizer:
     """Train a tokenizer on the sentences, once."""
-    texts = [*SENTENCES, *SENTENCES[:3]]
-    if kind == "unigram":
-        return unigram(texts, 300)
-    rows = fp.from_table({"text": texts})
+    rows = fp.from_table({"text": [*SENTENCES, *SENTENCES[:3]]})
     return train_tokenizer(rows, kind=kind, vocab_size=300, lowercase=lowercase)
-
-
-def unigram(texts: Iterable[str], size: int) -> Tokenizer:
-    """Make a Unigram tokenizer of the most frequent parts of words, the same in every process."""
-    normalizer, splitter = (
-        normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(hf.Regex(" {2,}"), " ")]),
-        pre_tokenizers.Metaspace(),
-    )
-    words = [word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
-    counts = Counter(
-        word[start:end] for word in words for start in range(len(word)) for end in range(start + 1, min(start + 16, len(word)) + 1)
-    )
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    ranked = sorted(counts.keys() - {*special}, key=lambda part: (len(part) > 1, -counts[part] * len(part), part))[
-        : max(0, size - len(special))
-    ]
-    scores = {part: log(counts[part] * len(part) / (1 + sum(counts.values()))) for part in ranked}
-    built = hf.Tokenizer(models.Unigram([*((token, 0.0) for token in special), *scores.items()], unk_id=1))
-    built.normalizer, built.pre_tokenizer, built.decoder = normalizer, splitter, decoders.Metaspace()
-    built.add_special_tokens(special)
-    built.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return Tokenizer(built.to_str(), **{f"{token[1:-1].lower()}_token": token for token in special})
 
 
 def framed(tokenizer: Tokenizer, processor: object) -> Tokenizer:

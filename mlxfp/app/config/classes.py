@@ -94,7 +94,7 @@ class TextConfig:
     column: str = option("text", "The text column for training a language model from files with columns.")
     tokenizer: str = path_option(
         "wordpiece",
-        "The tokenizer type (wordpiece, bpe), trained on the training rows of each fold, or the path of a trained tokenizer.",
+        "The tokenizer type (wordpiece, bpe, unigram), trained on the training rows of each fold, or the path of a trained tokenizer.",
     )
     vocab_size: int = option(2000, "The vocabulary size of a newly trained tokenizer.", at_least=64, at_most=1 << 20)
     max_length: int = option(128, "The maximum number of tokens of a row.", at_least=4, at_most=1 << 20)

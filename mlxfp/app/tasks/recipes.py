@@ -191,7 +191,7 @@ class Recipe:
 
 
 AnyRecipe = Recipe | TableRecipe
-TokenizerKind = Literal["bpe", "wordpiece"]
+TokenizerKind = Literal["bpe", "wordpiece", "unigram"]
 
 
 def fit_recipe(  # noqa: PLR0913  # keyword-only arguments with defaults

@@ -138,14 +138,14 @@ def templates(draw: st.DrawFn, schema: Schema) -> Template:
 
 @st.composite
 def tokenizers(draw: st.DrawFn) -> Tokenizer:
-    """Return a strategy for tokenizers trained on random words: byte-level BPE, WordPiece.
+    """Return a strategy for tokenizers trained on random words: byte-level BPE, WordPiece, Unigram.
 
     >>> from hypothesis import find
     >>> tokenizer = find(tokenizers(), lambda tokenizer: tokenizer.vocab_size < 50)
     >>> tokenizer.decode(tokenizer.encode("cat"))
     'cat'
     """
-    kind: Kind = draw(st.sampled_from(["bpe", "wordpiece"]))
+    kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
     words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
     rows = from_examples([{"text": " ".join(["cat", *words])}])  # training on spaces alone would fail, so the text contains `cat`
     size = draw(st.integers(300, 400))  # vocabulary size, large enough for all 256 bytes

@@ -2,7 +2,7 @@
 
 The trainers of the `tokenizers` package iterate over hash maps in random order. Byte-level BPE does not depend on this order. WordPiece
 depends on the order only for the ids of the first tokens, so these ids are fixed in advance. Unigram depends on the order in many steps,
-so Unigram models are loaded, but not trained.
+so `unigram_training` contains a separate implementation.
 """
 
 import warnings
@@ -23,8 +23,9 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.unigram_training import count_words, train_unigram
 
-Kind = Literal["bpe", "wordpiece"]
+Kind = Literal["bpe", "wordpiece", "unigram"]
 
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
@@ -45,12 +46,14 @@ def train_tokenizer(
     - `"bpe"`: byte-level BPE, as in GPT-2. Encodes any text, and decodes exactly (without `lowercase`).
     - `"wordpiece"`: WordPiece, as in BERT. Splits words and punctuation, and writes `##` before tokens that continue a word. `lowercase`
       also removes accents.
+    - `"unigram"`: Unigram model, as in SentencePiece (Kudo 2018, arXiv:1804.10959). White space becomes a mark at the next word. Trained on
+      the most likely segmentation of each word (hard EM), with the 50,000 most frequent words.
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
     [SEP] b [SEP]`. To leave out these special tokens, encode with `special=False`.
 
     `vocab_size` is an upper limit. A small amount of text gives a smaller vocabulary. Tokens have at most 100 characters. WordPiece ignores
-    longer words, and byte-level BPE divides longer words. The dataset is read once, for WordPiece twice.
+    longer words, and the other kinds divide longer words. The dataset is read once, for WordPiece twice.
 
     Byte-level BPE warns if almost no piece of the text occurs twice. Raises `ArgumentError` if `vocab_size` is too small for all characters
     of the text (byte-level: all bytes) or above 1,048,576, and `DataError` for a missing text or an empty dataset.
@@ -65,7 +68,7 @@ def train_tokenizer(
     """
     check_dataset(dataset, train_tokenizer)
     check_text(column=column)
-    check_choice(("bpe", "wordpiece"), kind=kind)
+    check_choice(("bpe", "wordpiece", "unigram"), kind=kind)
     check_positive(vocab_size=vocab_size)
     if vocab_size > _LARGEST:
         raise ArgumentError(f"vocab_size must be at most {_LARGEST:,}, got vocab_size={vocab_size}. Large models use 32,000 to 262,144.")
@@ -74,7 +77,7 @@ def train_tokenizer(
             f"train_tokenizer reads text from examples or groups, got batches from {dataset.parts[-1]!r}. Remove collate from the pipeline."
         )
     check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
-    train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece}[kind]
+    train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
     check_ends(dataset, "train_tokenizer")
     with progress_of(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as progress:
         model, parts = train(lambda: _texts(dataset, column, progress), vocab_size, lowercase=lowercase)
@@ -162,14 +165,21 @@ def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple
         return dict(built.get_vocab())
 
     characters = vocabulary(_SPECIAL, 0)
-    _check_vocab_size(
-        vocab_size, len(characters) - len(_SPECIAL), "characters (alone, or inside words)", ', or write rare characters with kind="bpe"'
-    )
+    _check_vocab_size(vocab_size, len(characters) - len(_SPECIAL), "characters (alone, or inside words)")
     continuing = sorted(token for token in characters if token.startswith("##") and len(token) == 3)
     return models.WordPiece(vocabulary([*_SPECIAL, *continuing], vocab_size), unk_token=_UNKNOWN), parts
 
 
-def _check_vocab_size(vocab_size: int, count: int, unit: str, alternative: str) -> None:
+def _train_unigram(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
+    steps = [normalizers.NFKC(), normalizers.Replace(hf.Regex(" {2,}"), " "), *([normalizers.Lowercase()] if lowercase else [])]
+    parts = _Parts(normalizers.Sequence(steps), pre_tokenizers.Metaspace(), decoders.Metaspace())
+    counts = count_words(texts(), parts.normalizer, parts.splitter, _LONGEST)
+    _check_vocab_size(vocab_size, len(set().union(*counts)), "characters")
+    pieces = [(piece, score) for piece, score in train_unigram(counts, vocab_size - len(_SPECIAL)) if piece not in _SPECIAL]
+    return models.Unigram([*((token, 0.0) for token in _SPECIAL), *pieces], unk_id=_SPECIAL.index(_UNKNOWN)), parts
+
+
+def _check_vocab_size(vocab_size: int, count: int, unit: str, alternative: str = ', or write rare characters with kind="bpe"') -> None:
     needed = count + len(_SPECIAL)
     if vocab_size < needed:
         raise ArgumentError(

@@ -141,8 +141,8 @@ def test_a_tokenizer_is_trained_or_read_from_its_path_or_from_the_folder_of_weig
     tokenizer = fp.train_tokenizer(fp.from_table({"text": ["another text of ships"]}), kind="wordpiece", vocab_size=80)
     tokenizer.save(tmp_path)
     assert recipe_with(tokenizer=str(tmp_path)).tokenizer == recipe_with(path=str(tmp_path)).tokenizer == tokenizer
-    trained = [recipe_with(tokenizer=kind).tokenizer for kind in ("wordpiece", "bpe")]
-    assert len({tokenizer, *trained}) == 3
+    trained = [recipe_with(tokenizer=kind).tokenizer for kind in ("wordpiece", "bpe", "unigram")]
+    assert len({tokenizer, *trained}) == 4
     with pytest.raises(MissingFileError, match="No tokenizer is at 'nowhere'"):
         recipe_with(tokenizer="nowhere")
 

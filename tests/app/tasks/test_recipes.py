@@ -23,9 +23,10 @@ STYLES = [
     {**CUT, "format": fp.kaggle.TextFormat(template=TEMPLATE)},
     {**CUT, "format": fp.kaggle.TextFormat(template=TEMPLATE, missing="unknown"), "permute": True},
     {**CUT, "kind": "bpe"},
+    {**CUT, "kind": "unigram"},
 ]
 NAMED = [
-    *("round", "raw", "significant", "quantile", "none and other columns", "template", "template that says", "bpe"),
+    *("round", "raw", "significant", "quantile", "none and other columns", "template", "template that says", "bpe", "unigram"),
 ]
 
 
@@ -109,6 +110,7 @@ def test_what_is_written_is_what_the_configuration_says():
         "template": "b ship of C, aged 1.0, paid 1.0.",
         "template that says": "b ship of C, aged 1.0, paid 1.0.",
         "bpe": "Y or not? Name: b ship. The port is Cherbourg. The age is 1. The fare is 1.",
+        "unigram": "Y or not? Name: b ship. The port is Cherbourg. The age is 1. The fare is 1.",
     }
 
 

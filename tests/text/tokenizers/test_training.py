@@ -7,27 +7,31 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from tests.text.corpora import SENTENCES, trained
+from mlxfp.text.tokenizers.unigram_training import train_unigram
+from tests.text.corpora import SENTENCES, TEXTS, trained
 
-KINDS: list[Any] = ["bpe", "wordpiece"]
+KINDS: list[Any] = ["bpe", "wordpiece", "unigram"]
 
 # Many words that are equally frequent, so that every tie must be broken, in a process of its own with its own hash seed.
 _OURS = """
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.text.tokenizers.training import train_tokenizer
 rows = from_table({"text": [" ".join(a + b + c for c in "klmno") for a in "abcdefgh" for b in "aeiou"] * 2})
-print([train_tokenizer(rows, kind=kind, vocab_size=size).json for kind, size in (("bpe", 400), ("wordpiece", 120))])
+print([train_tokenizer(rows, kind=kind, vocab_size=size).json for kind, size in (("bpe", 400), ("wordpiece", 120), ("unigram", 90))])
 """
 _THEIRS = """
 import tokenizers as hf
 text = [" ".join(a + b + c for c in "klmno") for a in "abcdefgh" for b in "aeiou"] * 2
-tokenizer = hf.Tokenizer(hf.models.WordPiece())
-tokenizer.pre_tokenizer = hf.pre_tokenizers.Whitespace()
-tokenizer.train_from_iterator(text, hf.trainers.WordPieceTrainer(vocab_size=90, show_progress=False))
-print(tokenizer.to_str())
+for model, trainer in ((hf.models.WordPiece(), hf.trainers.WordPieceTrainer), (hf.models.Unigram(), hf.trainers.UnigramTrainer)):
+    tokenizer = hf.Tokenizer(model)
+    tokenizer.pre_tokenizer = hf.pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(text, trainer(vocab_size=90, show_progress=False))
+    print(tokenizer.to_str())
 """
 
 
@@ -46,7 +50,7 @@ def test_the_same_text_gives_the_same_tokenizer_in_every_process():
 
 
 def test_that_law_is_one_the_packages_trainers_break():
-    # When this fails, the trainer has become deterministic, and the second training for WordPiece can go.
+    # When this fails, the trainers have become deterministic, and ours for WordPiece and Unigram can go.
     assert len(outputs(_THEIRS, 4)) > 1
 
 
@@ -100,7 +104,7 @@ def test_frequent_words_become_tokens():
 
 def test_lower_casing_is_part_of_the_tokenizer():
     rows = fp.from_table({"text": ["Aa BB aA"] * 3})
-    for kind, size in (("bpe", 300), ("wordpiece", 30)):
+    for kind, size in (("bpe", 300), ("wordpiece", 30), ("unigram", 30)):
         tokenizer = fp.train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=True)  # type: ignore[arg-type]  # one of the kinds
         assert tokenizer.encode("AA bb") == tokenizer.encode("aa BB")
         assert tokenizer.unk_id not in tokenizer.encode("aA bB")
@@ -110,6 +114,16 @@ def test_a_rendered_column_can_be_trained_on():
     rows = fp.from_examples([{"Age": 22}, {"Age": 38}])
     tokenizer = fp.train_tokenizer(fp.pipe(rows, fp.template("Aged {Age}", into="s")), column="s", kind="wordpiece", vocab_size=40)
     assert tokenizer.tokens(tokenizer.encode("Aged", special=False)) == ["Aged"]
+
+
+@given(st.dictionaries(TEXTS.filter(bool), st.integers(1, 50), min_size=1, max_size=6), st.integers(0, 9))
+def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[str, int], room: int):
+    characters = set("".join(counts))
+    pieces = train_unigram(counts, len(characters) + room)
+    assert characters <= {piece for piece, _ in pieces}
+    assert len(pieces) <= len(characters) + room
+    assert [score for _, score in pieces] == sorted((score for _, score in pieces), reverse=True)
+    assert all(score <= 0 for _, score in pieces)
 
 
 def test_vocabularies_that_cannot_hold_the_characters_are_refused():
@@ -122,6 +136,9 @@ def test_vocabularies_that_cannot_hold_the_characters_are_refused():
         ArgumentError, match=r"vocab_size=9 is too small: 10 characters \(alone, or inside words\) and 5 special .* need 15"
     ):
         fp.train_tokenizer(rows, kind="wordpiece", vocab_size=9)
+    with pytest.raises(ArgumentError, match="vocab_size=9 is too small: 7 characters and 5 special tokens need 12"):
+        fp.train_tokenizer(rows, kind="unigram", vocab_size=9)
+    assert fp.train_tokenizer(rows, kind="unigram", vocab_size=12).vocab_size == 12
     assert fp.train_tokenizer(rows, kind="wordpiece", vocab_size=15).vocab_size == 15
 
 
@@ -133,7 +150,7 @@ def test_missing_or_no_text_is_an_error(kind: Any):
         fp.train_tokenizer(fp.from_table(pa.table({"text": pa.array([], pa.string())})), kind=kind, vocab_size=300)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
 def test_text_that_is_empty_gives_a_tokenizer_of_what_is_there_without_text(kind: Any):
     tokenizer = fp.train_tokenizer(fp.from_examples([{"text": ""}, {"text": ""}]), kind=kind, vocab_size=300)
     assert tokenizer.encode("") == [2, 3]

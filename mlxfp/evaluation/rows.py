@@ -9,12 +9,12 @@ _BLOCK = 4096
 _CLASS_BLOCK = 1 << 20
 
 
-def class_labels(
-    function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
+def class_labels(  # noqa: PLR0913  # common arguments of classification losses
+    function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None, *, classes: int | None = None
 ) -> tuple[mx.array, mx.array]:
     """Return int32 labels and the weight of each label. `ignore_index` becomes label 0 with weight 0.
 
-    Raises `BoundError` if a label with a nonzero weight is not a class. The last axis of the logits is the number of classes.
+    Raises `BoundError` if a label with a nonzero weight is not a class. The number of classes is `classes`, or the last axis of the logits.
     """
     if logits.shape[:-1] != labels.shape:
         one_hot = " For one-hot labels, pass labels.argmax(axis=-1)." if labels.shape == logits.shape else ""
@@ -26,7 +26,7 @@ def class_labels(
     if mx.issubdtype(labels.dtype, mx.inexact):
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
     weights = broadcast_weights(function, example_weights, labels.shape)
-    checked(labels, Bound("classes", logits.shape[-1], ignore_index), weights=example_weights)
+    checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
     labels = labels.astype(mx.int32)  # int32, because an unsigned type would turn the label -100 into a large class number
     counts = mx.where(labels == ignore_index, 0, weights)
     return mx.where(counts == 0, 0, labels), counts

@@ -170,6 +170,7 @@ def test_a_label_that_is_not_a_class_is_refused_unless_it_does_not_count(label):
     logits, labels, first = mx.zeros((2, 3)), mx.array([0, label]), mx.array([1.0, 0.0])
     functions = {
         "cross_entropy": fp.losses.cross_entropy,
+        "linear": lambda logits, labels, **more: fp.losses.linear_cross_entropy(mx.zeros((2, 4)), mx.zeros((3, 4)), labels, **more),
         "binary": lambda logits, labels, **more: fp.losses.binary_cross_entropy(logits[:, 0], labels, **more),
         "accuracy": metrics.accuracy,
         "log_loss": metrics.log_loss,

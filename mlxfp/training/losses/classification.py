@@ -1,12 +1,15 @@
-"""Classification losses: cross-entropy, binary cross-entropy and contrastive loss."""
+"""Classification losses: cross-entropy, cross-entropy for large vocabularies, binary cross-entropy and contrastive loss."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import mlx.core as mx
+from attrs import frozen
 
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, sum_of
 from mlxfp.models.bounds import Bound, checked
-from mlxfp.support.checks import explain_call
+from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
 
@@ -35,23 +38,55 @@ def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keywor
     >>> round(total.item(), 4), weight.item()
     (1.3863, 2.0)
 
-    See also: `binary_cross_entropy` for labels that do not exclude each other.
+    See also: `linear_cross_entropy` for vocabularies, `binary_cross_entropy` for labels that do not exclude each other.
     """
     labels, counts = class_labels("cross_entropy", logits, labels, ignore_index, example_weights)
-    if not 0 <= label_smoothing < 1:
-        raise ArgumentError(f"label_smoothing must be at least 0 and below 1, got label_smoothing={label_smoothing!r}.")
-    classes = logits.shape[-1]
-    weights = None if class_weights is None else _class_weights(classes, class_weights)
+    rules = _rules("cross_entropy", logits.shape[-1], label_smoothing, class_weights)
     logits = logits.astype(mx.float32)
-    sums = mx.logsumexp(logits, axis=-1)
-    losses, weight = sums - at_labels(logits, labels), sum_of(counts)
-    if weights is not None:
-        label_weights = at_labels(weights, labels)
-        losses, weight = label_weights * losses, add(label_weights, counts)[0]
-    if label_smoothing:
-        shares, mean_weight = (mx.full(classes, 1 / classes), 1) if weights is None else (weights / weights.sum(), weights.mean())
-        losses = (1 - label_smoothing) * losses + label_smoothing * mean_weight * (sums - logits @ shares)
-    return add(losses, counts)[0], weight
+    average = logits @ rules.shares if label_smoothing else None
+    return rules.add(labels, counts, mx.logsumexp(logits, axis=-1), at_labels(logits, labels), average)
+
+
+@explain_call
+def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and of a linear layer
+    hidden: mx.array,
+    matrix: mx.array,
+    labels: mx.array,
+    *,
+    bias: mx.array | None = None,
+    chunk: int = 4096,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
+    ignore_index: int = -100,
+    example_weights: mx.array | None = None,
+) -> tuple[mx.array, mx.array]:
+    """Compute `cross_entropy` of the logits `hidden @ matrix.T + bias` in chunks of `chunk` classes, without storing all logits.
+
+    `hidden` is float[..., D], `matrix` float[C, D] (weights of an embedding or a linear layer), `bias` float[C]. Sums and gradients equal
+    `cross_entropy` up to rounding. The gradient computes the logits of each chunk again, at the cost of one more matrix product. For N
+    rows, memory holds N x chunk numbers at a time instead of two or three times N x C (Wijmans et al., "Cut Your Losses in
+    Large-Vocabulary Language Models", 2025). Other arguments as in `cross_entropy`.
+
+    >>> hidden, matrix, labels = mx.ones((3, 4)), mx.ones((10, 4)), mx.array([0, 9, -100])
+    >>> total, weight = linear_cross_entropy(hidden, matrix, labels, chunk=3)
+    >>> mx.allclose(total, cross_entropy(hidden @ matrix.T, labels)[0]).item(), weight.item()
+    (True, 2.0)
+    """
+    check_positive(chunk=chunk)
+    classes, width = matrix.shape
+    bias = mx.zeros(classes) if bias is None else bias
+    if (*labels.shape, width) != hidden.shape or bias.shape != (classes,):
+        raise ArgumentError(
+            "linear_cross_entropy needs hidden [..., D], labels [...], matrix [C, D] and bias [C], "
+            f"got {hidden.shape}, {labels.shape}, {matrix.shape} and {bias.shape}. The matrix has a row for each class."
+        )
+    labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
+    rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
+    sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # the clip is harmless: for an invalid label, `at_labels` below returns NaN
+    scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
+    average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
+    return rules.add(labels, counts, sums, scores, average)
 
 
 @explain_call
@@ -110,12 +145,83 @@ def contrastive(
     return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)
 
 
-def _class_weights(classes: int, class_weights: Sequence[float]) -> mx.array:
+@frozen
+class _Rules:
+    """Label smoothing and class weights. `shares` are the class weights divided by their sum, float32[C]."""
+
+    smoothing: float
+    class_weights: mx.array | None
+    shares: mx.array
+
+    def add(
+        self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
+    ) -> tuple[mx.array, mx.array]:
+        """Return the sum of losses and the weight from three numbers per label: logsumexp of the logits, logit of the label, mean logit."""
+        losses, weight = sums - scores, sum_of(counts)
+        if self.class_weights is not None:
+            label_weights = at_labels(self.class_weights, labels)
+            losses, weight = label_weights * losses, add(label_weights, counts)[0]
+        if average is not None:
+            mean_weight = 1 if self.class_weights is None else self.class_weights.mean()
+            losses = (1 - self.smoothing) * losses + self.smoothing * mean_weight * (sums - average)
+        return add(losses, counts)[0], weight
+
+
+def _rules(function: str, classes: int, label_smoothing: float, class_weights: Sequence[float] | None) -> _Rules:
+    if not 0 <= label_smoothing < 1:
+        raise ArgumentError(f"label_smoothing must be at least 0 and below 1, got label_smoothing={label_smoothing!r}.")
+    if class_weights is None:
+        return _Rules(label_smoothing, None, mx.full(classes, 1 / classes))
     if len(class_weights) != classes or not all(weight >= 0 for weight in class_weights) or not any(class_weights):
         raise ArgumentError(
-            f"cross_entropy needs {classes} class weights of at least 0, and at least one weight above 0, got {list(class_weights)!s:.80}."
+            f"{function} needs {classes} class weights of at least 0, and at least one weight above 0, got {list(class_weights)!s:.80}."
         )
-    return mx.array(list(class_weights), mx.float32)
+    weights = mx.array(list(class_weights), mx.float32)
+    return _Rules(label_smoothing, weights, weights / weights.sum())
+
+
+def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, chunk: int) -> mx.array:
+    """Compute `logsumexp(hidden @ matrix.T + bias, axis=-1)` with at most `chunk` columns of the product in memory.
+
+    `hidden` is float[N, D], `matrix` float[C, D], `bias` float[C], the result float32[N]. The gradient computes each chunk again.
+    """
+    edges = list(pairwise([*range(0, matrix.shape[0], chunk), matrix.shape[0]]))
+
+    def products(hidden: mx.array, matrix: mx.array, bias: mx.array) -> mx.array:
+        return (hidden @ matrix.T).astype(mx.float32) + bias
+
+    @mx.custom_function
+    def whole(hidden: mx.array, matrix: mx.array, bias: mx.array) -> mx.array:
+        sums = mx.full(hidden.shape[:1], -mx.inf)
+        for start, stop in edges:
+            rows = _after(hidden, sums)
+            sums = mx.logaddexp(sums, mx.logsumexp(products(rows, matrix[start:stop], bias[start:stop]), axis=-1))
+        return sums
+
+    @whole.vjp
+    def gradients(inputs: Any, cotangent: mx.array, sums: mx.array) -> Any:
+        hidden, matrix, bias = inputs
+        of_hidden = mx.zeros(hidden.shape, mx.float32)
+        of_matrix: list[mx.array] = []
+        of_bias: list[mx.array] = []
+        for start, stop in edges:
+            rows = _after(hidden, of_hidden, *of_matrix[-1:])
+            shares = mx.exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
+            of_bias.append(shares.sum(axis=0).astype(bias.dtype))
+            shares = shares.astype(hidden.dtype)
+            of_hidden = of_hidden + shares @ matrix[start:stop]
+            of_matrix.append((shares.T @ rows).astype(matrix.dtype))
+        return of_hidden.astype(hidden.dtype), mx.concatenate(of_matrix), mx.concatenate(of_bias)
+
+    function: Any = whole  # `mx.custom_function` has no type annotations
+    result: mx.array = function(hidden, matrix, bias)
+    return result
+
+
+def _after(array: mx.array, *others: mx.array) -> mx.array:
+    """Return the array with a dependency on `others`. Without the dependency, MLX may hold the products of all chunks at once."""
+    after: list[mx.array] = mx.depends([array], list(others))
+    return after[0]
 
 
 def _normalized(rows: mx.array) -> mx.array:

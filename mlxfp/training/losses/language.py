@@ -34,6 +34,8 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any], *, longest: int | None
     >>> total, weight = fp.losses.causal_lm(model, fp.collators.causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [5, 9]}]))
     >>> weight.item()
     3.0
+
+    See also: `linear_cross_entropy`, which needs less memory where the vocabulary is large.
     """
     return _token_loss(model, batch, ("segment_ids", "positions"), longest=longest)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
-from mlxfp.training.losses import binary_cross_entropy, cross_entropy
+from mlxfp.training.losses import binary_cross_entropy, cross_entropy, linear_cross_entropy
 
 
 def log_softmax(logits):
@@ -71,22 +71,61 @@ def test_binary_cross_entropy_is_that_of_torch():
     assert (total / weight).item() == pytest.approx(1.248486876487732, rel=1e-6)
 
 
+@given(problems(), st.integers(1, 7), st.booleans())
+def test_a_chunk_of_the_vocabulary_at_a_time_gives_the_sums_and_gradients_of_the_whole(problem, chunk, biased):
+    _, labels, smoothing, weights = problem
+    labels, classes = mx.array(labels), problem[0].shape[1]
+    random = np.random.default_rng(len(labels))
+    hidden, matrix = (mx.array(random.normal(size=(size, 3)).astype(np.float32)) for size in (len(labels), classes))
+    bias = mx.array(random.normal(size=classes).astype(np.float32)) if biased else mx.zeros(classes)
+    options = {"label_smoothing": smoothing, "class_weights": weights}
+    whole = mx.value_and_grad(lambda h, m, b: cross_entropy(h @ m.T + b, labels, **options), argnums=(0, 1, 2))
+    parts = mx.value_and_grad(
+        lambda h, m, b: linear_cross_entropy(h, m, labels, bias=b if biased else None, chunk=chunk, **options), argnums=(0, 1, 2)
+    )
+    (values, gradients), (chunked, of_chunks) = whole(hidden, matrix, bias), parts(hidden, matrix, bias)
+    assert [value.item() for value in chunked] == pytest.approx([value.item() for value in values], rel=1e-4, abs=1e-5)
+    for expected, found in zip(gradients[: 2 + biased], of_chunks, strict=False):
+        assert np.allclose(expected, found, rtol=1e-3, atol=1e-4)
+
+
+def test_a_chunk_at_a_time_needs_a_part_of_the_memory_also_compiled():
+    classes, rows = 20_000, 256
+    hidden, matrix = mx.random.normal((rows, 16), key=mx.random.key(0)), mx.random.normal((classes, 16), key=mx.random.key(1))
+    labels = mx.arange(rows)
+    mx.eval(hidden, matrix, labels)
+
+    def peak(loss):
+        step = mx.compile(mx.value_and_grad(lambda h, m: loss(h, m)[0], argnums=(0, 1)))
+        mx.eval(step(hidden, matrix))
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        mx.eval(step(hidden, matrix))
+        return mx.get_peak_memory() - before
+
+    whole = peak(lambda h, m: cross_entropy(h @ m.T, labels))
+    assert whole > 2 * 4 * classes * rows  # the logits and their gradient, at least
+    assert peak(lambda h, m: linear_cross_entropy(h, m, labels, chunk=2500)) < whole / 2
+
+
 def test_rows_and_tokens_may_have_their_own_axes():
-    logits, labels = mx.random.normal((2, 3, 4), key=mx.random.key(0)), mx.array([[0, 1, -100], [3, 2, 1]])
-    total, weight = cross_entropy(logits, labels, example_weights=mx.array([1.0, 0.5]))
-    first, second = (cross_entropy(logits[row], labels[row])[0].item() for row in (0, 1))
-    assert (total.item(), weight.item()) == (pytest.approx(first + 0.5 * second), 2 + 3 * 0.5)
+    hidden, matrix, labels = mx.random.normal((2, 3, 4), key=mx.random.key(0)), mx.eye(4), mx.array([[0, 1, -100], [3, 2, 1]])
+    weights = mx.array([1.0, 0.5])
+    expected = [part.item() for part in cross_entropy(hidden, labels, example_weights=weights)]
+    assert [part.item() for part in linear_cross_entropy(hidden, matrix, labels, example_weights=weights)] == pytest.approx(expected)
+    assert expected[1] == 2 + 3 * 0.5
 
 
 @pytest.mark.parametrize("label", [3, -1, 1000])
 def test_a_label_that_is_not_a_class_gives_nan_where_a_compiled_function_hides_its_value(label):
     def all_of_them(labels):
+        linear = linear_cross_entropy(mx.zeros((2, 4)), mx.zeros((3, 4)), labels)
         weighted = cross_entropy(mx.zeros((2, 3)), labels, class_weights=[1, 1, 1])
-        return [cross_entropy(mx.zeros((2, 3)), labels), weighted, binary_cross_entropy(mx.zeros(2), labels)]
+        return [cross_entropy(mx.zeros((2, 3)), labels), linear, weighted, binary_cross_entropy(mx.zeros(2), labels)]
 
     sums = mx.compile(all_of_them)(mx.array([0, label]))
     assert all(np.isnan(total.item()) for total, _ in sums)
-    assert sums[0][1].item() == 2
+    assert [weight.item() for _, weight in sums[:2]] == [2, 2]
 
 
 def test_ignored_labels_do_not_wrap_around_in_unsigned_types():
@@ -101,6 +140,10 @@ def test_another_index_can_be_ignored():
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ArgumentError, match=r"one label for each row of logits, got logits of shape \(4, 2\) and labels of shape \(3,\)"):
         cross_entropy(mx.zeros((4, 2)), mx.zeros(3, mx.int32))
+    with pytest.raises(ArgumentError, match=r"got \(4, 2\), \(3,\), \(5, 2\) and \(5,\)"):
+        linear_cross_entropy(mx.zeros((4, 2)), mx.zeros((5, 2)), mx.zeros(3, mx.int32))
+    with pytest.raises(ArgumentError, match=r"matrix \[C, D\] and bias \[C\], got \(4, 2\), \(4,\), \(5, 3\) and \(5,\)"):
+        linear_cross_entropy(mx.zeros((4, 2)), mx.zeros((5, 3)), mx.zeros(4, mx.int32))
     with pytest.raises(ArgumentError, match=r"one weight per example, got weights of shape \(3,\) for values of shape \(4,\)"):
         cross_entropy(mx.zeros((4, 2)), mx.zeros(4, mx.int32), example_weights=mx.ones(3))
 

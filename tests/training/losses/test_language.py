@@ -61,6 +61,22 @@ def test_rows_that_pad_a_shard_do_not_count():
     assert values(fp.losses.causal_lm(model, weighted)) == pytest.approx(values(fp.losses.causal_lm(model, shorter)), rel=1e-6)
 
 
+def test_a_chunked_vocabulary_trains_like_the_whole():
+    model, optimizer = decoder(), optimizers.SGD(0.1)
+    batch = fp.collators.causal(pad_id=0)(ROWS)
+
+    def chunked(model, batch):
+        hidden = model.body(batch["input_ids"], batch["attention_mask"])
+        return fp.losses.linear_cross_entropy(hidden, model.body.tokens.weight, batch["labels"], chunk=7)
+
+    ends = [fp.train_step(model, loss, optimizer)(fp.train_state(model, optimizer), batch) for loss in (fp.losses.causal_lm, chunked)]
+    (one, metrics), (other, of_chunks) = ends
+    assert metrics["loss"].item() == pytest.approx(of_chunks["loss"].item(), rel=1e-5)
+    weight, of_chunks = (state.params["body"]["tokens"]["weight"] for state in (one, other))
+    assert mx.allclose(weight, of_chunks, rtol=1e-4, atol=1e-5).item()
+    assert not mx.allclose(weight, model.body.tokens.weight).item()
+
+
 class Ignorant(nn.Module):
     """A model of another library: it knows nothing of documents in a row."""
 

@@ -176,7 +176,7 @@ _MOVED: Mapping[str, str] = {
         "mixture_proportions preview profile row_origins show_batch skipped_rows trace_row"
     ),
     "kaggle": "tasks",
-    "observers": "plot_run",
+    "observers": "Control plot_run",
     "optimizers": "ema_weights",
     "parts": "Combinator Wrapper",
     "runs": "config report",

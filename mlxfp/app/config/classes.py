@@ -192,7 +192,9 @@ class ScheduleConfig:
     """
 
     name: str = option("linear", "The decay of the learning rate after the warmup.")
-    warmup: float = option(0.1, "The fraction of all updates with a rising learning rate.", at_least=0, at_most=1)
+    warmup: float = option(0.1, "The fraction of all updates with a rising learning rate; plateau has no warmup.", at_least=0, at_most=1)
+    patience: int = option(2, "plateau: the rate falls after this many evaluations without improvement.", at_least=1)
+    factor: float = option(0.5, "plateau: the factor applied to the rate.", above=0, below=1)
 
 
 @_explain_unknown

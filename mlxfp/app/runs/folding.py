@@ -115,7 +115,7 @@ def _train(prepared: PreparedFold, files: FoldFolder, others: Dataset[Any], trai
     """Train a network on a fold, or continue its training."""
     plan, test = prepared.plan, prepared.plan.data.test
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
-    stopping = {"stop by": valid} if plan.training.patient else {}
+    stopping = {"stop by": valid} if plan.training.decided else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
     for name, rows in parts.items():  # rows longer than text.max_length raise an error here, before the training
         tokens = None if rows is None else budget(recipe, rows)

@@ -49,8 +49,9 @@ class Training:
 
     - `optimizer(goal, updates=, params=)` creates the optimizer. `goal` is an object with the loss and the metrics.
     - `step(model, goal, optimizer, ranks)` creates the training step.
-    - `observers(metric, best, ranks)` creates the observers.
+    - `observers(metric, best, control, ranks)` creates the observers.
     - `patient=True` enables early stopping, and the run keeps the weights with the best score.
+    - `decided=True` means that scores of evaluations influence the training, for example by early stopping.
     - `every`, `evaluate_every` and `checkpoint_every` are intervals in steps, between log entries, evaluations and checkpoints.
     """
 
@@ -64,6 +65,7 @@ class Training:
     step: Callable[..., Step]
     observers: Callable[..., tuple[Observer, ...]]
     patient: bool
+    decided: bool
     every: int
     evaluate_every: int | None
     checkpoint_every: int

@@ -27,8 +27,8 @@ class PreparedFold:
     """Rows, recipe and model for the training of one fold, returned by `prepare`. Only training rows are used for fitting.
 
     - `splits.train` holds the training rows, and `splits.valid` the rows for evaluation. Targets are numeric.
-    - `splits.valid` usually holds the validation rows of the fold. With `observers.patience`, `splits.valid` holds a tenth of the
-      training rows instead.
+    - `splits.valid` usually holds the validation rows of the fold. With `observers.patience` or `schedule.name=plateau`, `splits.valid`
+      holds a tenth of the training rows instead.
     - `recipe` is the fitted conversion of rows to model inputs.
     - `batches` holds the training batches. `held_out` holds the batches of `splits.valid`.
 
@@ -108,7 +108,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Prepare a fold of a run for training."""
     seed = plan.seed_of(fold)
-    parts = parts_of(fold, plan.rows, "inner" if plan.training.patient else "none", SHARE)
+    parts = parts_of(fold, plan.rows, "inner" if plan.training.decided else "none", SHARE)
     train = with_pseudo_labels(plan, fold, parts.train)
     recipe = plan.models.recipe(plan.data.spec, train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid

@@ -16,6 +16,7 @@ from mlxfp.app.runs.events import FoldBegan, Noted, RunEvent, Trained
 from mlxfp.app.runs.plans import Step, Training
 from mlxfp.app.tasks.objectives import Goal, evaluation_state
 from mlxfp.distributed import Ranks
+from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # names of two evaluations: on rows for early stopping, and on held-out rows
@@ -46,7 +47,7 @@ class _Training:
 
     @property
     def name(self) -> str:
-        return _STOPPING if self.how.patient else _HELD_OUT
+        return _STOPPING if self.how.decided else _HELD_OUT
 
     def step(self) -> tuple[Step, TrainState]:
         """Return the training step and the initial state."""
@@ -59,7 +60,7 @@ class _Training:
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
         """Train, and yield the events. The observers that control the training come before the observers in `writing`."""
-        how, work = self.how, self.work
+        how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(
             fit(
@@ -70,10 +71,11 @@ class _Training:
                 cursor=begin.cursor,
                 history=begin.history,
                 running=begin.running,
+                control=control,
                 log_every=how.every,
             ),
             observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=how.evaluate_every, name=self.name),
-            *how.observers(f"{self.name}/loss", self.files / BEST, self.ranks),
+            *how.observers(f"{self.name}/loss", self.files / BEST, control, self.ranks),
             *writing,
         )
         return stream

@@ -19,6 +19,7 @@ __all__ = [
     "Event",
     "MemoryRead",
     "RunStarted",
+    "StateChanged",
     "Stepped",
     "Stopped",
     "Warned",
@@ -139,6 +140,17 @@ class EpochEnded(Event):
     """
 
     metrics: Mapping[str, float]
+
+
+@frozen
+class StateChanged(Event):
+    """A change of the state between two steps, requested by an observer through `Control`. The event has the new state.
+
+    >>> StateChanged(TrainState({}, {}, {}, 7, 0), None, 0, reason="learning rate x 0.5").reason
+    'learning rate x 0.5'
+    """
+
+    reason: str
 
 
 @frozen

@@ -19,8 +19,9 @@ from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow
 from mlxfp.support.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
@@ -46,6 +47,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     cursor: Cursor | None = None,
     history: Sequence[Evaluation] = (),
     running: RunningMetrics | None = None,
+    control: Control | None = None,
     log_every: int = 10,
 ) -> Iterator[Event]:
     """Train lazily. Yield an event at the start, after every step, after every epoch, and at the end.
@@ -56,6 +58,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
 
     Three arguments continue a run from a checkpoint or an event. `cursor` is the position in a dataset. `history` has the evaluations so
     far, for observers such as `early_stopping`. `running` has the metrics of the unfinished epoch, for the means at the end of the epoch.
+    With `control`, observers can change the state between two steps (see `Control`).
 
     The device stays busy: the next batch is prepared during a step, and the loop waits for the device only every `log_every` steps, to read
     the metrics. Nothing runs until the events are consumed. The run stops when the consumer stops.
@@ -83,6 +86,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     check_types(TrainState, state=state)
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
+    check_types((type(None), Control), control=control)
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(
@@ -93,7 +97,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
         running = RunningMetrics()
     if cursor is not None:
         cursor = resharded(batches, cursor)  # type: ignore[arg-type]  # checked above: a dataset
-    run = _Run(step, batches, epochs, steps, log_every)
+    run = _Run(step, batches, epochs, steps, log_every, control or Control(), control is not None)
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
     return EventStream(watched(run.ranks, _trained(run, begin, tuple(history))))
@@ -169,6 +173,8 @@ class _Run:
     epochs: int | None
     steps: int | None
     log_every: int
+    control: Control
+    controlled: bool  # True if observers may change the state
 
     def check(self, begin: "_Progress") -> None:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
@@ -198,7 +204,7 @@ class _Run:
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor)
+            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return the number of steps at the end of the run, or None if unknown."""
@@ -242,6 +248,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
+    run.control.take()  # discard requests for state changes made before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
     yield progress.event(RunStarted, run.total(progress), history, *settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -252,6 +259,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # after an error, `closing` ends the threads that prepare batches
             for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
+                if run.controlled:
+                    progress = yield from _changed(run, progress)
                 variants = run.variants
                 progress = _stepped(run, progress, batch, after)
                 progress, means = _read(run, progress)
@@ -263,6 +272,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
         resume = None
         if run.done(progress):
             break
+    progress = yield from _changed(run, progress)
     if not run.done(progress):
         messages = warnings_after(run.step, first, progress.state.step, continued=continued)
         yield from (progress.event(Warned, message) for message in messages)
@@ -277,6 +287,16 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
         yield item
     if empty:
         raise DataError(f"There was no batch in epoch {epoch}. {why_empty(batches)}")
+
+
+def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
+    """Apply the requested changes of the state."""
+    for change, reason in run.control.take():
+        state = change(progress.state)
+        check_types(TrainState, state=state)
+        progress = evolve(progress, state=state)
+        yield progress.event(StateChanged, reason)
+    return progress
 
 
 def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
@@ -322,8 +342,8 @@ def _unread_totals(run: _Run, progress: _Progress) -> Totals:
 _CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round differently from Python
 
 
-def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None) -> Iterator[str]:
-    """Yield warnings about probable mistakes."""
+def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:
+    """Yield warnings about probable mistakes. `changes` is True if observers may have changed the learning rate on purpose."""
     if state.step and cursor is None and isinstance(batches, Dataset):
         yield (
             f"The state has made {state.step} steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, "
@@ -331,7 +351,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
             "attrs.evolve(state, step=0)."
         )
     if isinstance(step, TrainStep):
-        yield from _other_rates(step, state)
+        yield from _other_rates(step, state, changes=changes)
 
 
 def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
@@ -345,10 +365,10 @@ def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Ite
         yield f"The run made {last} steps and no update, because accumulate={step.accumulate}. Decrease accumulate=, or train longer."
 
 
-def _other_rates(step: TrainStep, state: TrainState) -> Iterator[str]:
+def _other_rates(step: TrainStep, state: TrainState, *, changes: bool) -> Iterator[str]:
     rates = learning_rates(state.opt)
     for rate, optimizer_rate in zip(rates, configured_rates(step.optimizer, state.opt), strict=True):
-        if optimizer_rate is None or isclose(rate, optimizer_rate.rate, rel_tol=_CLOSE):
+        if optimizer_rate is None or isclose(rate, optimizer_rate.rate, rel_tol=_CLOSE) or (changes and not optimizer_rate.scheduled):
             continue
         new_rate = optimizer_rate.rate
         if optimizer_rate.scheduled:

@@ -1,6 +1,6 @@
 """The best value of a metric, and the number of evaluations since the best value.
 
-Used for early stopping and for the best checkpoint.
+Used for early stopping, for the best checkpoint and for plateaus of the learning rate.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

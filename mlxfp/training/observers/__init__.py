@@ -3,12 +3,14 @@
 An observer passes all events on unchanged. An observer may add events, or end the stream to stop the run.
 """
 
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.event_files import begin_tensorboard_run, log_tensorboard
 from mlxfp.training.observers.logs import log_memory, log_metrics, read_log
 from mlxfp.training.observers.mlflow_runs import begin_mlflow_run, log_mlflow
 from mlxfp.training.observers.plotting import log_panels, plot_run
+from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
@@ -17,6 +19,7 @@ from mlxfp.training.observers.tracking import Tracker
 from mlxfp.training.observers.wandb_runs import begin_wandb_run, log_wandb
 
 __all__ = [
+    "Control",
     "Observer",
     "Tracker",
     "begin_mlflow_run",
@@ -36,6 +39,7 @@ __all__ = [
     "plot_run",
     "progress",
     "read_log",
+    "reduce_on_plateau",
     "stop_on_signal",
     "time_budget",
 ]

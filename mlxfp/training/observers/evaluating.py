@@ -25,8 +25,8 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
     For several validation datasets, use several observers with different values of `name`; the metrics are then called `name/metric`. If a
     checkpoint was written before an evaluation of the same step, the continued run first makes this evaluation.
 
-    With `ranks`, every process evaluates the rows of its own `validate`, and all processes receive the metrics of rank 0. `early_stopping`
-    therefore decides identically on all ranks.
+    With `ranks`, every process evaluates the rows of its own `validate`, and all processes receive the metrics of rank 0. Observers such
+    as `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.
 
     >>> import mlxfp as fp
     >>> events = [fp.events.EpochEnded(fp.TrainState({}, {}, {}, 7, 0), None, 0, {})]

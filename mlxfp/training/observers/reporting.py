@@ -10,7 +10,7 @@ from attrs import define
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import explain_call
 from mlxfp.support.progress import bar_class, is_live, progress_file, write_line
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
 _KEPT = 0.99  # decay factor per step of the moving average of the speed; the average covers about 100 steps
@@ -130,11 +130,11 @@ def _has_line(event: Event) -> bool:
 
 
 def _text_between_steps(event: Event) -> str:
-    """Return the text to show for an event other than a step: an evaluation or a warning. Other events have an empty text."""
+    """Return the text to show for an event other than a step: an evaluation, a change or a warning. Other events have an empty text."""
     match event:
         case Evaluated(metrics=metrics):
             return _words(metrics, metrics)
-        case Warned(message=text):
+        case StateChanged(reason=text) | Warned(message=text):
             return f"  {text}"
     return ""
 

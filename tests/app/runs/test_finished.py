@@ -133,22 +133,31 @@ def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
         fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
 
 
-@pytest.mark.parametrize("name", ["cosine", "coslog"])
+@pytest.mark.parametrize("name", ["cosine", "coslog", "plateau"])
 def test_every_schedule_can_be_asked_for(data, name):
-    options = ("training.epochs=4", "observers.every=1")
+    options = ("schedule.patience=1", "schedule.factor=0.1", "training.epochs=4", "observers.every=1")
     *_, end = made(data, name, f"schedule.name={name}", *options)
     assert end.score is not None
     log = [json.loads(line) for line in (data.parent / name / "fold-01" / "log.jsonl").read_text().splitlines()]
     rates = [line["metrics"]["learning_rate/0"] for line in log if "learning_rate/0" in line.get("metrics", {})]
-    assert max(rates) > min(rates)
-
-
-@pytest.mark.parametrize("patience", ["null", "2"])
-def test_rows_that_decide_the_end_of_training_do_not_validate(data, patience):
-    prepared = fp.runs.prepare(configured(data, f"observers.patience={patience}"))
+    if name != "plateau":
+        assert max(rates) > min(rates)
+    prepared = fp.runs.prepare(configured(data, f"schedule.name={name}"))
     held_out = {row["id"] for row in prepared.splits.valid}
     validating = {row["id"] for place, row in enumerate(prepared.plan.rows) if place in set(prepared.fold.valid.tolist())}
-    assert (held_out == validating) == (patience == "null")
+    assert (held_out == validating) == (name != "plateau")  # what decides the rate must not validate
+
+
+def test_a_plateau_lowers_the_rate(data):
+    options = ("schedule.name=plateau", "schedule.patience=1", "schedule.factor=0.1", "optimizer.learning_rate=0.3", "observers.every=1")
+    made(data, "flat", *options, "training.epochs=8")
+    log = [json.loads(line) for line in (data.parent / "flat" / "fold-01" / "log.jsonl").read_text().splitlines()]
+    rates = [line["metrics"]["learning_rate/0"] for line in log if "learning_rate/0" in line.get("metrics", {})]
+    losses = [line["metrics"]["stopping/loss"] for line in log if "stopping/loss" in line.get("metrics", {})][:-1]
+    worse = sum(loss >= min(losses[:place]) for place, loss in enumerate(losses) if place)
+    assert worse > 0
+    assert rates[0] == pytest.approx(0.3)
+    assert rates[-1] == pytest.approx(0.3 * 0.1**worse)
 
 
 def test_evaluations_come_every_n_steps(data):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 # All at once: dropout, shuffling, prefetching, gradients summed over two batches, an average of the weights, checkpoints written beside
-# the training, early stopping.
+# the training, a rate that falls on plateaus, early stopping.
 RUN = """
 import sys
 import time
@@ -30,12 +30,13 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.training.loop.checkpoints import load_latest, save_state
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Event
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
 from mlxfp.training.observers import (
-    checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, on_event,
+    checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, on_event, reduce_on_plateau,
 )
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import train_state
@@ -60,13 +61,15 @@ def loss(model, batch):
 
 check = evaluate(model, lambda model, batch: {"error": loss(model, batch)})
 step = train_step(model, loss, optimizer, clip_norm=1.0, accumulate=2, ema=0.9, skip_nonfinite=True)
+control = Control()
 begin = load_latest(folder / "checkpoints", step.start(train_state(model, optimizer, seed=3)))
 end = last(pipe(
     fit(
         step, begin.state, batches, epochs=12, cursor=begin.cursor, history=begin.history, running=begin.running,
-        log_every=3,
+        control=control, log_every=3,
     ),
     evaluate_every(lambda state: check(state, batches), steps=7),
+    reduce_on_plateau("error", control=control, mode="min", patience=1),
     early_stopping("error", mode="min", patience=7),
     checkpoint(folder / "checkpoints", steps=5, keep=3),
     checkpoint_best(folder / "best.safetensors", "error", mode="min"),
@@ -88,7 +91,7 @@ def errors(folder: Path) -> Path:
 
 def log(folder: Path) -> list[dict]:
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    kept = ("Stepped", "EpochEnded", "Evaluated", "Stopped")  # when a file is complete is not of the run
+    kept = ("Stepped", "EpochEnded", "Evaluated", "StateChanged", "Stopped")  # when a file is complete is not of the run
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines if line["event"] in kept]
 
 
@@ -113,7 +116,7 @@ def test_a_training_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: 
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), f"{name} differs after {kills} kills"
     assert [path.name for path in sorted(killed.glob("checkpoints/*"))] == [path.name for path in sorted(whole.glob("checkpoints/*"))]
     assert log(killed) == log(whole)
-    assert "Evaluated" in {line["event"] for line in log(whole)}
+    assert {"Evaluated", "StateChanged"} <= {line["event"] for line in log(whole)}
 
 
 def newest(folder: Path) -> str:

@@ -26,6 +26,7 @@ OBSERVERS = {
     "on_event": lambda _: observers.on_event(events.Event, lambda event: None),
     "progress": lambda _: observers.progress(file=io.StringIO()),
     "progress on a terminal": lambda _: observers.progress(file=Terminal()),
+    "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", control=fp.observers.Control(), mode="min", patience=1),
     "stop_on_signal": lambda _: observers.stop_on_signal(),
     "time_budget": lambda _: observers.time_budget(1e-9),
 }
@@ -35,6 +36,7 @@ def test_every_observer_is_in_the_battery():
     assert {name.partition(" ")[0] for name in OBSERVERS} == set(observers.__all__) - {
         *("log_mlflow", "log_tensorboard", "log_wandb"),  # slow: see test_tracking
         *(
+            "Control",
             "Observer",
             "Tracker",
             "begin_mlflow_run",
@@ -60,7 +62,7 @@ def test_an_observer_writes_nothing_into_the_events(name, tmp_path):
     assert [(event.state, getattr(event, "metrics", {})) for event in given] == before
 
 
-@pytest.mark.parametrize("name", ["checkpoint_best", "early_stopping"])
+@pytest.mark.parametrize("name", ["checkpoint_best", "early_stopping", "reduce_on_plateau"])
 def test_an_observer_that_saw_no_evaluation_says_so_once(name, tmp_path):
     for epochs in (1, 3):
         (warned,) = (event for event in OBSERVERS[name](tmp_path)(run(epochs=epochs)) if isinstance(event, events.Warned))

@@ -78,11 +78,13 @@ def test_nothing_is_said_when_python_exits(end, tmp_path):
 
 
 def test_an_observer_of_evaluations_that_sees_none_says_so_after_the_first_epoch(tmp_path):
+    control = fp.observers.Control()
     for observer in (
         observers.early_stopping("loss", mode="min", patience=1),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
         observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min"),
     ):
-        events = list(fp.pipe(fp.fit(STEP, FIRST, dataset(), epochs=3), observer))
+        events = list(fp.pipe(fp.fit(STEP, FIRST, dataset(), epochs=3, control=control), observer))
         assert len(messages(events)) == 1
         place = next(place for place, event in enumerate(events) if isinstance(event, fp.events.Warned))
         assert (events[place].step, events[place].epoch) == (4, 1)  # before the first step of the second epoch is passed on
@@ -218,6 +220,23 @@ def test_a_run_that_goes_on_with_another_schedule_says_so(tmp_path):
 )
 def test_a_run_that_goes_on_as_it_began_says_nothing(make, tmp_path):
     assert resumed(make(), make(), tmp_path)[0] == []
+
+
+def test_a_rate_that_observers_reduced_is_meant(tmp_path):
+    control = fp.observers.Control()
+    model, optimizer = net(), fp.optimizers.adamw(0.1)
+    step = fp.train_step(model, loss, optimizer)
+    watching = [
+        observers.evaluate_every(lambda state: {"loss": 1.0}),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
+    ]
+    middle = next(
+        event
+        for event in fp.pipe(fp.fit(step, fp.train_state(model, optimizer), dataset(), epochs=4, control=control), *watching)
+        if isinstance(event, fp.events.Stepped) and event.step == 8
+    )
+    assert middle.state.opt["learning_rate"].item() < 0.1
+    assert messages(fp.fit(step, middle.state, dataset(), epochs=4, cursor=middle.cursor, control=control)) == []
 
 
 def test_an_epoch_without_batches_names_what_leaves_them_out():

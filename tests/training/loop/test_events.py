@@ -46,6 +46,9 @@ def test_an_event_that_is_derived_from_another_is_of_the_same_moment(kind):
 
 def test_no_event_holds_a_function():
     step, state = setting()
-    for event in fp.fit(step, state, dataset()):
+    control = fp.observers.Control()
+    for event in fp.fit(step, state, dataset(), control=control):
+        if isinstance(event, fp.events.Stepped) and event.step == 2:
+            control.request(lambda state: state, "nothing")
         assert not [name for name, value in attrs.asdict(event, recurse=False).items() if callable(value)]
         assert pickle.loads(pickle.dumps(attrs.evolve(event, state=STATE, running=RunningMetrics()))) == attrs.evolve(event, state=STATE)

@@ -140,6 +140,57 @@ def test_a_step_of_ones_own_may_report_any_metrics():
     assert ended.metrics == {"speed": 1.0, "weight": 1.0}
 
 
+def test_an_observer_may_change_the_run_between_two_steps():
+    step, state = SETTING
+    plain = [event.state for event in fp.fit(step, state, dataset(), epochs=2) if isinstance(event, fp.events.Stepped)]
+
+    def changed(**options):
+        control = fp.observers.Control()
+        for event in fp.fit(step, options.pop("state", state), dataset(), epochs=2, control=control, **options):
+            if isinstance(event, fp.events.Stepped) and event.step in (2, 3, 6):
+                control.request(lambda state: attrs.evolve(state, seed=state.seed + 5), "another seed")
+                control.request(lambda state: attrs.evolve(state, seed=state.seed * 2), "twice it")
+            yield event
+
+    events = list(changed())
+    changes = [event for event in events if isinstance(event, fp.events.StateChanged)]
+    assert [(event.step, event.epoch, event.reason) for event in changes[::2]] == [
+        (2, 0, "another seed"),
+        (3, 1, "another seed"),
+        (6, 1, "another seed"),
+    ]
+    assert [event.state.seed for event in changes] == [5, 10, 15, 30, 35, 70]
+    assert events[-1].state == changes[-1].state
+    states = [event.state for event in events if isinstance(event, fp.events.Stepped)]
+    assert states[:2] == plain[:2]
+    assert states[2] == step(changes[1].state, list(dataset())[2])[0]
+    begin = changes[3]  # both changes are made
+    assert fp.last(changed(state=begin.state, cursor=begin.cursor)).state == events[-1].state
+
+
+def test_a_requested_change_must_give_a_state():
+    step, state = SETTING
+    control = fp.observers.Control()
+    stream = fp.fit(step, state, [group()] * 2, control=control)
+    next(stream)
+    control.request(lambda state: None, "a mistake")
+    with pytest.raises(ArgumentTypeError, match="state must be TrainState, got NoneType"):
+        fp.last(stream)
+    with pytest.raises(ArgumentTypeError, match="change must be a function, got change=None"):
+        control.request(None, "a mistake")
+    with pytest.raises(ArgumentTypeError, match="control must be NoneType or Control, got bool"):
+        fp.fit(step, state, [group()], control=True)
+
+
+def test_requests_from_before_a_run_are_dropped():
+    step, state = SETTING
+    control = fp.observers.Control()
+    control.request(lambda state: attrs.evolve(state, seed=9), "too early")
+    events = list(fp.fit(step, state, [group()], control=control))
+    assert not [event for event in events if isinstance(event, fp.events.StateChanged)]
+    assert events[-1].state.seed == state.seed
+
+
 def test_the_history_is_for_observers():
     step, state = SETTING
     history = [fp.events.Evaluation(1, {"loss": 0.5})]
@@ -298,16 +349,17 @@ def test_a_run_that_is_stopped_or_fails_stops_whoever_prepares_its_batches():
 
 def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_path):
     step, _ = SETTING
-    seen = []
+    seen, control = [], fp.observers.Control()
     watching = [
         observers.evaluate_every(lambda state: {"loss": 0.5}),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=2),
         observers.early_stopping("loss", mode="min", patience=5),
         observers.time_budget(600),
         observers.log_memory(),
         observers.log_metrics(tmp_path / "log.jsonl"),
         observers.progress(file=io.StringIO()),
     ]
-    for event in fp.pipe(fp.fit(step, setting()[1], dataset(), epochs=6, log_every=2), *watching):
+    for event in fp.pipe(fp.fit(step, setting()[1], dataset(), epochs=6, log_every=2, control=control), *watching):
         seen.append(ref(event.state))
         alive = {id(state()) for state in seen if state() is not None}
         assert len(alive) <= 2, f"{len(alive)} states are alive at step {event.step}"

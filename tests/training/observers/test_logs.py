@@ -39,12 +39,14 @@ def test_what_observers_add_is_logged(tmp_path):
     added = [
         fp.events.MemoryRead(state(1), None, 0, 10, 30, 20),
         fp.events.Warned(state(1), None, 0, "no server"),
+        fp.events.StateChanged(state(1), None, 0, "slower"),
         fp.events.CheckpointSaved(state(1), None, 0, tmp_path / "a"),
     ]
     list(fp.observers.log_metrics(tmp_path / "log.jsonl")(iter(added)))
     assert [list(line.values())[4:] for line in fp.observers.read_log(tmp_path / "log.jsonl")] == [
         [{"memory/active": 10, "memory/peak": 30, "memory/cache": 20}],
         ["no server"],
+        ["slower"],
         [str(tmp_path / "a")],
     ]
 

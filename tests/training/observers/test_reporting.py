@@ -103,15 +103,17 @@ def test_times_read_like_a_clock(seconds, text):
     assert reporting._clock(seconds) == text
 
 
-def test_progress_tells_of_warnings_and_why_an_observer_ended_the_run():
+def test_progress_tells_of_warnings_of_steering_and_why_an_observer_ended_the_run():
     events = [
         fp.events.Warned(state(1), None, 0, "no server"),
+        fp.events.StateChanged(state(1), None, 0, "slower"),
         fp.events.Stopped(state(1), None, 0, "time_budget"),
     ]
     file = io.StringIO()
     list(fp.observers.progress(file=file)(iter(events)))
     assert file.getvalue().splitlines() == [
         "epoch 1  step 1  no server",
+        "epoch 1  step 1  slower",
         "stopped by time_budget: epoch 1  step 1  in 0:00",
     ]
 

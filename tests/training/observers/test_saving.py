@@ -26,12 +26,12 @@ def steps(folder):
 
 
 def observed(state, folder, *, progress=None, **options):
-    losses = [0.5, 0.6, 0.7, 0.65, 0.68, 0.69, 0.7]
-    events = fp.fit(SETTING[0], state, dataset(), epochs=7, log_every=2, **(progress or {}))
+    losses, control = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4], fp.observers.Control()
+    events = fp.fit(SETTING[0], state, dataset(), epochs=6, log_every=2, control=control, **(progress or {}))
     check = fp.observers.evaluate_every(lambda state: {"loss": losses[state.step // 3 - 1]})
-    stopping = fp.observers.early_stopping("loss", mode="min", patience=4)
+    plateau = fp.observers.reduce_on_plateau("loss", control=control, mode="min", patience=2)
     return fp.pipe(
-        events, check, fp.observers.checkpoint(folder / "early", **options), stopping, fp.observers.checkpoint(folder / "late", **options)
+        events, check, fp.observers.checkpoint(folder / "early", **options), plateau, fp.observers.checkpoint(folder / "late", **options)
     )
 
 

@@ -1,12 +1,13 @@
-"""Learning rates are found in the state of any optimizer, and nothing else is taken for one."""
+"""Learning rates are found in the state of any optimizer, and nothing else is touched when they are scaled."""
 
 import mlx.core as mx
 import pytest
 from mlx import nn, optimizers
 
 import mlxfp as fp
+from mlxfp.training.observers.rate_plateaus import scaled_rates
 from mlxfp.training.optimization.learning_rates import learning_rates
-from mlxfp.training.steps.state import TrainState, train_state
+from mlxfp.training.steps.state import TrainState, same_arrays, train_state
 
 PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them
 OPTIMIZERS = {
@@ -19,10 +20,15 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_rate_is_found_and_nothing_else_is(name):
+def test_every_rate_is_found_and_scaled_and_nothing_else_is(name):
     params = PARAMS if name == "groups" else {"layers": PARAMS["layers"]}
     opt = fp.optimizers.start(OPTIMIZERS[name](), params)
-    assert learning_rates(opt) == [0.5] * (2 if name == "groups" else 1)
+    rates = learning_rates(opt)
+    assert rates == [0.5] * (2 if name == "groups" else 1)
+    scaled = scaled_rates(opt, 0.25)
+    assert learning_rates(scaled) == [0.125] * len(rates)
+    assert learning_rates(opt) == rates
+    assert same_arrays(scaled_rates(scaled, 4.0), opt)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -43,3 +49,4 @@ def test_a_parameter_of_that_name_is_not_a_rate():
 
 def test_a_state_without_a_rate_has_none():
     assert learning_rates({}) == []
+    assert same_arrays(scaled_rates({"m": [mx.ones(2)]}, 0.5), {"m": [mx.ones(2)]})

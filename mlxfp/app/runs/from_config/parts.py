@@ -32,7 +32,7 @@ from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, Recipe, TextFormat, Tokeni
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
-from mlxfp.observers import Observer
+from mlxfp.observers import Control, Observer
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, ConfigError, DataError
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
@@ -44,13 +44,14 @@ CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # a blend of several models; the data determine the choice of the models
 # Names of table networks that are also names of optimizers.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
+PLATEAU = "plateau"  # schedule that lowers the learning rate when the metric stops improving; an observer applies this schedule
 
 # Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
     "optimizer.name": (*optimizers.OPTIMIZERS, *OWN_OPTIMIZERS),
-    "schedule.name": tuple(schedules.SCHEDULES),
+    "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
     "competition.ensemble": ENSEMBLES,
@@ -194,7 +195,9 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     if peak is None:  # learning_rate=null is valid only for optimizers with a built-in learning rate
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
-    rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
+    rate: float | schedules.Schedule = peak
+    if schedule.name != PLATEAU:
+        rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
     if rates is not None:
         return optimizers.fading_adam(rate, *rates.groups, steps=updates, weight_decay=optimizer.weight_decay)
     if optimizer.layer_decay < 1:
@@ -221,6 +224,7 @@ def training_of(config: RunConfig, own: OwnParts) -> Training:
         step=partial(step_of, config, make=own.step or train_step),
         observers=partial(observers_of, config),
         patient=watched.patience is not None,
+        decided=watched.patience is not None or config.schedule.name == PLATEAU,
         every=watched.every,
         evaluate_every=watched.evaluate_every,
         checkpoint_every=watched.checkpoint_every,
@@ -255,15 +259,18 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
     yield from (("own.observers", name) for name in own.observers)
 
 
-def observers_of(config: RunConfig, metric: str, best: Path, ranks: Ranks | None = None) -> tuple[Observer, ...]:
+def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
     """Return the observers that use evaluations. `metric` is the name of the loss, and `best` is the file for the best state."""
-    watched = config.observers
+    watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:
         result = [
             observers.checkpoint_best(best, metric, mode="min", ranks=ranks),
             observers.early_stopping(metric, mode="min", patience=watched.patience),
         ]
+    if schedule.name == PLATEAU:
+        lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
+        result.insert(0, lower)
     if watched.minutes is not None:
         result.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
     return tuple(result)

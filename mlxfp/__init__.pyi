@@ -39,7 +39,6 @@ from mlxfp.core.stages import RowWise as RowWise
 from mlxfp.core.stages import Stage as Stage
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
-from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens
 from mlxfp.data.lengths.batching import batch as batch
 from mlxfp.data.lengths.batching import unbatch as unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens as batch_by_tokens

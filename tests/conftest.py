@@ -1,4 +1,4 @@
-"""Experiment trackers for all tests of a process: making the tables of MLflow takes seconds, and Trackio looks up its folder once."""
+"""Experiment trackers for all tests of a process: making the tables of MLflow takes seconds."""
 
 import os
 
@@ -27,12 +27,3 @@ def wandb_folder(tmp_path_factory):
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(folder)}
     pytest.importorskip("wandb", reason="wandb is not installed: the extra wandb")
     return folder / "wandb"
-
-
-@pytest.fixture(scope="session")
-def trackio_folder(tmp_path_factory):
-    """Import Trackio with a folder of its own, and return the folder."""
-    folder = tmp_path_factory.mktemp("trackio")
-    os.environ["TRACKIO_DIR"] = str(folder)
-    pytest.importorskip("trackio", reason="trackio is not installed")
-    return folder

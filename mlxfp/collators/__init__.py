@@ -5,7 +5,7 @@ from mlxfp.collators.collate_functions import foreign
 from mlxfp.collators.columns import Collator
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
-from mlxfp.collators.masked_lm import continuations, masked
+from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.plain import default
 from mlxfp.collators.preferences import preference
 from mlxfp.collators.sequence_to_sequence import seq2seq
@@ -26,7 +26,6 @@ __all__ = [
     "audio",
     "causal",
     "character_spans",
-    "continuations",
     "default",
     "for_task",
     "foreign",

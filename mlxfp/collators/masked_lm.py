@@ -17,8 +17,6 @@ from mlxfp.core.examples import Examples
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types, explain_call
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
-from mlxfp.text.tokenizers.configuration import read_configuration
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, engine
 
 Ids = NDArray[np.int32]
 
@@ -32,7 +30,6 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     vocab_size: int,
     seed: int,
     rate: float = 0.15,
-    continuations: Collection[int] | None = None,
     packed: bool = False,
     ignore_index: int = -100,
     length: int | None = None,
@@ -45,12 +42,10 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     """Return the collator for masked language models. The collator hides tokens of `input_ids`, and the labels are the hidden tokens.
 
     Each token is chosen with probability `rate`, except `special_ids`, `pad_id` and `mask_id`. Of the chosen tokens, 80 % are replaced by
-    `mask_id`, 10 % by a random non-special token, and 10 % stay unchanged (Devlin et al., "BERT", 2019, section 3.1). With `continuations`,
-    the ids of tokens that continue a word, whole words are chosen (BERT's "whole word masking" of 2019).
+    `mask_id`, 10 % by a random non-special token, and 10 % stay unchanged (Devlin et al., "BERT", 2019, section 3.1).
 
     The batch is the same as for `text`, with `labels` int32[B, L]: the original id at chosen positions, `ignore_index` elsewhere.
-    `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no word
-    continues in another document.
+    `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L], 0 on padding.
 
     The choice depends on `seed`, the example and the epoch, but not on the batch, its padding or its order. For examples from outside a
     pipeline, the choice depends on `seed` and the tokens. Raises `DataError` for an id outside `vocab_size`, `SchemaError` for rows of
@@ -62,15 +57,13 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     [[2, 10, 11, 12, 1, 14, 2], [2, 20, 21, 2, 0, 0, 0]]
     >>> batch["labels"].tolist()
     [[-100, -100, -100, -100, 13, -100, -100], [-100, -100, -100, -100, -100, -100, -100]]
-
-    See also: `continuations`, which finds the ids for a tokenizer.
     """
     check_integer(pad_id=pad_id, mask_id=mask_id, seed=seed, ignore_index=ignore_index)
     check_positive(vocab_size=vocab_size)
     check_types((int, float), rate=rate)
     if not 0 < rate <= 1:
         raise ArgumentError(f"rate must be above 0 and at most 1, got rate={rate!r}.")
-    for name, ids in (("special_ids", special_ids), ("continuations", continuations or ()), ("mask_id", [mask_id])):
+    for name, ids in (("special_ids", special_ids), ("mask_id", [mask_id])):
         for number in ids:
             check_integer(**{f"an id of {name}": number})
             if not 0 <= number < vocab_size:
@@ -81,41 +74,9 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    special, words = frozenset(special_ids), None if continuations is None else frozenset(continuations)
     carry = as_strings("carry", carry)
-    choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words, packed)
+    choice = (pad_id, mask_id, frozenset(special_ids), vocab_size, seed, float(rate), packed)
     return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
-
-
-@explain_call
-def continuations(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of tokens that continue the word of the previous token, for `masked(continuations=...)`.
-
-    In a WordPiece vocabulary, these tokens have the prefix `##`. In byte-level and SentencePiece vocabularies, tokens that do not begin
-    with a space continue a word, so punctuation belongs to the adjacent word, as in RoBERTa. Raises `ArgumentError` if the vocabulary
-    does not mark word starts.
-
-    >>> import mlxfp as fp
-    >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
-    >>> ids = tokenizer.encode("a hat", special=False)
-    >>> [(token, number in fp.collators.continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]
-    [('a', False), ('h', False), ('##at', True)]
-    """
-    check_tokenizer(tokenizer=tokenizer)
-    tokenizer_engine, configuration = engine(tokenizer.json), read_configuration(tokenizer.json)
-    kind = configuration.kind
-    if kind is None:
-        raise ArgumentError(
-            f"The vocabulary of the tokenizer does not mark the tokens that start a word. Got the model {configuration.model.get('type')} "
-            f"with the components {sorted(configuration.part_types) or 'none'}. Pass masked(continuations=ids) with the ids of all tokens "
-            "that continue a word, or omit continuations to mask single tokens."
-        )
-    added = tokenizer_engine.get_added_tokens_decoder()
-    return frozenset(
-        number
-        for token, number in tokenizer_engine.get_vocab().items()
-        if number not in added and kind.continues(token, configuration.model)
-    )
 
 
 @frozen(repr=False)
@@ -126,7 +87,6 @@ class _Masked(Padded):
     vocab_size: int
     seed: int
     rate: float = 0.15
-    continuations: frozenset[int] | None = None
     packed: bool = False
     ignore_index: int = -100
     lengths: tuple[int, ...] = ()
@@ -142,28 +102,20 @@ class _Masked(Padded):
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         documents = document_columns(examples, ends, _NAME, packed=self.packed)
-        starts = places_within(np.diff(ends)) == 0  # first token of each document
-        if documents:
-            segments, _ = documents["segment_ids"]
-            starts[1:] |= segments[1:] != segments[:-1]
-        shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends), starts)
+        shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids), **documents}
         single = carried_columns(examples, self.carry, _NAME, {*ragged, self.mask})
         return Columns(self, examples, ends, ragged, single)
 
-    def _mask(self, ids: Ids, ends: Ends, keys: Keys, starts: NDArray[np.bool_]) -> tuple[Ids, Ids]:
-        """Return the masked tokens and the labels, int32[N] each, for the concatenated tokens of all rows.
-
-        `starts`, bool[N], is true on the first token of each document.
-        """
+    def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
+        """Return the masked tokens and the labels, int32[N] each, for the concatenated tokens of all rows."""
         lengths = np.diff(ends)
         position_keys = _position_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = places_within(lengths)
         # The upper half of the random bits chooses the tokens to hide, the lower half chooses their replacements.
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ position_keys[within], "token")
-        deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, starts)]
-        chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
+        chosen = np.flatnonzero((tokens >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
         draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
         kinds, others = draws % 10, self._known[draws // 10 % len(self._known)]
         labels = np.full(len(ids), self.ignore_index, np.int32)
@@ -171,14 +123,6 @@ class _Masked(Padded):
         shown = ids.copy()
         shown[chosen] = np.where(kinds < 8, np.int32(self.mask_id), np.where(kinds < 9, others, hidden))
         return shown, labels
-
-    def _word_starts(self, ids: Ids, starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the position where the word of each token starts. A word ends at the end of its document and before a special token."""
-        special = ~self._ordinary[ids]
-        begins = starts | special | ~self._continuing[ids]
-        begins[1:] |= special[:-1]
-        positions: NDArray[np.int64] = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
-        return positions
 
     @cached_property
     def _ordinary(self) -> NDArray[np.bool_]:
@@ -189,11 +133,6 @@ class _Masked(Padded):
     def _known(self) -> Ids:
         """Sorted ids of all tokens that may be masked. A random replacement is one of these ids."""
         return np.flatnonzero(self._ordinary).astype(np.int32)
-
-    @cached_property
-    def _continuing(self) -> NDArray[np.bool_]:
-        """True for ids that continue a word: bool[vocab_size]."""
-        return _table(self.continuations or (), self.vocab_size)
 
 
 _NAME = "collators.masked"

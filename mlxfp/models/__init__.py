@@ -7,7 +7,6 @@ from mlxfp.models.catalogue import MODELS, configure, create, with_dropout
 from mlxfp.models.convolutional.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
 from mlxfp.models.convolutional.text_cnn import TextCNN, TextCNNConfig
 from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
-from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
 from mlxfp.models.formats import Architecture
 from mlxfp.models.generating import generate
@@ -75,7 +74,6 @@ __all__ = [
     "configure",
     "create",
     "create_table_model",
-    "describe",
     "fit_columns",
     "fit_word_counts",
     "generate",

@@ -126,6 +126,7 @@ _NAMES: Mapping[str, str] = {
     "fp.map(function)": "apply with_columns assign random_map sample_transform key_transform with_transform set_transform",
     "fp.map_chunks(function)": "map_batches map_partitions",
     "fp.filter(predicate)": "where query",
+    "fp.map(function, seed=0), or fp.collators.masked(...)": "replace_tokens",
     "fp.drop_columns(['x'])": "remove_columns drop",
     "fp.rename_columns({'old': 'new'})": "rename_column rename",
     "fp.take(count)": "head limit",

@@ -27,7 +27,6 @@ COLLATORS = {
     "causal, packed": fp.collators.causal(pad_id=0, packed=True),
     "masked, packed": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, packed=True),
     "masked": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5),
-    "masked words": fp.collators.masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, continuations=range(20, 50)),
 }
 GROUPINGS = {
     "batch": fp.batch(3),

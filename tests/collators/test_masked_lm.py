@@ -41,9 +41,9 @@ def by_row(batches: Any) -> dict[int, tuple[list[int], list[int]]]:
     return found
 
 
-@given(groups(["input_ids"]), st.integers(0, 5), st.booleans(), st.floats(0.01, 1))
-def test_labels_are_the_hidden_tokens_and_all_else_is_as_it_was(rows: list[Any], seed: int, words: bool, rate: float):
-    options = {**VOCABULARY, "seed": seed, "rate": rate, "continuations": range(20, IDS) if words else None}
+@given(groups(["input_ids"]), st.integers(0, 5), st.floats(0.01, 1))
+def test_labels_are_the_hidden_tokens_and_all_else_is_as_it_was(rows: list[Any], seed: int, rate: float):
+    options = {**VOCABULARY, "seed": seed, "rate": rate}
     view = view_of(rows)
     shown, labels = arrays(fp.collators.masked(**options)(view))
     for row, seen, label in zip(view, shown.tolist(), labels.tolist(), strict=True):
@@ -131,31 +131,6 @@ def test_rows_with_and_without_a_key_may_be_mixed():
     assert (mixed[1] != arrays(collator(view))[1][1]).any()
 
 
-def test_words_are_chosen_whole():
-    # ids below 500 begin a word, the others continue it
-    view = large_view()
-    _, labels = arrays(fp.collators.masked(**LARGE, rate=0.3, continuations=range(500, 1000))(view))
-    for row, chosen in zip(view, (labels != IGNORED).tolist(), strict=True):
-        ids = row["input_ids"]
-        for place in range(1, len(ids)):
-            if ids[place] >= 500:
-                assert chosen[place] == chosen[place - 1]
-    assert abs((labels != IGNORED).mean() - 0.3) < 0.02
-
-
-def test_a_word_ends_at_a_special_token_and_at_the_end_of_its_row():
-    rows = [{"input_ids": [10, 20, 3, 20, 20]}, {"input_ids": [20, 20]}] * 200
-    _, labels = arrays(fp.collators.masked(**VOCABULARY, rate=0.5, continuations=[20])(view_of(rows)))
-    chosen = labels != IGNORED
-    long, short = chosen[::2], chosen[1::2]
-    assert (long[:, 0] == long[:, 1]).all()
-    assert not long[:, 2].any()
-    assert (long[:, 3] == long[:, 4]).all()
-    assert (long[:, 1] != long[:, 3]).any()
-    assert (short[:, 0] == short[:, 1]).all()
-    assert (long[:, 4] != short[:, 0]).any()
-
-
 def test_every_label_can_be_another_number_than_100():
     shown, labels = arrays(fp.collators.masked(**VOCABULARY, rate=1.0, ignore_index=-1)([{"input_ids": [5, 2, 6]}]))
     assert labels.tolist() == [[5, -1, 6]]
@@ -180,7 +155,6 @@ def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
         ({"mask_id": 30}, ArgumentError, "mask_id holds the id 30, but the vocabulary has 30 tokens"),
         ({"special_ids": {-1}}, ArgumentError, "special_ids holds the id -1, but the vocabulary has 30 tokens"),
         ({"special_ids": range(30)}, ArgumentError, "All 30 ids of the vocabulary are special"),
-        ({"continuations": ["##a"]}, ArgumentTypeError, "an id of continuations must be an int"),
         ({"seed": None}, ArgumentTypeError, "seed must be an int"),
         ({"length": 0}, ArgumentError, "length must be at least 1"),
     ],
@@ -196,14 +170,10 @@ DOCUMENTS = [{"input_ids": ids} for ids in ([5, 6, 7], [8, 9], [10, 11, 12, 13],
 def test_packed_rows_keep_the_documents_in_the_batch():
     """The batch has the columns of `pack`, 0 on padding."""
     packed = fp.pipe(fp.from_examples(DOCUMENTS), fp.pack(6))
-    for collator in (
-        fp.collators.masked(**VOCABULARY, packed=True),
-        fp.collators.masked(**VOCABULARY, packed=True, continuations=range(20, IDS)),
-    ):
-        made = next(iter(fp.pipe(packed, batch(2), fp.collate(collator))))
-        assert made["segment_ids"].tolist() == [[1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0]]
-        assert made["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
-        assert made["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    made = next(iter(fp.pipe(packed, batch(2), fp.collate(fp.collators.masked(**VOCABULARY, packed=True)))))
+    assert made["segment_ids"].tolist() == [[1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0]]
+    assert made["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
+    assert made["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
 
 
 def test_packed_rows_without_packed_are_refused_before_a_row_is_read():
@@ -212,15 +182,3 @@ def test_packed_rows_without_packed_are_refused_before_a_row_is_read():
         next(iter(fp.pipe(packed, batch(2), fp.collate(fp.collators.masked(**VOCABULARY)))))
     alone = fp.pipe(packed, fp.drop_columns(["segment_ids", "positions"]), batch(2), fp.collate(fp.collators.masked(**VOCABULARY)))
     assert set(next(iter(alone))) == {"input_ids", "labels", "attention_mask"}
-
-
-def test_no_word_continues_in_another_document():
-    """A token that continues a word begins a word at the start of a document, so its choice does not follow the previous document."""
-    rows = [{"input_ids": [4] + [25] * 9, "segment_ids": [1] * 5 + [2] * 5, "positions": [*range(5)] * 2}] * 200
-    chunk = pa.RecordBatch.from_pylist(rows)
-    numbered = fp.Examples(number_rows(chunk, 0, 0))
-    _, labels = arrays(fp.collators.masked(**VOCABULARY, rate=0.5, continuations=range(20, IDS), packed=True)(numbered))
-    chosen = labels != IGNORED
-    assert (chosen[:, :5] == chosen[:, :1]).all()
-    assert (chosen[:, 5:] == chosen[:, 5:6]).all()
-    assert 0.3 < (chosen[:, 0] != chosen[:, 5]).mean() < 0.7

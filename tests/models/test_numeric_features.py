@@ -262,12 +262,6 @@ def test_models_with_numbers_are_made_by_name(head):
     assert fp.models.create("encoder", size="tiny", labels=2, numbers=4, vocab_size=30).number_settings["dropout"] == 0.1
 
 
-def test_describe_shows_the_layers_of_the_numbers():
-    rows = [line.split("  ")[0] for line in fp.models.describe(wrapped("classifier")).splitlines()]
-    assert rows[1:5] == ["deep_in", "deep_out", "output", "head.output"]
-    assert "head.body.blocks[0-1].feed_in" in rows
-
-
 @pytest.mark.parametrize("head", ["token_classifier", "masked_lm", "causal_lm"])
 def test_heads_that_answer_for_tokens_are_refused_by_name(head):
     labels = 3 if head == "token_classifier" else None

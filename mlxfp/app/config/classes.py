@@ -192,7 +192,7 @@ class ScheduleConfig:
     0.1
     """
 
-    name: str = option("linear", "The decay of the learning rate after the warmup. polynomial: (1 - completed fraction) squared.")
+    name: str = option("linear", "The decay of the learning rate after the warmup.")
     warmup: float = option(0.1, "The fraction of all updates with a rising learning rate; plateau has no warmup.", at_least=0, at_most=1)
     patience: int = option(2, "plateau: the rate falls after this many evaluations without improvement.", at_least=1)
     factor: float = option(0.5, "plateau: the factor applied to the rate.", above=0, below=1)
@@ -245,7 +245,6 @@ class ObserversConfig:
     )
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no MLflow logging.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: no registration.")
-    trackio: str | None = option(None, "The Trackio project for the run. Null: no Trackio logging.")
     tensorboard: str | None = option(
         None, "The TensorBoard folder; the run writes event files into a subfolder. Null: no TensorBoard logging."
     )

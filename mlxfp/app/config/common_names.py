@@ -52,7 +52,6 @@ _NAMES = {
     "observers.keep": ARGUMENTS["keep"],
     "observers.minutes": "maxtime timelimit timebudget maxminutes",
     "observers.mlflow": "trackinguri mlflowuri mlflowtrackinguri reportto logger",
-    "observers.trackio": "trackioproject",
     "observers.tensorboard": "tensorboarddir logdir loggingdir",
     "validation.method": "cv split splitter splitmethod kfold crossvalidation stratify",
     "validation.folds": "nfolds numfolds nsplits k kfolds cvfolds fold",

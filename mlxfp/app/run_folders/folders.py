@@ -37,10 +37,7 @@ _MODELS = "model[.-]*"  # pattern for the weights of a network and for the files
 # Options that may change when a run is continued: paths and display options, which do not affect results.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "data.workers", "data.kind", "data.cache", "competition.submission"}
-    | {
-        f"observers.{name}"
-        for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "trackio", "tensorboard", "plots")
-    }
+    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "tensorboard", "plots")}
 )
 _MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
 _LIMIT = "observers.minutes"  # option that may increase until a run is finished

@@ -81,7 +81,6 @@ class Trackers:
     params: Mapping[str, str]
     mlflow: str | None
     mlflow_model: str | None
-    trackio: str | None
     tensorboard: str | None
 
 

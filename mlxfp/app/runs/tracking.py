@@ -71,9 +71,6 @@ def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent
         optional("mlflow", extra="tracking", needed_by="observers.mlflow")
         run = yield from _attempt(folder, "MLflow", partial(_track_in_mlflow, chosen, folder, experiment, chosen.mlflow))
         runs += [] if run is None else [run]
-    if chosen.trackio is not None:
-        optional("trackio", extra="trackio", needed_by="observers.trackio")
-        runs.append(_track_in_trackio(chosen, chosen.trackio))
     if chosen.tensorboard is not None:
         optional("tensorboard", extra="tensorboard", needed_by="observers.tensorboard")
         runs.append(_track_in_tensorboard(chosen, Path(chosen.tensorboard) / chosen.name))
@@ -112,19 +109,6 @@ def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) 
         run.end("FINISHED")
 
     return TrackedRun("MLflow", observer, end)
-
-
-def _track_in_trackio(chosen: Trackers, project: str) -> TrackedRun:
-    """Track a run as a group of runs in a Trackio project: a run for each fold, and a run with the results."""
-    group = chosen.name
-
-    def observer(fold: int) -> Observer:
-        return observers.log_trackio(project, name=f"{group} fold {fold}", group=group, params={"fold": fold, **chosen.params})
-
-    def end(metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        _log_results(observers.begin_trackio_run(project, name=group, group=group, params=chosen.params), metrics)
-
-    return TrackedRun("Trackio", observer, end)
 
 
 def _track_in_tensorboard(chosen: Trackers, folder: Path) -> TrackedRun:

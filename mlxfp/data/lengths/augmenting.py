@@ -1,4 +1,4 @@
-"""Stages that change fields and tokens at random.
+"""Stages that drop fields and tokens at random.
 
 The random numbers depend on epoch, row and position, not on chunks, shards or threads.
 """
@@ -16,7 +16,7 @@ from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import RowWise, Traits
-from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
+from mlxfp.data.lengths.tokens import aligned_schema, read_aligned, read_tokens
 from mlxfp.support.arrow_types import is_tensor
 from mlxfp.support.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique, explain_call
 from mlxfp.support.errors import ArgumentError, SchemaError
@@ -59,36 +59,13 @@ def drop_tokens(
     >>> [row["input_ids"] for row in fp.pipe(rows, fp.drop_tokens(0.5, seed=0, keep=[1, 2]))]
     [[1, 6, 2]]
 
-    See also: `replace_tokens`; `map(seed=)` for noise of your own.
+    See also: `map(seed=)` for noise of your own; `collators.masked`, which hides tokens and creates labels.
     """
     check_integer(seed=seed)
     check_text(column=column)
     names = as_strings("aligned", aligned)
     check_unique({"column and aligned": (column, *names)})
-    return _DropTokens(_rate(rate), seed, _ids(keep, "keep"), column, names)
-
-
-@explain_call
-def replace_tokens(
-    rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
-) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Replace each token with probability `rate` by a random element of `replacements`.
-
-    `replacements=[tokenizer.mask_id]` hides tokens. `replacements=range(tokenizer.vocab_size)` inserts random tokens. Ids in `keep`
-    are never replaced. For masked language models use `collators.masked`, which also creates the labels.
-
-    Raises `SchemaError` unless the column contains lists of integers, and `DataError` for a row with a missing list.
-
-    >>> import mlxfp as fp
-    >>> [row["input_ids"] for row in fp.pipe(fp.from_examples([{"input_ids": [5, 6, 7, 8]}]), fp.replace_tokens(0.5, [0], seed=1))]
-    [[0, 0, 7, 8]]
-    """
-    chosen = _ids(replacements, "replacements")
-    if not chosen:
-        raise ArgumentError("replacements must name at least one id, got none.")
-    check_integer(seed=seed)
-    check_text(column=column)
-    return _ReplaceTokens(_rate(rate), chosen, seed, _ids(keep, "keep"), column)
+    return _DropTokens(_rate(rate), seed, _ids(keep), column, names)
 
 
 @frozen(repr=False)
@@ -126,7 +103,7 @@ class _DropFields(RowWise):
 class _DropTokens(RowWise):
     rate: float
     seed: int
-    keep: Sequence[int] = ()
+    keep: tuple[int, ...] = ()
     column: str = "input_ids"
     aligned: tuple[str, ...] = ()
 
@@ -148,41 +125,13 @@ class _DropTokens(RowWise):
         return set_column(chunk, self.column, to_lists(tokens[kept], new_ends))
 
 
-@frozen(repr=False)
-class _ReplaceTokens(RowWise):
-    rate: float
-    replacements: Sequence[int]
-    seed: int
-    keep: Sequence[int] = ()
-    column: str = "input_ids"
-
-    def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "replace_tokens")
-        return set_field(schema, self.column, TOKENS)
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(row_wise=True, draws=True, columns_read=(self.column,), longest_row=identity)
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        tokens, ends = read_tokens(chunk, self.column, "replace_tokens")
-        keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
-        chosen = _chosen(tokens, ends, keys, self.rate, self.keep)
-        draws = _draws(fold_into_rows(keys, "by"), ends)[chosen] % np.uint64(len(self.replacements))
-        noisy = tokens.copy()
-        noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
-        return set_column(chunk, self.column, to_lists(noisy, ends))
-
-
-def _draws(keys: Keys, ends: Ends) -> Keys:
-    """Return a random number for every token, derived from the row key and the position: uint64[T]."""
-    lengths = np.diff(ends)
-    return fold_in_rows(np.repeat(keys, lengths), places_within(lengths))
-
-
 def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
-    """Return a mask of the chosen tokens, bool[T]. Each token is chosen with probability `rate`, unless its id is in `keep`."""
-    chosen: NDArray[np.bool_] = uniform(_draws(keys, ends)) < rate
+    """Return a mask of the chosen tokens, bool[T]. Each token is chosen with probability `rate`, unless its id is in `keep`.
+
+    The random number of a token is derived from the row key and the position.
+    """
+    lengths = np.diff(ends)
+    chosen: NDArray[np.bool_] = uniform(fold_in_rows(np.repeat(keys, lengths), places_within(lengths))) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
 
@@ -193,11 +142,9 @@ def _rate(rate: Any) -> float:
     return float(rate)
 
 
-def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    # A range is not converted to a tuple, because the repr of the stage would then contain all ids of the vocabulary.
-    unique = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
-    check_integer(**{f"{name}[{index}]": number for index, number in enumerate([] if isinstance(unique, range) else unique)})
-    ends = (unique[0], unique[-1]) if isinstance(unique, range) and len(unique) else unique
-    if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:
-        raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(ends)} to {max(ends)}.")
+def _ids(keep: Collection[int]) -> tuple[int, ...]:
+    unique = tuple(dict.fromkeys(keep))
+    check_integer(**{f"keep[{index}]": number for index, number in enumerate(unique)})
+    if unique and not 0 <= min(unique) <= max(unique) < 2**31:
+        raise ArgumentError(f"keep must be ids from 0 to {2**31 - 1}, got {min(unique)} to {max(unique)}.")
     return unique

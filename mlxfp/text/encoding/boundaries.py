@@ -118,9 +118,20 @@ _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWit
 
 def find_cuts(configuration: Configuration) -> Cuts | None:
     """Return rules for splitting texts without changing the ids of a tokenizer. Return None if no split is known to be safe."""
-    normalizers, splitters, kind = configuration.normalizers, configuration.splitters, configuration.kind
-    divides = kind is not None and kind.divides(configuration.model)
-    return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if divides else None)
+    normalizers, splitters = configuration.normalizers, configuration.splitters
+    return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if _merges_within_words(configuration.model) else None)
+
+
+def _merges_within_words(model: Part) -> bool:
+    """Return True if BPE never merges across the position before a mark (U+2581, written for a space).
+
+    This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
+    characters are not joined across the position either, because the mark itself is in the vocabulary.
+    """
+    # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+    ordinary = model.get("type") == "BPE" and MARK in model["vocab"] and not any(model.get(option) for option in unusual)
+    return ordinary and not any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"])
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:

@@ -16,7 +16,6 @@ from mlxfp.training.observers.reporting import progress
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, time_budget
 from mlxfp.training.observers.tracking import Tracker
-from mlxfp.training.observers.trackio_runs import begin_trackio_run, log_trackio
 from mlxfp.training.observers.wandb_runs import begin_wandb_run, log_wandb
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Tracker",
     "begin_mlflow_run",
     "begin_tensorboard_run",
-    "begin_trackio_run",
     "begin_wandb_run",
     "checkpoint",
     "checkpoint_best",
@@ -36,7 +34,6 @@ __all__ = [
     "log_mlflow",
     "log_panels",
     "log_tensorboard",
-    "log_trackio",
     "log_wandb",
     "on_event",
     "plot_run",

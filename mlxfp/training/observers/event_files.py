@@ -33,7 +33,7 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7.
 
-    See also: `log_mlflow`, `log_trackio`, `log_metrics`.
+    See also: `log_mlflow`, `log_wandb`, `log_metrics`.
     """
     check_types((str, os.PathLike), folder=folder)
     optional("tensorboard", extra="tensorboard", needed_by="observers.log_tensorboard")

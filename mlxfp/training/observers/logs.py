@@ -1,20 +1,17 @@
-"""The log of a run as JSON lines or CSV, and events with the memory use."""
+"""The log of a run as JSON lines, and events with the memory use."""
 
-import csv
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import lru_cache, partial
-from io import StringIO
 from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
 import mlx.core as mx
-from attrs import fields, frozen
+from attrs import fields
 
 from mlxfp.distributed import Ranks
 from mlxfp.support.atomic_files import append, write_whole
@@ -24,12 +21,11 @@ from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead,
 from mlxfp.training.observers.first_rank import on_first_rank
 
 _WORDS = ("total", "reason", "message", "path")  # event fields that are logged beside the metrics
-_CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
 @explain_call
 def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> Observer:
-    """Write the events to a log: one JSON line per event in a `.jsonl` file, or one line per number in a `.csv` file.
+    """Write the events to a log, a `.jsonl` file with one JSON line per event.
 
     Each line has `event` (the class name), `step`, `epoch` and `seconds` since the start, and the fields of the event: `metrics` (with
     the learning rate for steps), `reason`, `path`. Steps without metrics are omitted (see `log_every` of `fit`). Non-finite numbers
@@ -52,10 +48,9 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
 
     See also: `plot_run` to plot a log, `on_event` to write events with your own function.
     """
-    suffix = Path(path).suffix
-    if suffix not in _KINDS:
-        raise ArgumentError(f"A log is a .jsonl or a .csv file, got {os.fspath(path)!r}. Use one of these suffixes.")
-    return on_first_rank(ranks, partial(_log_metrics, path=Path(path), kind=_KINDS[suffix]))
+    if Path(path).suffix != ".jsonl":
+        raise ArgumentError(f"A log is a .jsonl file, got {os.fspath(path)!r}. Use this suffix.")
+    return on_first_rank(ranks, partial(_log_metrics, path=Path(path)))
 
 
 def log_memory(*, limit: int | None = None) -> Observer:
@@ -87,7 +82,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     if not path.is_file():
         raise MissingFileError(f"There is no log at {path}. Write one with observers.log_metrics.")
-    return [json.loads(line) for line, *_ in _lines(path, _KINDS[".jsonl"])]
+    return [json.loads(line) for line, *_ in _lines(path)]
 
 
 _NEEDS = {"Stepped": "metrics", "Warned": "message", "Stopped": "reason"}  # fields that each event of this kind has
@@ -119,24 +114,17 @@ def _log_memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event
             yield event.derive(MemoryRead, active, peak, cache)
 
 
-def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Iterator[Event]:
+def _log_metrics(events: Iterable[Event], *, path: Path) -> Iterator[Event]:
     with ExitStack() as stack:
         file: TextIO | None = None
         began = 0.0
         for event in events:
             if file is None:
-                began = monotonic() - _begin(path, kind, event)
+                began = monotonic() - _begin(path, event)
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
-                append(file, kind.write(_record(event, monotonic() - began)))
+                append(file, _json_line(_record(event, monotonic() - began)))
             yield event
-
-
-@frozen
-class _Kind:
-    header: str
-    write: Callable[[Mapping[str, Any]], str]
-    read: Callable[[str], tuple[str, int, float]]  # function from a log line to (event, step, seconds)
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
@@ -157,16 +145,8 @@ def _json_line(record: Mapping[str, Any]) -> str:
     return json.dumps({**record, "metrics": metrics} if metrics else record, default=str) + "\n"
 
 
-def _csv_lines(record: Mapping[str, Any]) -> str:
-    text = StringIO()
-    head = [record[name] for name in _CSV[:4]]
-    # A line break in a name would split the line.
-    metrics = {re.sub(r"[\r\n]", " ", name): value for name, value in record.get("metrics", {}).items()}
-    csv.writer(text, lineterminator="\n").writerows([*head, name, value] for name, value in metrics.items())
-    return text.getvalue()
-
-
 def _parse_json(line: str) -> tuple[str, int, float]:
+    """Return the event name, the step and the seconds of a line. Raises `ValueError` for a line that `log_metrics` has not written."""
     record = json.loads(line)
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
@@ -185,38 +165,28 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-def _parse_csv(line: str) -> tuple[str, int, float]:
-    event, step, _, seconds, _, _ = next(csv.reader([line]))
-    return event, int(step), float(seconds)
-
-
-_KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_CSV) + "\n", _csv_lines, _parse_csv)}
-
-
-def _begin(path: Path, kind: _Kind, first: Event) -> float:
+def _begin(path: Path, first: Event) -> float:
     """Remove the lines of a log that a continued run will write again. Return the time in the last remaining line, in seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # If the history has no evaluation of this step, the run stopped before the evaluation. The continued run repeats all later events.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)
-        for line, event, step, seconds in (_lines(path, kind) if path.exists() else ())
+        for line, event, step, seconds in (_lines(path) if path.exists() else ())
         if step < first.step or (step == first.step > 0 and (event == "Stepped" or (evaluated and event != "Stopped")))
     ]
-    write_whole(path, (kind.header + "".join(line for line, _ in remaining)).encode())
+    write_whole(path, "".join(line for line, _ in remaining).encode())
     return remaining[-1][1] if remaining else 0.0
 
 
-def _lines(path: Path, kind: _Kind) -> Iterator[tuple[str, str, int, float]]:
+def _lines(path: Path) -> Iterator[tuple[str, str, int, float]]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a log of log_metrics: {error.reason} at byte {error.start}. Use another file.") from error
     *lines, _ = text.split("\n")  # the text after the last newline is empty or an incomplete line
     for number, line in enumerate(lines, 1):
-        if f"{line}\n" == kind.header:
-            continue
         try:
-            yield f"{line}\n", *kind.read(line)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, StopIteration) as error:
+            yield f"{line}\n", *_parse_json(line)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DataError(f"{path} is not a log of log_metrics: line {number} is {line!r:.80}. Use another file.") from error

@@ -59,7 +59,7 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentTypeError: parent must be a string, got parent=7.
 
-    See also: `log_trackio`, `log_tensorboard`, and `log_metrics` for a plain file, which may be an artifact.
+    See also: `log_wandb`, `log_tensorboard`, and `log_metrics` for a plain file, which may be an artifact.
     """
     texts = {"experiment": experiment, "uri": uri, "name": name, "parent": parent, "model": model}
     check_text(**{key: value for key, value in texts.items() if value is not None})

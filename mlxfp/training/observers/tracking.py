@@ -10,12 +10,8 @@ from math import isfinite
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from mlxfp.distributed import Ranks
-from mlxfp.support.checks import check_text
 from mlxfp.support.errors import failure_text
-from mlxfp.support.optional import optional
-from mlxfp.training.loop.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
-from mlxfp.training.observers.first_rank import on_first_rank
+from mlxfp.training.loop.events import EpochEnded, Event, Stepped, Stopped, Warned
 from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import evaluate_state
 
@@ -48,27 +44,6 @@ class Tracker(Protocol):
 
     def end(self, status: str) -> None:
         """Mark the run as FINISHED, KILLED or FAILED."""
-
-
-def track_project(  # noqa: PLR0913  # the arguments of a public observer
-    package: str,
-    begin: Callable[..., Tracker],
-    ranks: Ranks | None,
-    *,
-    project: str,
-    name: str | None,
-    group: str | None,
-    params: Mapping[str, Any] | None,
-) -> Observer:
-    """Return an observer that logs a run to an experiment tracker with projects, such as Trackio.
-
-    `begin` starts the run in a project of the tracker. `params` is the configuration of the run. `package` is the name of the Python
-    package and of the optional dependency (extra) of mlxfp. In messages, the observer has the name `log_` + package.
-    """
-    check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
-    optional(package, extra=package, needed_by=f"observers.log_{package}")
-    begin_run = partial(begin, project, name=name, group=group, params=dict(params or {}))
-    return on_first_rank(ranks, partial(track, source=f"log_{package}", begin=begin_run, params={}))
 
 
 def track(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 from mlxfp.training.loop.events import Observer
-from mlxfp.training.observers.tracking import Number, track_project
+from mlxfp.training.observers.first_rank import on_first_rank
+from mlxfp.training.observers.tracking import Number, track
 
 _RECORD = "mlxfp.json"  # file in the folder of a run: the name, the id, and the last logged step of each metric
 _RESERVED = "metric/"  # prefix added to metric names that W&B reserves for itself
@@ -35,9 +37,12 @@ def log_wandb(
     Traceback (most recent call last):
     mlxfp.support.errors.ArgumentTypeError: name must be a string, got name=7.
 
-    See also: `log_mlflow`, `log_trackio`, `log_tensorboard`.
+    See also: `log_mlflow`, `log_tensorboard`.
     """
-    return track_project("wandb", begin_wandb_run, ranks, project=project, name=name, group=group, params=params)
+    check_text(**{key: value for key, value in {"project": project, "name": name, "group": group}.items() if value is not None})
+    optional("wandb", extra="wandb", needed_by="observers.log_wandb")
+    begin = partial(begin_wandb_run, project, name=name, group=group, params=dict(params or {}))
+    return on_first_rank(ranks, partial(track, source="log_wandb", begin=begin, params={}))
 
 
 @frozen

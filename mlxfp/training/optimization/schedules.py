@@ -5,20 +5,16 @@ from a checkpoint continues its schedule. With a warmup of w updates, update i (
 rate is small but not zero. To offer another schedule in configurations, add an entry to `SCHEDULES`.
 """
 
-import os
 from collections.abc import Callable
 from inspect import signature
 from math import inf, pi
 from numbers import Real
 
 import mlx.core as mx
-import numpy as np
 from attrs import frozen
 
-from mlxfp.core.nodes import brief
-from mlxfp.support.checks import check_callable, check_not_negative, check_positive, explain_call
+from mlxfp.support.checks import check_not_negative, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
-from mlxfp.support.optional import optional
 from mlxfp.support.registries import Registry
 
 __all__ = [
@@ -31,9 +27,6 @@ __all__ = [
     "coslog",
     "flat_cosine",
     "linear_decay",
-    "one_cycle",
-    "plot",
-    "polynomial_decay",
 ]
 
 
@@ -42,7 +35,6 @@ def __dir__() -> list[str]:
 
 
 Schedule = Callable[[mx.array | int], mx.array]
-_POWER = 2.0  # exponent of the polynomial in `SCHEDULES`; an exponent of 1 equals "linear"
 
 
 def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Schedule:
@@ -78,22 +70,6 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     _check_steps(steps, warmup)
     check_rate(rate=rate, end=end)
     return _Schedule(_linear_decay, (rate, steps, warmup, end))
-
-
-@explain_call
-def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Rise linearly for `warmup` updates, fall polynomially from `rate` to `end` at `steps`, then stay at `end`.
-
-    During the fall, the rate is `end + (rate - end) * (1 - share) ** power`. The `share` is the completed part of the fall, from 0 to 1.
-
-    >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
-    [1.0, 0.56, 0.25, 0.0, 0.0]
-    """
-    _check_steps(steps, warmup)
-    check_rate(rate=rate, end=end)
-    if not power > 0:
-        raise ArgumentError(f"power must be above 0, got power={power!r}. For a linear decay, use linear_decay.")
-    return _Schedule(_polynomial_decay, (rate, steps, power, warmup, end))
 
 
 @explain_call
@@ -139,23 +115,6 @@ def flat_cosine(rate: float, *, steps: int) -> Schedule:
     return _Schedule(_flat_cosine, (rate, steps))
 
 
-@explain_call
-def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
-    """Rise from `rate` / 25 to `rate`, then fall to `rate` / 250,000. Both parts have the shape of half a cosine wave.
-
-    The rise takes the share `rise` of the steps. After `steps` the rate is constant. Source: Smith and Topin, "Super-Convergence: Very Fast
-    Training of Neural Networks Using Large Learning Rates", 2018. PyTorch has the same cosines and factors.
-
-    >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
-    [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
-    """
-    check_positive(steps=steps)
-    check_rate(rate=rate)
-    if not 0 < rise < 1:
-        raise ArgumentError(f"rise must be above 0 and below 1, a share of the steps, got rise={rise!r}.")
-    return _Schedule(_one_cycle, (rate, steps, rise))
-
-
 def check_rate(**values: object) -> None:
     """Raise an error unless every value, such as a learning rate, is a finite number of at least 0.
 
@@ -171,30 +130,6 @@ def check_rate(**values: object) -> None:
             raise ArgumentError(f"{name} must be a finite number of at least 0, got {name}={value!r}.")
 
 
-def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
-    """Plot the learning rates of the first `steps` updates to a PNG or SVG file.
-
-    Raises `MissingExtraError` if matplotlib (extra `plots`) is not installed. Raises `ValueError` for an unknown file suffix.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from pathlib import Path
-    >>> with TemporaryDirectory() as folder:
-    ...     plot(one_cycle(1e-3, steps=100), f"{folder}/rate.svg", steps=100)
-    ...     "<svg" in Path(folder, "rate.svg").read_text()
-    True
-    """
-    check_callable(schedule=schedule)
-    check_positive(steps=steps)
-    optional("matplotlib", extra="plots", needed_by="schedules.plot")
-    from matplotlib.figure import Figure  # pyplot is avoided, because pyplot has global state
-
-    figure = Figure(figsize=(6, 3), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([float(np.array(schedule(step))) for step in range(steps)])
-    axes.set(xlabel="updates made", ylabel="learning rate", title=brief(schedule))
-    figure.savefig(os.fspath(path))
-
-
 # Schedules available in configurations: functions of the peak rate, the number of updates, and the number of warmup updates.
 SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
     "schedule",
@@ -203,8 +138,6 @@ SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
         "constant": lambda rate, steps, warmup: constant(rate, warmup=warmup),
         "linear": lambda rate, steps, warmup: linear_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
         "cosine": lambda rate, steps, warmup: cosine_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
-        "polynomial": lambda rate, steps, warmup: polynomial_decay(rate, steps=steps, power=_POWER, warmup=min(warmup, steps - 1)),
-        "one_cycle": lambda rate, steps, warmup: one_cycle(rate, steps=steps, rise=min(max(warmup, 0.5), steps - 0.5) / steps),
     },
 )
 
@@ -235,12 +168,6 @@ def _linear_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end:
     return _after_warmup(done, rate, warmup, _between(end, rate, 1 - _share(done, steps, warmup)))
 
 
-def _polynomial_decay(  # noqa: PLR0913, PLR0917  # arguments of the public function
-    done: mx.array, rate: float, steps: int, power: float, warmup: int = 0, end: float = 0.0
-) -> mx.array:
-    return _after_warmup(done, rate, warmup, _between(end, rate, (1 - _share(done, steps, warmup)) ** power))
-
-
 def _cosine_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end: float = 0.0) -> mx.array:
     return _after_warmup(done, rate, warmup, _between(rate, end, _half_cosine(_share(done, steps, warmup))))
 
@@ -252,13 +179,6 @@ def _coslog(done: mx.array, rate: float, steps: int, cycles: int = 4) -> mx.arra
 
 def _flat_cosine(done: mx.array, rate: float, steps: int) -> mx.array:
     return _between(rate, 0.0, _half_cosine(mx.clip(2 * done / steps - 1, 0, 1)))
-
-
-def _one_cycle(done: mx.array, rate: float, steps: int, rise: float = 0.3) -> mx.array:
-    share, first = done / steps, rate / 25
-    rising = _between(first, rate, _half_cosine(share / rise))
-    falling = _between(rate, first / 10_000, _half_cosine(mx.minimum((share - rise) / (1 - rise), 1)))
-    return mx.where(share < rise, rising, falling)
 
 
 def _after_warmup(done: mx.array, rate: float, warmup: int, after: mx.array) -> mx.array:

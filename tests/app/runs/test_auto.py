@@ -182,10 +182,10 @@ def test_the_options_of_each_member_are_valid(changes, binary):
 
 
 def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(binary):
-    run = fp.runs.plan(auto(binary, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db"))
+    run = fp.runs.plan(auto(binary, "observers.tensorboard=board", "observers.mlflow=sqlite:///a.db"))
     made = planned(run, members(TABLE)[0])
     followed = made.trackers
-    assert (followed.tensorboard, followed.trackio, followed.mlflow) == ("board/out", "ships-out", "sqlite:///a.db")
+    assert (followed.tensorboard, followed.mlflow) == ("board/out", "sqlite:///a.db")
     assert not made.training.progress
 
 

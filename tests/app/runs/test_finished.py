@@ -133,7 +133,7 @@ def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
         fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
 
 
-@pytest.mark.parametrize("name", ["one_cycle", "polynomial", "plateau"])
+@pytest.mark.parametrize("name", ["cosine", "coslog", "plateau"])
 def test_every_schedule_can_be_asked_for(data, name):
     options = ("schedule.patience=1", "schedule.factor=0.1", "training.epochs=4", "observers.every=1")
     *_, end = made(data, name, f"schedule.name={name}", *options)

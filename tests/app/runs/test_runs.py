@@ -376,23 +376,6 @@ def test_tensorboard_has_a_folder_for_each_fold_and_the_scores(tmp_path):
     assert scalars("")["fold/accuracy"] == [pytest.approx(score) for score in end.score.folds]
 
 
-@pytest.mark.filterwarnings("ignore")  # of what Trackio stands on
-def test_trackio_has_a_run_for_each_fold_and_one_of_the_scores(tmp_path, trackio_folder):
-    import trackio
-    from trackio.sqlite_storage import SQLiteStorage
-
-    project = f"folds-{tmp_path.name}"
-    *_, end = fp.runs.run(configured(tmp_path, f"observers.trackio={project}", *TINY))
-    found = {run.name: run for run in trackio.Api().runs(project)}
-    name = end.folder.name
-    assert found.keys() == {name, f"{name} fold 1", f"{name} fold 2"}
-    assert found[name].config["training.epochs"] == found[f"{name} fold 2"].config["training.epochs"]
-    assert {found[each].config["_Group"] for each in found} == {name}
-    rows = SQLiteStorage.get_logs(project, name, run_id=found[name].id)
-    assert [row["oof/accuracy"] for row in rows if "oof/accuracy" in row] == [end.score.overall]
-    assert any("epoch/loss" in row for row in SQLiteStorage.get_logs(project, f"{name} fold 2"))
-
-
 def test_a_run_that_continues_multiplies_with_as_many_threads_as_before(tmp_path):
     if blas_threads() is None:
         pytest.skip("MLX does not use OpenBLAS here")

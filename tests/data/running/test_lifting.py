@@ -38,7 +38,7 @@ RECIPES = {
         fp.filter_by([("number", "<", 90)]), fp.template("{text} {number}."), fp.tokenize(TOKENIZER), fp.drop_tokens(0.4, seed=1)
     ),
     "several rows of one": fp.compose(
-        fp.flat_map(halves, schema=TEXTS), fp.tokenize(TOKENIZER, max_length=6, stride=1), fp.replace_tokens(0.5, [5, 6, 7], seed=2)
+        fp.flat_map(halves, schema=TEXTS), fp.tokenize(TOKENIZER, max_length=6, stride=1), fp.drop_tokens(0.5, seed=2)
     ),
     "fields in random order": fp.compose(fp.drop_fields(0.3, ["text", "number"], seed=4), fp.template("{text}; {number}; {id}.", seed=5)),
     "columns that are not needed": fp.compose(fp.tokenize(TOKENIZER), fp.drop_tokens(0.4, seed=1), fp.select_columns(["input_ids"])),

@@ -64,9 +64,7 @@ BATTERY = {
     ),
     "causal": Case(fp.collators.causal(pad_id=0, prompt_mask="prompt", carry=["y"]), "input_ids prompt y"),
     "masked": Case(fp.collators.masked(**VOCABULARY), "input_ids", TOKENS),
-    "masked words": Case(
-        fp.collators.masked(**VOCABULARY, continuations=range(15, IDS), type_ids=True), "input_ids token_type_ids", TOKENS
-    ),
+    "masked with types": Case(fp.collators.masked(**VOCABULARY, type_ids=True), "input_ids token_type_ids", TOKENS),
     "masked on the left": Case(fp.collators.masked(**VOCABULARY, side="left", pad_multiple=4, carry=["name"]), "input_ids name", TOKENS),
     "seq2seq": Case(
         fp.collators.seq2seq(pad_id=0, start_id=1, vocab_size=IDS, carry=["y"]),

@@ -20,7 +20,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.pipelines import compose
 from mlxfp.core.stages import RowWise, seeded
-from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
+from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
 from mlxfp.data.lengths.cropping import crop_waveforms
@@ -180,7 +180,6 @@ MEMBERS = [
     Member("pack, split", pack(4, method="split"), pack(4), ahead=None),
     Member("drop_fields", drop_fields(0.5, ["text", "value"], seed=0), drop_fields(0.5, ["text", "value"], seed=1)),
     Member("drop_tokens", drop_tokens(0.5, seed=0), drop_tokens(0.5, seed=1)),
-    Member("replace_tokens", replace_tokens(0.5, [1, 2], seed=0), replace_tokens(0.5, [1, 2], seed=1)),
     Member("crop_waveforms", crop_waveforms(2, column="input_ids"), crop_waveforms(1, column="input_ids")),
     Member("crop_waveforms, random", crop_waveforms(2, seed=0, column="input_ids"), crop_waveforms(2, seed=1, column="input_ids")),
     Member("shard", shard(1, 2), shard(0, 2), replays=False),

@@ -22,7 +22,6 @@ OBSERVERS = {
     "evaluate_every epoch": lambda _: observers.evaluate_every(lambda state: {"accuracy": 0.5}),
     "evaluate_every 3 steps": lambda _: observers.evaluate_every(lambda state: {"accuracy": 0.5}, steps=3),
     "log_metrics jsonl": lambda folder: observers.log_metrics(folder / "log.jsonl"),
-    "log_metrics csv": lambda folder: observers.log_metrics(folder / "log.csv"),
     "log_memory": lambda _: observers.log_memory(limit=1),
     "on_event": lambda _: observers.on_event(events.Event, lambda event: None),
     "progress": lambda _: observers.progress(file=io.StringIO()),
@@ -35,14 +34,13 @@ OBSERVERS = {
 
 def test_every_observer_is_in_the_battery():
     assert {name.partition(" ")[0] for name in OBSERVERS} == set(observers.__all__) - {
-        *("log_mlflow", "log_tensorboard", "log_trackio", "log_wandb"),  # slow: see test_tracking
+        *("log_mlflow", "log_tensorboard", "log_wandb"),  # slow: see test_tracking
         *(
             "Control",
             "Observer",
             "Tracker",
             "begin_mlflow_run",
             "begin_tensorboard_run",
-            "begin_trackio_run",
             "begin_wandb_run",
         ),  # these are no observers
         *("log_panels", "plot_run", "read_log"),

@@ -1,4 +1,4 @@
-"""MLflow, Trackio, Weights & Biases and TensorBoard: the same numbers in each, whatever happens to the run or to the tracker."""
+"""MLflow, Weights & Biases and TensorBoard: the same numbers in each, whatever happens to the run or to the tracker."""
 
 import json
 import logging
@@ -49,36 +49,6 @@ class Mlflow:
             )
             for each in found
         ]
-
-
-class Trackio:
-    """A folder of Trackio."""
-
-    package, extra = "trackio", "trackio"
-
-    def __init__(self, request):
-        self.folder = request.getfixturevalue("trackio_folder")
-
-    def observer(self, name, **given):
-        return observers.log_trackio("trackers", name=name, **given)
-
-    def broken(self, folder):
-        return observers.log_trackio("registry-reserved")
-
-    def runs(self, name):
-        import trackio
-
-        found = [each for each in trackio.Api().runs("trackers") if each.name == name]
-        return [(each.config, self.curves(each)) for each in found]
-
-    def curves(self, each):
-        from trackio.sqlite_storage import SQLiteStorage
-
-        curves = {}
-        for row in SQLiteStorage.get_logs("trackers", each.name, run_id=each.id):
-            for metric in row.keys() - {"step", "timestamp"}:
-                curves.setdefault(metric, []).append((row["step"], row[metric]))
-        return curves
 
 
 class Wandb:
@@ -155,7 +125,7 @@ class Tensorboard:
         return [(settings, {tag: [(each.step, each.value) for each in read.Scalars(tag)] for tag in read.Tags()["scalars"]})]
 
 
-@pytest.fixture(scope="module", params=[Mlflow, Trackio, Wandb, Tensorboard], ids=lambda kind: kind.package)
+@pytest.fixture(scope="module", params=[Mlflow, Wandb, Tensorboard], ids=lambda kind: kind.package)
 def tracker(request):
     made = request.param(request)
     pytest.importorskip(made.package, reason=f"{made.package} is not installed")
@@ -242,8 +212,6 @@ def test_a_missing_package_is_named_when_the_observer_is_made(tracker, monkeypat
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
-    with pytest.raises(ArgumentTypeError, match="project must be a string, got project=3"):
-        observers.log_trackio(3)
     with pytest.raises(ArgumentTypeError, match="project must be a string, got project=3"):
         observers.log_wandb(3)
     with pytest.raises(ArgumentTypeError, match="folder must be str or PathLike, got int: 3"):

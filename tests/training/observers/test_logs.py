@@ -1,8 +1,6 @@
 """A log says what happened, and that of a run which was killed is that of one which was not."""
 
-import csv
 import json
-import re
 from itertools import islice
 
 import pytest
@@ -18,9 +16,6 @@ SETTING = setting(clip_norm=1.0)
 
 
 def untimed(path):
-    if path.suffix == ".csv":
-        with path.open() as file:
-            return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
     return [
         {name: value for name, value in line.items() if name != "seconds"}
         for line in fp.observers.read_log(path)
@@ -37,20 +32,6 @@ def test_every_event_is_a_line_of_json(tmp_path):
         {"event": "Stepped", "step": 2, "epoch": 0, "metrics": {"loss": 0.5, "weight": 8.0, "learning_rate": 0.5}},
         {"event": "EpochEnded", "step": 2, "epoch": 0, "metrics": {"loss": 0.5, "weight": 8.0}},
         {"event": "Stopped", "step": 2, "epoch": 0, "reason": "epochs"},
-    ]
-
-
-def test_every_number_is_a_line_of_csv(tmp_path):
-    list(fp.observers.log_metrics(str(tmp_path / "log.csv"))(run(epochs=1)))
-    with (tmp_path / "log.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["event", "step", "epoch", "seconds", "name", "value"]
-    assert [(row["event"], row["step"], row["name"], row["value"]) for row in rows] == [
-        ("Stepped", "2", "loss", "0.5"),
-        ("Stepped", "2", "weight", "8.0"),
-        ("Stepped", "2", "learning_rate", "0.5"),
-        ("EpochEnded", "2", "loss", "0.5"),
-        ("EpochEnded", "2", "weight", "8.0"),
     ]
 
 
@@ -76,40 +57,30 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 @given(st.dictionaries(NAMES, st.floats(), min_size=1))
 def test_any_name_and_number_can_be_read_again(tmp_path_factory, metrics):
     folder = tmp_path_factory.mktemp("law")
-    for kind in ("jsonl", "csv"):
-        path = folder / f"log.{kind}"
-        list(
-            fp.observers.log_metrics(path)([fp.events.RunStarted(state(0), None, 0, None), fp.events.Evaluated(state(1), None, 0, metrics)])
-        )
-        list(
-            fp.observers.log_metrics(path)([fp.events.RunStarted(state(1), None, 0, None, (fp.events.Evaluation(1, {}),))])
-        )  # goes on, so it reads every line
-        if kind == "jsonl":
-            expected = {name: value if abs(value) < float("inf") else None for name, value in metrics.items()}
-            assert fp.observers.read_log(path)[1]["metrics"] == expected
-        else:
-            with path.open(newline="") as file:
-                found = [(row["name"], float(row["value"])) for row in csv.DictReader(file)]
-            assert str(found) == str([(re.sub(r"[\r\n]", " ", name), value) for name, value in metrics.items()])
+    path = folder / "log.jsonl"
+    list(fp.observers.log_metrics(path)([fp.events.RunStarted(state(0), None, 0, None), fp.events.Evaluated(state(1), None, 0, metrics)]))
+    # The second run continues the first run, so it reads every line.
+    list(fp.observers.log_metrics(path)([fp.events.RunStarted(state(1), None, 0, None, (fp.events.Evaluation(1, {}),))]))
+    expected = {name: value if abs(value) < float("inf") else None for name, value in metrics.items()}
+    assert fp.observers.read_log(path)[1]["metrics"] == expected
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
 @pytest.mark.parametrize("stop", range(2, 26, 3))
-def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, kind, stop):
+def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, stop):
     step, first = SETTING
 
     def observed(folder, state, **begin):
         check = fp.observers.evaluate_every(lambda state: {"accuracy": 1 / state.step})
         events = fp.fit(step, state, dataset(), epochs=4, log_every=2, **begin)
         return fp.pipe(
-            events, check, fp.observers.checkpoint(folder / "checkpoints", steps=3), fp.observers.log_metrics(folder / f"log.{kind}")
+            events, check, fp.observers.checkpoint(folder / "checkpoints", steps=3), fp.observers.log_metrics(folder / "log.jsonl")
         )
 
     fp.last(observed(tmp_path / "whole", first))
     stream = observed(tmp_path / "killed", first)
     list(islice(stream, stop))
     stream.close()
-    path = tmp_path / "killed" / f"log.{kind}"
+    path = tmp_path / "killed" / "log.jsonl"
     with path.open("a") as file:
         file.write('{"event": "Stepped", "st')  # a line that was not written whole
     begin = fp.load_latest(tmp_path / "killed" / "checkpoints", first)
@@ -119,7 +90,7 @@ def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, 
         return [line for line in untimed(path) if line["event"] != "CheckpointSaved"]
 
     read = [line for line in lines(path) if line["event"] != "EpochEnded"]
-    whole = [line for line in lines(tmp_path / "whole" / f"log.{kind}") if line["event"] != "EpochEnded"]
+    whole = [line for line in lines(tmp_path / "whole" / "log.jsonl") if line["event"] != "EpochEnded"]
     assert read == whole
 
 
@@ -138,12 +109,11 @@ def test_a_new_run_begins_a_new_log_and_never_overwrites_anything_else(tmp_path)
     list(fp.observers.log_metrics(path)(run()))
     list(fp.observers.log_metrics(path)(evaluations(0.5)))
     assert [line["event"] for line in fp.observers.read_log(path)] == ["RunStarted", "Stepped", "Evaluated", "Stopped"]
-    for kind, content in (("jsonl", '{"text": "my data"}\n'), ("csv", "text\nmy data\n")):
-        path = tmp_path / f"train.{kind}"
-        path.write_text(content)
-        with pytest.raises(DataError, match=r"is not a log of log_metrics: line 1 is .*\. Use another file"):
-            list(fp.observers.log_metrics(path)(run()))
-        assert path.read_text() == content
+    path, content = tmp_path / "train.jsonl", '{"text": "my data"}\n'
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"is not a log of log_metrics: line 1 is .*\. Use another file"):
+        list(fp.observers.log_metrics(path)(run()))
+    assert path.read_text() == content
 
 
 def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
@@ -153,5 +123,5 @@ def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
-    with pytest.raises(ArgumentError, match=r"A log is a \.jsonl or a \.csv file, got 'log\.txt'"):
+    with pytest.raises(ArgumentError, match=r"A log is a \.jsonl file, got 'log\.txt'"):
         fp.observers.log_metrics("log.txt")

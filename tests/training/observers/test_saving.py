@@ -44,7 +44,7 @@ def test_a_run_continues_bit_for_bit_from_every_checkpoint(tmp_path, options):
         copy = tmp_path / "again" / path.stem
         progress = {"cursor": begin.cursor, "history": begin.history, "running": begin.running}
         assert fp.last(observed(begin.state, copy, progress=progress)).state == whole, f"continued from {path.name}"
-        shutil.rmtree(copy)
+        shutil.rmtree(copy, ignore_errors=True)  # a run whose history has its end writes no checkpoint
 
 
 def test_without_its_history_a_run_would_continue_otherwise(tmp_path):

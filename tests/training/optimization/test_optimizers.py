@@ -30,7 +30,7 @@ MAKERS = {
     "grouped": lambda: fp.optimizers.grouped(
         (fp.optimizers.matching("a.*"), fp.optimizers.frozen()),
         (fp.optimizers.vectors, fp.optimizers.adamw(0.1, weight_decay=0.0)),
-        rest=optimizers.Muon(fp.schedules.one_cycle(0.1, steps=9)),
+        rest=optimizers.Muon(fp.schedules.flat_cosine(0.1, steps=9)),
     ),
     "several": lambda: optimizers.MultiOptimizer([fp.optimizers.adamw(0.1), optimizers.SGD(0.2)], [lambda name, value: value.ndim > 1]),
 }
@@ -325,8 +325,7 @@ def test_a_rate_that_is_not_a_number_of_at_least_0_is_refused_wherever_it_is_giv
         fp.schedules.constant,
         partial(fp.schedules.linear_decay, steps=9),
         partial(fp.schedules.cosine_decay, steps=9),
-        partial(fp.schedules.polynomial_decay, steps=9, power=2.0),
-        partial(fp.schedules.one_cycle, steps=9),
+        partial(fp.schedules.flat_cosine, steps=9),
         lambda rate: fp.schedules.linear_decay(0.1, steps=9, end=rate),
         partial(fp.schedules.by_name, "cosine", steps=9),
     ):

@@ -115,12 +115,11 @@ class Member:
 
 def _watched(run: Trackers) -> dict[str, Any]:
     """Return the logging and tracking options for a single model. Model names repeat between runs, so trackers also need the run name."""
-    board, project = run.tensorboard, run.trackio
+    board = run.tensorboard
     return {
         "observers.progress": False,
         "observers.mlflow_model": None,
         "observers.tensorboard": None if board is None else str(Path(board, run.name)),
-        "observers.trackio": None if project is None else f"{project}-{run.name}",
     }
 
 

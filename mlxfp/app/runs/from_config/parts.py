@@ -237,7 +237,7 @@ def trackers_of(config: RunConfig) -> Trackers:
     """Return the folders and addresses of the experiment trackers, such as TensorBoard."""
     watched = config.observers
     params = {name: str(value) for name, value in flatten(unstructure(config)).items() if value is not None}
-    return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.trackio, watched.tensorboard)
+    return Trackers(config.name, params, watched.mlflow, watched.mlflow_model, watched.tensorboard)
 
 
 def own_parts_of(config: RunConfig, code: Code) -> OwnParts:

@@ -145,7 +145,6 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
             "progress",
             "plots",
             "mlflow",
-            "trackio",
             "tensorboard",
         },  # options for the time limit, for logging and for display
         "competition": {"metric", "threshold", "submission"},

@@ -14,7 +14,6 @@ from mlxfp.app.cli import (
     configuring,
     data_sets,
     inspecting,
-    law_checks,
     reporting,
     running,
     starting,
@@ -28,7 +27,7 @@ from mlxfp.support.progress import lines_in_logs
 from mlxfp.support.terminal import one_line
 
 # Modules whose `add` function adds commands. The help lists commands in this order.
-GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
+GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, checking, completing)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"

@@ -55,10 +55,6 @@ class DataConfig:
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
-    pseudo_labels: str | None = path_option(
-        None,
-        "The folder of a finished run on the same rows and folds. Test rows with confident predictions of this run are added to training.",
-    )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0, at_most=1000)
     workers: int = option(1, "The number of workers that prepare batches. The batches are the same.", at_least=1, at_most=1000)

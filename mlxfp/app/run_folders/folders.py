@@ -42,7 +42,7 @@ _FREE = frozenset(
         for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "trackio", "tensorboard", "plots")
     }
 )
-_MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
+_MOVABLE = ("model.path", "text.tokenizer")
 _SHOWN = 5  # differences in a message
 
 

@@ -24,7 +24,6 @@ from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_j
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import Ended, Noted, RunEvent
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
 from mlxfp.app.tasks.warnings import FEWEST_DUPLICATES, duplicated
 from mlxfp.inspect import fingerprint
@@ -239,7 +238,6 @@ def identities(plan: Plan) -> dict[str, str]:
         "folds": plan.folds.fingerprint,
         **{file.name: hash_file(file) for path in plan.inputs for file in _model_files(path)},
         **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
-        **teacher_files(plan),
     }
 
 

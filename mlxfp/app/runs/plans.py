@@ -112,7 +112,6 @@ class Plan:
     auto: bool = field(repr=False)  # True for model.name=auto: several models, chosen from the data
     minutes: float | None = field(repr=False)
     seeds: int = field(repr=False)
-    teacher: Path | None = field(repr=False)  # folder of the run whose predictions become pseudo-labels
     synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder

@@ -126,7 +126,7 @@ def models_of(config: RunConfig, own: OwnParts) -> Models:
 
 
 def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts) -> Plan:
-    teacher, result = config.data.pseudo_labels, config.competition
+    result = config.competition
     return Plan(
         folder=run_folder(config),
         data=data,
@@ -143,7 +143,6 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts)
         auto=config.model.name == AUTO,
         minutes=config.observers.minutes,
         seeds=config.training.seeds,
-        teacher=None if teacher is None else Path(teacher),
         synthetic=config.data.path is None,
         inferred=config.data.spec is None and config.own.spec is None,
         inputs=tuple(Path(path) for path in (config.model.path, config.text.tokenizer) if path is not None),
@@ -178,7 +177,7 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
     return evolve(
         config,
-        data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
+        data=evolve(data, path=_absolute(data.path), spec=spec),
         text=evolve(text, tokenizer=tokenizer),
         model=evolve(model, path=_absolute(_pretrained_folder(model.path))),
     )

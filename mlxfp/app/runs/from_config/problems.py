@@ -213,7 +213,6 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.texts": not config.model.texts,
         "model.codes": config.model.codes,
         "data.spec": config.data.spec,
-        "data.pseudo_labels": config.data.pseudo_labels,
         "own.spec": config.own.spec,
     }
     for path, value in unused.items():
@@ -244,8 +243,6 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
             "data.limit" if config.data.limit is not None else "data.path",
             f"{problem}, so there is nothing to learn; use other rows or more rows",
         )
-    if config.data.pseudo_labels is not None and (not task.one_class or data.test is None):
-        yield "data.pseudo_labels", "pseudo-labels need a test file and a task with one class per row; leave out the option"
     if data.test is not None and not length(data.test):
         yield "data.path", "the test file has no rows; add rows, or remove the file"
     if competition.ensemble == "vote" and not task.one_class:

@@ -127,8 +127,7 @@ def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -
     """Return a plan with the values of a trial, and with files in `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    # Trials do not predict the test rows. Only pseudo-labels need the test rows.
-    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))
+    return evolve(trial, data=evolve(plan.data, test=None))  # trials do not predict the test rows
 
 
 def total(plan: Plan, predictions: list[Any]) -> float:

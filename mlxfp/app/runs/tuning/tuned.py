@@ -24,7 +24,7 @@ from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
 from mlxfp.app.runs.tuning.studies import BestTrial, claiming
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
-from mlxfp.support.errors import ArgumentError, ConfigError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
 
 _BEST, _NESTED = "best.yaml", "nested"
@@ -88,8 +88,6 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
     assert isinstance(run_plan, Plan)
     space = space_of(run_plan, vary)
     check_space(run_plan, space)
-    if nested:
-        check_nested(run_plan)
     folder = run_plan.folder / folders.TUNING
     with claiming(folder):
         folders.claim_data(folder, _identities(run_plan, space))
@@ -120,15 +118,6 @@ def _write_best(run_plan: Plan, folder: Path, result: BestTrial) -> None:
         f"# The original configuration has {result.given:.6g} on the same folds.\n"
     )
     write_text(folder / _BEST, about + write_document(best.settings))
-
-
-def check_nested(plan: Plan) -> None:
-    """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
-    if plan.teacher is not None:
-        raise ConfigError(
-            "Nested tuning (--nested) splits the folds again, but data.pseudo_labels holds predictions for the original folds. "
-            "Leave out --nested or data.pseudo_labels."
-        )
 
 
 def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:

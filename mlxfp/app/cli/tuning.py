@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 
 def _tune(options: Namespace) -> int:
-    """Search for better option values and write the best configuration. The same command continues, also from several processes at once."""
+    """Search for better option values and write the best configuration. The same command continues a search."""
     start_mlx_quietly()
     from mlxfp.app.runs import Noted, TrialEnded, Tuned, tune
 

@@ -21,7 +21,7 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import Tuned
 from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
-from mlxfp.app.runs.tuning.studies import BestTrial, claiming
+from mlxfp.app.runs.tuning.studies import BestTrial
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
 from mlxfp.support.errors import ArgumentError
@@ -51,8 +51,7 @@ def tune(  # noqa: PLR0913
     - `model.dropout=null` removes a parameter from the search space.
 
     The search has two limits. `trials` is the maximum number of trials, including the trials of earlier calls. `minutes` is the time after
-    which this call starts no further trial. The next call continues unfinished trials. Processes may be killed, and several processes may
-    share a study.
+    which this call starts no further trial. The next call continues unfinished trials, also after a killed process.
 
     The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The run of `best.yaml` is
     called `name`-tuned and gives the same score.
@@ -89,17 +88,16 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
     space = space_of(run_plan, vary)
     check_space(run_plan, space)
     folder = run_plan.folder / folders.TUNING
-    with claiming(folder):
+    with folders.locked(folder):
         folders.claim_data(folder, _identities(run_plan, space))
-        changed = list(claim_environment(folder))
-    yield from changed
-    yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
+        yield from claim_environment(folder)
+        yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
 
-    parts = 1 + (len(list(run_plan.folds)) if nested else 0)
-    limits_of_part = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
-    result = yield from search(run_plan, space, folder, limits_of_part, lambda result: _write_best(run_plan, folder, result))
-    estimated = (yield from estimate(run_plan, space, folder / _NESTED, limits_of_part)) if nested else None
-    yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST, estimated)
+        parts = 1 + (len(list(run_plan.folds)) if nested else 0)
+        limits_of_part = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
+        result = yield from search(run_plan, space, folder, limits_of_part, lambda result: _write_best(run_plan, folder, result))
+        estimated = (yield from estimate(run_plan, space, folder / _NESTED, limits_of_part)) if nested else None
+        yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST, estimated)
 
 
 def _identities(run_plan: Plan, space: Space) -> dict[str, object]:
@@ -125,8 +123,6 @@ def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generato
 
     All files are written to `folder`. After an interruption, the next call continues from these files.
     """
-    from filelock import FileLock
-
     predictions = []
     for number, fold in enumerate(plan.folds, 1):
         fold_folder = folder / f"fold-{number:02}"
@@ -134,7 +130,6 @@ def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generato
         result = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, fold_folder, limits, lambda _: None)
         best = with_trial(plan, fold_folder, f"best-{result.trial:04}", result.values)
         files = FoldFolder(best.folder, number)
-        with FileLock(fold_folder / ".best.lock"):
-            yield from run_fold(best, fold, files, ())
+        yield from run_fold(best, fold, files, ())
         predictions.append(read_array(files / FOLD_OOF))
     return total(plan, predictions)

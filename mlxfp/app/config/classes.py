@@ -338,21 +338,6 @@ class RunConfig:
     own: OwnConfig = field(factory=OwnConfig)
 
 
-@frozen(kw_only=True)
-class BlendConfig:
-    """Configuration of a blend of finished runs, as read by `mlxfp blend`.
-
-    >>> BlendConfig(runs=("runs/first", "runs/second"), out="runs/both").method
-    'mean'
-
-    See also: `runs.blend` for the meaning of the values.
-    """
-
-    runs: tuple[str, ...]
-    out: str
-    method: Literal["mean", "rank", "vote", "greedy"] = "mean"
-
-
 def option_paths() -> tuple[str, ...]:
     """Return the paths of all options of a run, such as `training.epochs`."""
     inner = (

@@ -88,21 +88,6 @@ def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, c
         assert np.allclose(np.mean(tests[:2], axis=0), tests[2])
 
 
-def test_a_file_says_what_to_blend(runs, tmp_path, capsys):
-    file, out = tmp_path / "blend.yaml", tmp_path / "both"
-    file.write_text(f"runs:\n- {runs[0]}\n- {runs[1]}\nout: {out}\nmethod: vote\n")
-    assert main(["blend", str(file)]) == 0
-    assert json.loads((out / "metrics.json").read_text())["method"] == "vote"
-    file.write_text(f"runs: [{runs[0]}, {runs[1]}]\nmethod: men\nto: there\n")
-    assert main(["blend", str(file)]) == 1
-    said = capsys.readouterr().err
-    assert f"method ({file}:2): expected 'mean' or 'rank' or 'vote' or 'greedy' (did you mean 'mean'?), got 'men'" in said
-    assert "out: a value is required" in said
-    assert f"to ({file}:3): unknown key" in said
-    assert main(["blend", *map(str, runs[:2])]) == 1
-    assert "out: a value is required" in capsys.readouterr().err
-
-
 def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
     with pytest.raises(
         fp.errors.ConfigError,

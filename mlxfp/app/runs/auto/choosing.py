@@ -229,8 +229,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
     if isinstance(choice.after, ClassWeights):
         return {"class_weights": list(choice.after.factors)}
     if isinstance(choice.after, Calibrated):
-        curves = [curve for curve in choice.after.curves if isinstance(curve, Logistic)]
-        return {"calibration": [[curve.slope, curve.intercept] for curve in curves]}
+        return {"calibration": [[curve.slope, curve.intercept] for curve in choice.after.curves]}
     return {}
 
 

@@ -203,12 +203,6 @@ class TrainingConfig:
     """
 
     seed: int = option(0, "The seed of all random numbers.", at_least=0)
-    seeds: int = option(
-        1,
-        "The number of models per fold, with seeds seed, seed + 1, and so on. The predictions of the models are averaged.",
-        at_least=1,
-        at_most=1000,
-    )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
     accumulate: int = option(1, "The number of batches per update (gradient accumulation).", at_least=1)

@@ -111,7 +111,6 @@ class Plan:
     plots: bool = field(repr=False)
     auto: bool = field(repr=False)  # True for model.name=auto: several models, chosen from the data
     minutes: float | None = field(repr=False)
-    seeds: int = field(repr=False)
     synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder

@@ -14,7 +14,6 @@ from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import fold_models, noted_once
 from mlxfp.app.runs.auto.running import run_auto
-from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import file_work, run_files
 from mlxfp.app.runs.folding import Events, run_fold, work_of
@@ -96,10 +95,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            # Store the new number of epochs in the folders of single models first, and in the main folder of the run last.
-            # If the process is killed before the last folder, the next call stores the new number of epochs in all folders again.
-            for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
-                folders.extend(path, more)
+            folders.extend(folder, more)
         yield Noted(
             folder,
             f"training.epochs increases from {epochs} to {more}: the folds continue from the last checkpoints, and the "
@@ -136,11 +132,8 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
     yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
     limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
     linear = LinearModel(plan.data, plan.folds, limit)
-    if plan.auto or plan.seeds > 1:
-        member = partial(_run_member, linear)
-        events = noted_once(run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else run_seeds(plan, member))
-    else:
-        events = _run_folds(plan, ranks)
+    member = partial(_run_member, linear)
+    events = noted_once(run_auto(plan, member, elapsed=monotonic() - since)) if plan.auto else _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, begun.code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event

@@ -32,8 +32,7 @@ def planned(plan: Plan, member: Member) -> Plan:
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
-    if plan.auto:
-        options["observers.minutes"] = None  # the time limit applies to all models together
+    options["observers.minutes"] = None  # the time limit applies to all models together
     return changed(plan, options | member.options(plan.trackers))
 
 

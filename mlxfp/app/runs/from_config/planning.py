@@ -142,7 +142,6 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts)
         plots=config.observers.plots,
         auto=config.model.name == AUTO,
         minutes=config.observers.minutes,
-        seeds=config.training.seeds,
         synthetic=config.data.path is None,
         inferred=config.data.spec is None and config.own.spec is None,
         inputs=tuple(Path(path) for path in (config.model.path, config.text.tokenizer) if path is not None),

@@ -25,7 +25,7 @@ Problem = tuple[str, str]  # option path and a sentence about the problem
 ARGUMENTS = "model.arguments."
 # Options that tuning cannot change, in the sections with tunable options.
 # Sections without tunable options change the scored rows or the metric, or do not affect the score.
-_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
+_FIXED = ("model.name", "model.path", "model.arguments", "training.seed")
 _TUNABLE = tuple(
     path
     for path in option_paths()
@@ -64,7 +64,6 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     yield from _model_problems(config)
     yield from _size_problems(config)
     yield from _estimator_problems(config)
-    yield from _several_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a tokenizer type ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
@@ -76,17 +75,6 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "text.template", f"{template!r} has no placeholder {{column}}"
     if not is_csv_name(name):
         yield "competition.submission", f"{name!r} must be the name of a CSV file, different from the other files of the run"
-
-
-def _several_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options that cannot be used with several seeds."""
-    if config.training.seeds > 1 and config.data.limit is not None:
-        yield (
-            "data.limit",
-            "rows are drawn with training.seed, so every seed would have different rows; leave out data.limit or training.seeds",
-        )
-    if config.training.seeds > 1 and config.competition.ensemble != "mean":
-        yield "competition.ensemble", "the models of several seeds are averaged; use mean"
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
@@ -218,8 +206,6 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
     for path, value in unused.items():
         if value:
             yield path, f"task={config.task} does not use this option; leave out the option"
-    if config.training.seeds > 1:
-        yield "training.seeds", f"task={config.task} trains one model; leave out training.seeds"
     for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
             yield name, f"task={config.task} has no folds and no submission; leave the section out"
@@ -261,10 +247,6 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run without --ranks.")
-    if config.training.seeds > 1:
-        raise ConfigError(
-            f"training.seeds: with ranks, only one model per fold is possible, got {config.training.seeds}. Run without --ranks."
-        )
     if config.own.observers:
         raise ConfigError(
             "own.observers cannot be used with ranks: an observer that ends the run on one rank would leave the other ranks "
@@ -278,10 +260,6 @@ def check_tunable(config: RunConfig) -> None:
     """Raise `ConfigError` for a run whose options cannot be tuned."""
     if config.task != "competition":
         raise ConfigError(f"task: tuning needs folds, and task={config.task} has no folds. Only runs with task=competition can be tuned.")
-    if config.training.seeds > 1:
-        raise ConfigError(
-            "training.seeds: tuning trains one model per fold. Leave out training.seeds, and set training.seeds in the best configuration."
-        )
 
 
 def check_tunable_option(key: str) -> None:

@@ -32,7 +32,7 @@ from mlxfp.support.blas import blas_threads
 from mlxfp.support.errors import DataError, MissingExtraError
 from mlxfp.support.structuring import flatten
 
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost")
 
 
 def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:

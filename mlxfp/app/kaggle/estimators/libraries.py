@@ -1,6 +1,6 @@
 """Libraries of estimators. `LIBRARIES` holds all library-specific behaviour, with one entry per package name.
 
-Fitted models are saved in data-only formats: text for LightGBM and XGBoost, CatBoost's binary format, and skops files for
+Fitted models are saved in data-only formats: text for LightGBM, CatBoost's binary format, and skops files for
 scikit-learn. Skops files may contain only trusted types.
 """
 
@@ -194,35 +194,6 @@ def _load_catboost(path: Path, *, classed: bool) -> _Coded:
     return _Coded(model, tuple(model.get_cat_feature_indices()))
 
 
-def _fit_xgboost(model: Any, examples: Examples) -> Any:
-    expired = examples.clock()
-
-    class InTime(other_package("xgboost").callback.TrainingCallback):  # type: ignore[misc]  # XGBoost accepts only subclasses
-        def after_iteration(self, _model: Any, _epoch: int, _evals: Any) -> bool:
-            return expired()
-
-    model.set_params(callbacks=[InTime()])
-    stopping: dict[str, Any] = {}
-    if examples.valid is not None:
-        model.set_params(early_stopping_rounds=examples.patience)
-        stopping = {"eval_set": [examples.valid], "verbose": False}
-    if examples.coded:
-        kinds = ["c" if index in examples.coded else "q" for index in range(examples.numbers.shape[1])]
-        model.set_params(enable_categorical=True, feature_types=kinds)
-    return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping)
-
-
-def _save_xgboost(fitted: Any, path: Path) -> None:
-    path.write_bytes(bytes(fitted.get_booster().save_raw("json")))
-
-
-def _load_xgboost(path: Path, *, classed: bool) -> Any:
-    xgboost = other_package("xgboost")
-    model = (xgboost.XGBClassifier if classed else xgboost.XGBRegressor)()
-    model.load_model(str(path))
-    return model
-
-
 def _fit_sklearn(model: Any, examples: Examples) -> Any:
     weights = {} if examples.weights is None else {"sample_weight": examples.weights}
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
@@ -261,16 +232,6 @@ LIBRARIES: Mapping[str, Library] = {
             _predict_catboost,
             _save_catboost,
             _load_catboost,
-            stops=True,
-        ),
-        Library(
-            "xgboost",
-            ".json",
-            lambda threads, seed: {"n_jobs": threads, "random_state": seed},
-            _fit_xgboost,
-            _chances,
-            _save_xgboost,
-            _load_xgboost,
             stops=True,
         ),
         Library(

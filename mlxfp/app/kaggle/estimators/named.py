@@ -90,14 +90,6 @@ def _catboost(task: Task, arguments: Arguments) -> Any:
     return (catboost.CatBoostClassifier if task.classed else catboost.CatBoostRegressor)(**(loss | {**arguments}))
 
 
-def _xgboost(task: Task, arguments: Arguments) -> Any:
-    xgboost = other_package("xgboost")
-    loss = {"objective": "reg:absoluteerror"} if task.absolute else {}
-    settings = {"n_estimators": 500, "learning_rate": 0.05, "max_depth": 5, "subsample": 0.8, "colsample_bytree": 0.5}
-    suited = scaled_rounds(settings, rows=task.rows, classes=len(task.spec.classes))
-    return (xgboost.XGBClassifier if task.classed else xgboost.XGBRegressor)(**(suited | loss | {**arguments}))
-
-
 def _tfidf(task: Task, arguments: Arguments) -> Any:
     """Return a linear model for word counts. If all columns are texts, add a naive Bayes model and average the probabilities.
 
@@ -133,7 +125,7 @@ def _kernel(task: Task, arguments: Arguments) -> Any:
 
 
 ESTIMATORS: Registry[Callable[[Task, Arguments], Any]] = Registry(
-    "estimator", {"lightgbm": _lightgbm, "catboost": _catboost, "xgboost": _xgboost, "tfidf": _tfidf, "kernel": _kernel}
+    "estimator", {"lightgbm": _lightgbm, "catboost": _catboost, "tfidf": _tfidf, "kernel": _kernel}
 )
 
 

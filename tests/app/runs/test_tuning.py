@@ -178,15 +178,6 @@ def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on
     assert [*fp.runs.tune(configured(data, *BOOSTED), trials=2, vary=SPACE)][-1] == end
 
 
-def test_the_nested_estimate_of_values_that_change_nothing_is_the_score_of_what_was_given(data):
-    vary = ["model.arguments.max_bin={choice: [255, 254]}", *ONLY]
-    trials, end = ended(data, "validation.folds=2", vary=vary, nested=True, trials=2)
-    assert [trial.folder.name for trial in trials] == ["tuning"] * 2 + ["fold-01"] * 2 + ["fold-02"] * 2
-    assert end.nested == end.given
-    seen = {folder: json.loads((folder / "recipe.json").read_text()) for folder in end.folder.glob("nested/*/best-*/fold-*")}
-    assert len(seen) == 2
-
-
 def test_another_configuration_or_space_is_another_study(data):
     _, end = ended(data, trials=1)
     before = end.config.read_bytes()

@@ -63,12 +63,12 @@ def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]
 
 def _run(study: Study, folder: Path, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Generator[RunEvent, None, None]:
     """Run a trial. The next search continues a trial that was interrupted."""
-    trial_plan = with_trial(plan, folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
+    trial_plan = _with_trial(plan, folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
     outcome: Literal["complete", "stopped", "failed", "late"] = "failed"
     reached, reason = None, ""
     try:
         outcome = yield from _train(study, trial, trial_plan, late)
-        reached = total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
+        reached = _total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
     except OSError:  # errors such as a full disk are not caused by the option values of the trial
         raise
     except Exception as error:
@@ -103,14 +103,14 @@ def _train(
     return "complete"
 
 
-def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
+def _with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
     """Return a plan with the values of a trial, and with files in `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
     return evolve(trial, data=evolve(plan.data, test=None))  # trials do not predict the test rows
 
 
-def total(plan: Plan, predictions: list[Any]) -> float:
+def _total(plan: Plan, predictions: list[Any]) -> float:
     """Return the overall score of the predictions of all folds, computed as for a finished run."""
     return score(decided(plan, predictions)[1], plan.metric).overall
 

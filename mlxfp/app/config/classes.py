@@ -238,7 +238,7 @@ class ObserversConfig:
     tensorboard: str | None = option(
         None, "The TensorBoard folder; the run writes event files into a subfolder. Null: no TensorBoard logging."
     )
-    plots: bool = option(default=True, about="Write a plot and a report at the end of the run.")
+    plots: bool = option(default=True, about="Write a report at the end of the run.")
 
 
 @_explain_unknown

@@ -1,4 +1,4 @@
-"""Outputs of a run after the training of all folds: scores, test predictions, submission, plot and receipt (hashes of all files)."""
+"""Outputs of a run after the training of all folds: scores, test predictions, submission and receipt (hashes of all files)."""
 
 import platform
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -27,9 +27,8 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.submission import make_submission, submission_files
 from mlxfp.app.tasks.warnings import FEWEST_DUPLICATES, duplicated
 from mlxfp.inspect import fingerprint
-from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
-from mlxfp.support.errors import DataError, MissingExtraError
+from mlxfp.support.errors import DataError
 from mlxfp.support.structuring import flatten
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost")
@@ -102,7 +101,6 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     if plan.data.test is not None:
         predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], plan.models.combine, limit)
         submission = yield from write_test(plan, predictions)
-    yield from draw(plan, files)
     write_receipt(plan, {"folds": [file.result() for file in files]})
     yield Ended(folder, total, submission)
 
@@ -135,15 +133,6 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
     tuned = second_stage(threshold(plan.metric), oof)
     assert isinstance(tuned.combine, Threshold)
     return oof, tuned.oof, tuned.combine.value
-
-
-def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Plot the learning curves if the plan has plots and matplotlib is installed. Estimators have no curves."""
-    if plan.plots and plan.models.estimator is None:
-        try:
-            plot_run({f"fold {fold.fold}": fold / folders.LOG for fold in files}, plan.folder / folders.PICTURE)
-        except MissingExtraError as error:
-            yield Noted(plan.folder, f"No plot was written. {error}")
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:

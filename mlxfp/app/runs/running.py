@@ -19,7 +19,7 @@ from mlxfp.app.runs.file_runs import file_work, run_files
 from mlxfp.app.runs.folding import Events, run_fold, work_of
 from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
-from mlxfp.app.runs.outcomes import claim_environment, draw, duplicate_warnings, finish, identities, outcome, write_folds
+from mlxfp.app.runs.outcomes import claim_environment, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.quickstart import prepare_fold
@@ -39,7 +39,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, sin
     """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
 
     The folder `output/name` receives the configuration, spec, folds, logs, checkpoints, models, out-of-fold and test predictions, metrics,
-    submission, and a receipt with the hashes of all inputs and outputs. Unless `observers.plots` is false, a plot and `report.html` are
+    submission, and a receipt with the hashes of all inputs and outputs. Unless `observers.plots` is false, `report.html` is
     written too. To continue a stopped or killed run, run the same configuration again: the outputs are bit-identical. If the folder holds
     another run or the data have changed, `run` raises an error and changes no file.
 
@@ -167,7 +167,6 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
     over = outcome(plan) if all(fold_files.done for fold_files in files) else None
     if over is not None:
-        yield from () if (folder / folders.PICTURE).is_file() else draw(plan, files)
         yield over
         return
     tracking = yield from track(plan.trackers, folder, plan.data.spec.name)
@@ -180,7 +179,7 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
                 progress.update()
     for event in finish(plan, files):
         if isinstance(event, Ended):
-            yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
+            yield from tracking.ended(score_metrics(event.score), event.submission)
         yield event
 
 

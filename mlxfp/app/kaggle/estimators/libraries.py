@@ -8,11 +8,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from math import inf
 from pathlib import Path
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from numpy.typing import NDArray
 
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from mlxfp.support.blas import free_cores
-from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.optional import optional
 
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
@@ -78,14 +75,6 @@ def threads(size: int) -> int:
     100 times slower.
     """
     return min(free_cores()[0], 1 + size // _NUMBERS)
-
-
-def other_package(name: str) -> ModuleType:
-    """Import a package outside the extras of mlxfp. Raise `MissingExtraError` if the package is not installed."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"This estimator needs {name}. Install it with: pip install {name}") from error
 
 
 @contextmanager
@@ -173,7 +162,7 @@ def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
     """Convert categories to integers for CatBoost. This requires a pandas table; pandas is a dependency of CatBoost."""
     if not coded:
         return numbers
-    table = other_package("pandas").DataFrame(numbers)
+    table = optional("pandas", extra="boosting", needed_by="CatBoost").DataFrame(numbers)
     for index in coded:
         table[index] = np.nan_to_num(numbers[:, index], nan=-1).astype(np.int64)
     return table
@@ -188,7 +177,7 @@ def _save_catboost(fitted: _Coded, path: Path) -> None:
 
 
 def _load_catboost(path: Path, *, classed: bool) -> _Coded:
-    catboost = other_package("catboost")
+    catboost = optional("catboost", extra="boosting", needed_by="model.name=catboost")
     model = (catboost.CatBoostClassifier if classed else catboost.CatBoostRegressor)()
     model.load_model(str(path), format="cbm")
     return _Coded(model, tuple(model.get_cat_feature_indices()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, other_package
+from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest, unknown_name
@@ -85,7 +85,7 @@ def _lightgbm(task: Task, arguments: Arguments) -> Any:
 
 
 def _catboost(task: Task, arguments: Arguments) -> Any:
-    catboost = other_package("catboost")
+    catboost = optional("catboost", extra="boosting", needed_by="model.name=catboost")
     loss = {"loss_function": "MAE"} if task.absolute else {}
     return (catboost.CatBoostClassifier if task.classed else catboost.CatBoostRegressor)(**(loss | {**arguments}))
 

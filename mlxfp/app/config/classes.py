@@ -270,7 +270,6 @@ class CompetitionConfig:
     """
 
     metric: str | None = option(None, "The metric of the competition. Null: the metric of the spec.")
-    ensemble: str = option("mean", "The method for combining the test predictions of the folds.")
     views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1, at_most=1000)
     threshold: bool = option(default=False, about="Tune the decision threshold for two classes, nested within the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")

@@ -78,7 +78,7 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     for model in predictors:
         if isinstance(model, Predictor):
             budget(model.recipe, rows)  # rows longer than text.max_length raise an error here
-    return combine([model(rows) for model in predictors], models.combine, limit)
+    return combine([model(rows) for model in predictors], limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:

@@ -1,7 +1,7 @@
 """Outputs of a run after the training of all folds: scores, test predictions, submission and receipt (hashes of all files)."""
 
 import platform
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
@@ -12,6 +12,7 @@ import numpy as np
 
 from mlxfp import Dataset
 from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
+from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.app.kaggle.specs.spec_files import save_spec
@@ -34,9 +35,9 @@ from mlxfp.support.structuring import flatten
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost")
 
 
-def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
-    """Combine the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
-    combined = ensemble(predictions)
+def combine(predictions: Sequence[Numbers], threshold: float | None) -> Numbers:
+    """Average the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
+    combined = mean(predictions)
     return combined if threshold is None else Threshold(threshold)((combined,))
 
 
@@ -99,7 +100,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, total, limit))
     submission: Path | None = None
     if plan.data.test is not None:
-        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], plan.models.combine, limit)
+        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], limit)
         submission = yield from write_test(plan, predictions)
     write_receipt(plan, {"folds": [file.result() for file in files]})
     yield Ended(folder, total, submission)

@@ -1,6 +1,6 @@
 """Plans of runs before any training: data, folds, metric, and functions that create models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from mlx.optimizers import Optimizer
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.fitting import Estimator
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
-from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
+from mlxfp.app.kaggle.validation.scoring import Metric
 from mlxfp.app.run_folders.folders import Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
@@ -24,13 +24,12 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """Functions that create the models of a run, and a function that combines the predictions of the models.
+    """Functions that create the models of a run.
 
     - `estimator(spec, rows=, seed=)` creates an estimator. `rows` is the number of training rows. For a network, `estimator` is None.
     - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
     - `network(recipe, seed=, rows=)` creates the network.
     - `views` is the number of predictions per row, each with another column order. The final prediction is the mean.
-    - `combine` combines the predictions of the models of all folds.
     """
 
     name: str | None
@@ -40,7 +39,6 @@ class Models:
     recipe_class: type[AnyRecipe]
     network: Callable[..., nn.Module]
     views: int
-    combine: Callable[[Sequence[Numbers]], Numbers]
 
 
 @frozen

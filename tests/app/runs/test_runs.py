@@ -244,7 +244,6 @@ def test_cut_rows_are_told(tmp_path):
             "competition.metric=rmse",
             r"does not fit the target of 'titanic': rmse is a metric for .* targets, got binary\. Choose accuracy, ",
         ),
-        ("competition.ensemble=rank", "rank works only with the ranking metrics"),
         ("competition.metric=log_loss", None),
         ("optimizer.name=adm", r"optimizer\.name \(command line\): expected .* \(did you mean 'adam'\?\), got 'adm'"),
         ("competition.metric=acuracy", r"competition\.metric \(command line\): expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),

@@ -143,4 +143,4 @@ def _fold_model(run: Path, code: Code, index: int) -> Predict:
         models = [load_predictor(models_in(member, code), FoldFolder(member, index + 1)) for member in members]
         return lambda rows: choice(tuple(model(rows) for model in models))
     model, limit = load_predictor(models_in(run, code), FoldFolder(run, index + 1)), read_json(run / folders.METRICS).get("threshold")
-    return lambda rows: combine([model(rows)], mean, limit)
+    return lambda rows: combine([model(rows)], limit)

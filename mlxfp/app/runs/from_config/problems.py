@@ -231,15 +231,8 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
         )
     if data.test is not None and not length(data.test):
         yield "data.path", "the test file has no rows; add rows, or remove the file"
-    if competition.ensemble == "vote" and not task.one_class:
-        yield "competition.ensemble", "vote needs a task with one class per row; use mean"
-    if competition.ensemble == "rank" and not (metric.ranks == "rows" and (task.is_decision or not task.has_classes)):
-        yield "competition.ensemble", f"rank works only with the ranking metrics roc_auc and spearman, got {metric.name}; use mean"
-    if competition.threshold and not (task.is_decision and metric.needs == "labels" and competition.ensemble == "mean"):
-        yield (
-            "competition.threshold",
-            "a threshold needs two classes, a metric of labels, and competition.ensemble=mean; leave out the option",
-        )
+    if competition.threshold and not (task.is_decision and metric.needs == "labels"):
+        yield "competition.threshold", "a threshold needs two classes and a metric of labels; leave out the option"
 
 
 def check_ranks(config: RunConfig, ranks: Ranks) -> None:

@@ -1,6 +1,6 @@
 """Outputs of a run with several models: metrics, predictions and submission."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from mlxfp.app.runs.auto.members import Member, describe
 from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
 from mlxfp.app.runs.folding import Events, load_predictor
 from mlxfp.app.runs.from_config.planning import changed, models_in
-from mlxfp.app.runs.outcomes import combine, metrics_of, outcome, write_oof, write_receipt, write_test
+from mlxfp.app.runs.outcomes import combine, metrics_of, write_oof, write_receipt, write_test
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 
@@ -34,15 +34,6 @@ def planned(plan: Plan, member: Member) -> Plan:
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
     options["observers.minutes"] = None  # the time limit applies to all models together
     return changed(plan, options | member.options(plan.trackers))
-
-
-def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
-    """If the run is finished, yield its final events and return True. Otherwise return False."""
-    over = outcome(plan)
-    if over is not None:
-        yield from _told(plan.folder)
-        yield over
-    return over is not None
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
@@ -72,7 +63,7 @@ def finish(
         submission = yield from write_test(plan, chosen.choice(tuple(_of_test(files[name]) for name in names)))
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
     write_receipt(plan, {"members": receipts})
-    yield from _told(folder)
+    yield from told(folder)
     yield Ended(folder, chosen.score, submission)
 
 
@@ -87,7 +78,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
     return {**after_numbers(chosen.choice), "single": chosen.single, **blend, "about": about, "members": parts, "left_out": dict(left_out)}
 
 
-def _told(folder: Path) -> Iterator[RunEvent]:
+def told(folder: Path) -> Iterator[RunEvent]:
     """Yield the score and weight of each model, and a note if a single model is submitted."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -162,7 +163,7 @@ def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
     """Convert categories to integers for CatBoost. This requires a pandas table; pandas is a dependency of CatBoost."""
     if not coded:
         return numbers
-    table = optional("pandas", extra="boosting", needed_by="CatBoost").DataFrame(numbers)
+    table = import_module("pandas").DataFrame(numbers)
     for index in coded:
         table[index] = np.nan_to_num(numbers[:, index], nan=-1).astype(np.int64)
     return table

@@ -1,6 +1,5 @@
 """The command `mlxfp doctor`, which shows the training setup of this machine and missing components."""
 
-import json
 import os
 import platform
 import re
@@ -10,64 +9,49 @@ from argparse import Namespace
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
-from mlxfp import __version__
 from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx
 from mlxfp.support.errors import MlxfpError
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w.,\s-]+)\])?(?P<rest>.*)")
 _PLATFORM = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
-_EXTRA = "extra "  # name of a finding about an extra, before the name of the extra
 
 
 @frozen
 class Finding:
     """Result of one check of this machine, such as the installed version of a package.
 
-    The attribute `value` is the result in the JSON output. `problem` is the reason why training cannot run, or empty if training can run.
+    `problem` is the reason why training cannot run, or empty if training can run.
     """
 
     name: str
     text: str
     problem: str = ""
-    value: Any = None
 
 
 def add(commands: Commands) -> None:
     """Add `doctor`."""
-    command = add_command(commands, "doctor", _doctor, example="mlxfp doctor\nmlxfp doctor --json")
-    command.add_argument("--json", action="store_true", help="print the findings as JSON, with sizes in bytes and null for missing parts")
+    add_command(commands, "doctor", _doctor, example="mlxfp doctor")
 
 
-def _doctor(options: Namespace) -> int:
+def _doctor(_: Namespace) -> int:
     """Show the training setup of this machine and missing components. The exit code is 1 if training cannot run."""
     free = shutil.disk_usage(Path.cwd()).free
     findings = [
-        Finding("mlxfp", _version("mlxfp") or "not installed", value=__version__),
-        Finding(
-            "python",
-            f"{platform.python_version()}, {sys.executable}",
-            value={"version": platform.python_version(), "path": sys.executable},
-        ),
+        Finding("mlxfp", _version("mlxfp") or "not installed"),
+        Finding("python", f"{platform.python_version()}, {sys.executable}"),
         Finding("platform", platform.platform()),
         *_mlx(),
-        Finding("free disk", f"{free / 2**30:,.1f} GiB in {Path.cwd()}", value={"bytes": free, "folder": str(Path.cwd())}),
+        Finding("free disk", f"{free / 2**30:,.1f} GiB in {Path.cwd()}"),
         *_engines(),
         *_credentials(),
         *_extras(),
     ]
     problems = [finding.problem for finding in findings if finding.problem]
-    if options.json:
-        values = {finding.name: finding.text if finding.value is None else finding.value for finding in findings if finding.name}
-        remarks = [finding.text for finding in findings if not finding.name]
-        say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": values}, indent=2))
-        return 1 if problems else 0
-    shown = [*(finding for finding in findings if not finding.name.startswith(_EXTRA)), *_short(findings)]
-    width = max(len(finding.name) for finding in shown)
-    for finding in shown:
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
         say(f"{finding.name:<{width}}  {finding.text}")
     say("\n".join(["", "Training can run." if not problems else "Training cannot run:", *(f"- {problem}" for problem in problems)]))
     return 1 if problems else 0
@@ -83,21 +67,16 @@ def _mlx() -> Iterator[Finding]:
     except MlxfpError as error:
         yield Finding("mlx", "does not start", str(error))
         return
-    yield Finding(
-        "mlx",
-        f"{now.mlx}, {now.backend}: {now.device}",
-        value={"version": now.mlx, "backend": now.backend, "device": now.device},
-    )
-    yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}", value={"name": now.blas, "slow": now.slow})
+    yield Finding("mlx", f"{now.mlx}, {now.backend}: {now.device}")
+    yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
     yield Finding(
         "memory",
         f"MLX uses up to {now.memory / 2**30:.1f} GiB, including the cache for reuse. observers.log_memory(limit=...) sets the limit",
-        value={"bytes": now.memory},
     )
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
         missing, compiler = "none: mx.compile needs g++ for faster steps. On Debian, as root: apt-get install g++", shutil.which("g++")
-        yield Finding("C++ compiler", compiler or missing, value={"path": compiler})
+        yield Finding("C++ compiler", compiler or missing)
     yield _compiles()
 
 
@@ -120,7 +99,7 @@ def _engines() -> Iterator[Finding]:
     for engine in token_engines():
         untested = "not tested with this version of tokenizers: used only for ASCII text, and only if the engine passes a probe"
         text = f"{engine.version}, {'tested with this version of tokenizers' if engine.tested else untested}"
-        yield Finding(engine.name, text, value={"version": engine.version, "tried": engine.tested})
+        yield Finding(engine.name, text)
 
 
 def _credentials() -> Iterator[Finding]:
@@ -130,24 +109,14 @@ def _credentials() -> Iterator[Finding]:
     except ImportError:  # MLX cannot start: the function `_mlx` reports this problem
         return
     location = credentials_in(os.environ, Path.home())
-    yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": location})
+    yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)")
 
 
 def _extras() -> Iterator[Finding]:
-    """Yield a finding for each extra of mlxfp: the package versions, or the install command if a package is missing."""
-    extras = [] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or []
-    for extra in sorted(extras):
-        versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
-        missing = None in versions.values()
-        text = ", ".join(f"{name} {number or 'missing'}" for name, number in sorted(versions.items())) or "nothing on this platform"
-        yield Finding(f"{_EXTRA}{extra}", text + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
-
-
-def _short(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield a line with the complete extras and a line with the other extras."""
-    packages = {finding.name.removeprefix(_EXTRA): finding.value for finding in findings if finding.name.startswith(_EXTRA)}
-    missing = [extra for extra, versions in packages.items() if None in versions.values()]
-    if complete := [extra for extra in packages if extra not in missing]:
+    """Yield a line with the installed extras of mlxfp, and a line with the other extras."""
+    extras = sorted([] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or [])
+    missing = [extra for extra in extras if not all(map(_version, _packages("mlxfp", extra)))]
+    if complete := [extra for extra in extras if extra not in missing]:
         yield Finding("extras", ", ".join(complete))
     if missing:
         yield Finding("missing extras", f'{", ".join(missing)}. To install an extra: pip install "mlxfp[{missing[0]}]"')

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from mlxfp import __version__
 from mlxfp.app.cli import (
     checking,
-    completing,
     configuring,
     data_sets,
     inspecting,
-    law_checks,
     reporting,
     running,
     starting,
@@ -28,7 +26,7 @@ from mlxfp.support.progress import lines_in_logs
 from mlxfp.support.terminal import one_line
 
 # Modules whose `add` function adds commands. The help lists commands in this order.
-GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
+GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, checking)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
@@ -79,8 +77,6 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     A usage error exits the process, as in argparse.
     """
     parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # a variable set by the shell functions of argcomplete
-        completing.complete(parser)
     options, rest = parser.parse_known_args(arguments)
     # argparse consumes all positional arguments at once: positional arguments after an option remain in `rest`.
     extra_overrides = [word for word in rest if "overrides" in options and not word.startswith("-")]

@@ -3,13 +3,11 @@
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, start_mlx
-from mlxfp.app.config.classes import option_paths
 from mlxfp.app.config.loading import Choices, Resolved, json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, suggest
@@ -34,55 +32,13 @@ def add(commands: Commands) -> None:
 
 def add_config(command: ArgumentParser) -> None:
     """Add the command line arguments that select and override a configuration."""
-    config: Any = command.add_argument(
+    command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder or table of data (short for --data PATH)"
     )
-    overrides: Any = command.add_argument(
-        "overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3"
-    )
-    preset: Any = command.add_argument("--preset", metavar="NAME", help="base preset of the file; overrides the preset named in the file")
-    config.completer = lambda prefix, **_: _overrides(prefix) if "=" in prefix else [*PRESETS, *_paths(prefix)]  # read by `completing`
-    overrides.completer = lambda prefix, **_: _overrides(prefix)
-    preset.completer = lambda **_: [*PRESETS]
+    command.add_argument("overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3")
+    command.add_argument("--preset", metavar="NAME", help="base preset of the file; overrides the preset named in the file")
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
     command.add_argument("--target", metavar="COLUMN", help="short for data.target=COLUMN: the column to predict")
-
-
-def _overrides(prefix: str) -> list[str]:
-    """Return the completions of an unfinished `key=value`: option paths or, after the `=`, values of the option."""
-    path, equals, begun = prefix.partition("=")
-    if not equals:
-        return [f"{path_of_option}=" for path_of_option in option_paths()]
-    return [f"{path}={value}" for value in _values(path, begun)] if path in option_paths() else []
-
-
-def _values(path: str, begun: str) -> Iterator[str]:
-    """Yield the values that an option accepts, for shell completion. Text options without a list of known names accept file paths."""
-    ways = _ways(path, {})
-    if any("string" in way.get("type", ()) for way in ways):  # only options with text values have known names; listing the names is slow
-        ways = _ways(path, known_names())
-    names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
-    kinds = [way.get("type", ()) for way in ways]  # a JSON type, or a list of JSON types
-    yield from names
-    yield from ("true", "false") if "boolean" in kinds else ()
-    yield from ("null",) if any("null" in kind for kind in kinds) else ()
-    yield from _paths(begun) if not names and any("string" in kind for kind in kinds) else ()
-
-
-def _ways(path: str, choices: Choices) -> list[dict[str, Any]]:
-    """Return the alternative JSON schemas of an option's value."""
-    about: dict[str, Any] = json_schema(choices)
-    for name in path.split("."):
-        about = about["properties"][name]
-    ways: list[dict[str, Any]] = about.get("anyOf", [about])
-    return ways
-
-
-def _paths(prefix: str) -> Iterator[str]:
-    """Yield the files and folders whose paths start with `prefix`."""
-    folder = prefix[: prefix.rfind("/") + 1]
-    with suppress(OSError):
-        yield from (f"{folder}{entry.name}{'/' if entry.is_dir() else ''}" for entry in Path(folder or ".").iterdir())
 
 
 def config_arguments(options: Namespace) -> list[str]:

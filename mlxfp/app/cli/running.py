@@ -12,7 +12,6 @@ from mlxfp.app.cli.ranks import add_ranks, connected, end_well, launch, wants_ra
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlxfp.app.config import BlendConfig
     from mlxfp.app.runs import RunEvent
 
 
@@ -55,10 +54,10 @@ def add(commands: Commands) -> None:
         "folders",
         metavar="FOLDER",
         nargs="+",
-        help="the folders of runs on the same rows and folds, or a YAML file with the keys runs, out and method",
+        help="the folders of runs on the same rows and folds",
     )
-    blend.add_argument("--out", metavar="FOLDER", help="the folder for predictions, metrics and submission")
-    blend.add_argument("--method", metavar="NAME", help="mean, rank, vote or greedy (default: mean)")
+    blend.add_argument("--out", metavar="FOLDER", required=True, help="the folder for predictions, metrics and submission")
+    blend.add_argument("--method", metavar="NAME", default="mean", help="mean, rank, vote or greedy (default: mean)")
     for command in (run, resume, predict, export, blend):
         add_code(command)
 
@@ -122,31 +121,13 @@ def _blend(options: Namespace) -> int:
     start_mlx_quietly()
     from mlxfp.app.runs import blend
 
-    wanted = _wanted_blend(options)
-    result = blend(wanted.runs, wanted.out, method=wanted.method, code=options.code)
+    result = blend(options.folders, options.out, method=options.method, code=options.code)
     for folder, value in result.parts.items():
         say(f"{folder}: {result.score.metric} {value:.4f}")
-    say(f"{wanted.out}: out of fold, {result.score}")
+    say(f"{options.out}: out of fold, {result.score}")
     if result.submission is not None:
         say(f"{result.submission} is ready to submit: mlxfp submit {result.submission} --competition NAME")
     return 0
-
-
-def _wanted_blend(options: Namespace) -> "BlendConfig":
-    """Read the blend configuration from a file or from the command line. Command line options override the file."""
-    from mlxfp.app.config import BlendConfig, read_document, structure
-
-    values = {name: value for name, value in (("out", options.out), ("method", options.method)) if value is not None}
-    if len(options.folders) > 1 or Path(options.folders[0]).is_dir():
-        return structure({"runs": options.folders, **values}, BlendConfig, what="the command line with the run folders, --out and --method")
-    path = options.folders[0]
-    document = read_document(path)
-    return structure(
-        {**document.values, **values},
-        BlendConfig,
-        what=path,
-        origin=lambda key: f"{path}:{document.lines[key]}" if key in document.lines else "",
-    )
 
 
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:

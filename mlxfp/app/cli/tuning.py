@@ -16,7 +16,7 @@ def add(commands: Commands) -> None:
     """Add `tune`."""
     example = (
         "mlxfp tune titanic --data data/titanic model.name=lightgbm --trials 30 --minutes 10\n"
-        "mlxfp tune run.yaml --trials 30 --nested --vary model.dropout=null --vary 'model.size={choice: [tiny, mini]}'"
+        "mlxfp tune run.yaml --trials 30 --vary model.dropout=null --vary 'model.size={choice: [tiny, mini]}'"
     )
     tune = add_command(commands, "tune", _tune, example=example)
     add_config(tune)
@@ -29,11 +29,6 @@ def add(commands: Commands) -> None:
         default=[],
         help="the range of an option: float, log or int with lowest and highest value, or choice; KEY=null keeps the option fixed",
     )
-    tune.add_argument(
-        "--nested",
-        action="store_true",
-        help="estimate the gain on rows not used for tuning; each fold takes as long as a search without --nested",
-    )
     add_code(tune)
 
 
@@ -43,7 +38,7 @@ def _tune(options: Namespace) -> int:
     from mlxfp.app.runs import Noted, TrialEnded, Tuned, tune
 
     config = loaded(options, known_names()).config
-    events = tune(config, trials=options.trials, minutes=options.minutes, vary=options.vary, nested=options.nested, code=options.code)
+    events = tune(config, trials=options.trials, minutes=options.minutes, vary=options.vary, code=options.code)
     printed = set[str]()
     for event in events:
         match event:
@@ -72,6 +67,4 @@ def _outcome(event: "Tuned") -> "Iterator[str]":
         f"{event.folder}: the best of {event.trials} trials is {event.trial}: {event.metric} {event.score:.4f}, against {event.given:.4f} "
         "of the unchanged configuration. The score is too optimistic, because the trial was chosen on these folds."
     )
-    if event.nested is not None:
-        yield f"{event.folder}: on rows not used for tuning: {event.nested:.4f}, against {event.given:.4f} of the unchanged configuration."
     yield f"{event.config} is the best configuration: mlxfp run {event.config}"

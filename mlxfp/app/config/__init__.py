@@ -1,7 +1,6 @@
 """Frozen classes for the configuration of a run, read from YAML or JSON, presets and the command line."""
 
 from mlxfp.app.config.classes import (
-    BlendConfig,
     CompetitionConfig,
     DataConfig,
     MediaConfig,
@@ -22,7 +21,6 @@ from mlxfp.support.yaml_files import read_document, write_document
 
 __all__ = [
     "PRESETS",
-    "BlendConfig",
     "CompetitionConfig",
     "DataConfig",
     "MediaConfig",

@@ -56,10 +56,6 @@ class DataConfig:
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
     target: str | None = option(None, "The column to predict, for an inferred spec. Null: inferred from the files.")
-    pseudo_labels: str | None = path_option(
-        None,
-        "The folder of a finished run on the same rows and folds. Test rows with confident predictions of this run are added to training.",
-    )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0, at_most=1000)
     workers: int = option(1, "The number of workers that prepare batches. The batches are the same.", at_least=1, at_most=1000)
@@ -208,12 +204,6 @@ class TrainingConfig:
     """
 
     seed: int = option(0, "The seed of all random numbers.", at_least=0)
-    seeds: int = option(
-        1,
-        "The number of models per fold, with seeds seed, seed + 1, and so on. The predictions of the models are averaged.",
-        at_least=1,
-        at_most=1000,
-    )
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
     accumulate: int = option(1, "The number of batches per update (gradient accumulation).", at_least=1)
@@ -248,7 +238,7 @@ class ObserversConfig:
     tensorboard: str | None = option(
         None, "The TensorBoard folder; the run writes event files into a subfolder. Null: no TensorBoard logging."
     )
-    plots: bool = option(default=True, about="Write a plot and a report at the end of the run.")
+    plots: bool = option(default=True, about="Write a report at the end of the run.")
 
 
 @_explain_unknown
@@ -280,7 +270,6 @@ class CompetitionConfig:
     """
 
     metric: str | None = option(None, "The metric of the competition. Null: the metric of the spec.")
-    ensemble: str = option("mean", "The method for combining the test predictions of the folds.")
     views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1, at_most=1000)
     threshold: bool = option(default=False, about="Tune the decision threshold for two classes, nested within the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")
@@ -340,21 +329,6 @@ class RunConfig:
     validation: ValidationConfig = field(factory=ValidationConfig)
     competition: CompetitionConfig = field(factory=CompetitionConfig)
     own: OwnConfig = field(factory=OwnConfig)
-
-
-@frozen(kw_only=True)
-class BlendConfig:
-    """Configuration of a blend of finished runs, as read by `mlxfp blend`.
-
-    >>> BlendConfig(runs=("runs/first", "runs/second"), out="runs/both").method
-    'mean'
-
-    See also: `runs.blend` for the meaning of the values.
-    """
-
-    runs: tuple[str, ...]
-    out: str
-    method: Literal["mean", "rank", "vote", "greedy"] = "mean"
 
 
 def option_paths() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.options import class_schema
-from mlxfp.support.structuring import flatten, structure, unstructure
+from mlxfp.support.structuring import structure, unstructure
 from mlxfp.support.yaml_files import Document, KeyPath, read_document, read_value
 
 Choices = Mapping[str, Collection[str]]  # valid names by option path, such as optimizer.name
@@ -86,12 +86,6 @@ def resolve_config(
 def read_config(path: Path) -> RunConfig:
     """Read the complete configuration in the folder of a run. Raises `ConfigError` with all mistakes."""
     return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
-
-
-def usual_options() -> dict[str, dict[str, Any]]:
-    """Return the values of all options in the default configuration and in each preset."""
-    known = {"the defaults": RunConfig(), **{f"the preset {name}": resolve_config(preset=name).config for name in PRESETS}}
-    return {name: flatten(unstructure(config)) for name, config in known.items()}
 
 
 def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:

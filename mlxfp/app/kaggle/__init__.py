@@ -1,7 +1,7 @@
 """Competitions: specs of data sets, rows as text, folds and out-of-fold scores, ensembles, submissions."""
 
 from mlxfp.app.kaggle.ensembling import ensembles
-from mlxfp.app.kaggle.ensembling.calibration import ClassWeights, Threshold, class_weights, isotonic, platt, threshold
+from mlxfp.app.kaggle.ensembling.calibration import ClassWeights, Threshold, class_weights, platt, threshold
 from mlxfp.app.kaggle.ensembling.stacking import SecondStage, second_stage
 from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator, estimator
@@ -60,7 +60,6 @@ __all__ = [
     "fit_row_to_text",
     "folds",
     "infer_spec",
-    "isotonic",
     "labels_of",
     "load_estimator",
     "load_spec",

@@ -16,19 +16,17 @@ from mlxfp.app.run_folders.files import write_text
 from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
-from mlxfp.support.structuring import flatten
 
-_NAME, _TEXT, _OPTION = 60, 2000, 200  # maximum number of characters of a name, of a warning, and of a configuration value
+_NAME, _TEXT, _REASON = 60, 2000, 200  # maximum number of characters of a name, of a warning, and of the reason of an end
 _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum numbers of charts, of warnings and of logs
 
 
 @frozen
 class Log:
-    """Event log of a training run: name, lines, and the configuration of the run if a configuration is next to the log."""
+    """Event log of a training run."""
 
     name: str
     lines: Sequence[Mapping[str, Any]]
-    configuration: Mapping[str, Any]
 
     def all(self, event: str) -> list[Mapping[str, Any]]:
         """Return all log lines with the given kind of event."""
@@ -46,14 +44,14 @@ def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) ->
     files = [file for path in logs for file in _files(Path(path))]
     if len(files) > _LOGS:
         raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)} logs. Pass fewer logs or folders.")
-    write_text(Path(out), logs_page([_read(file, name) for file, name in zip(files, _names(files), strict=True)]))
+    write_text(Path(out), logs_page([Log(name, read_log(file)) for file, name in zip(files, _names(files), strict=True)]))
     return Path(out)
 
 
 def logs_page(logs: Sequence[Log]) -> str:
     """Return a report of logs as an HTML page."""
     title = f"Run {clip(logs[0].name, _NAME)}" if len(logs) == 1 else f"{len(logs)} runs"
-    parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves, _configuration)
+    parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves)
     return page(title, *(part(logs) for part in parts))
 
 
@@ -86,13 +84,6 @@ def _names(files: Sequence[Path]) -> list[str]:
     return [file.relative_to(shared).with_suffix("").as_posix().removesuffix("/log") for file in whole]
 
 
-def _read(file: Path, name: str) -> Log:
-    # The log of a fold is in a subfolder of the folder with the configuration.
-    candidates = (folder / folders.CONFIG for folder in file.resolve().parents[:2])
-    config = next((path for path in candidates if path.is_file()), None)
-    return Log(name, read_log(file), {} if config is None else flatten(folders.stored_settings(config.parent)))
-
-
 def _ends(logs: Sequence[Log]) -> Html:
     """Return a table with the steps of each run and the reason of its end."""
     rows = []
@@ -100,7 +91,7 @@ def _ends(logs: Sequence[Log]) -> Html:
         last = log.lines[-1] if log.lines else {"step": 0, "epoch": 0, "seconds": 0.0}
         reasons = [line["reason"] for line in log.all("Stopped")]
         end = reasons[-1] if reasons and log.lines[-1]["event"] == "Stopped" else "unknown: still running, or killed"
-        rows.append((clip(log.name, _NAME), last["step"], last.get("epoch", 0) + 1, last["seconds"], clip(end, _OPTION)))
+        rows.append((clip(log.name, _NAME), last["step"], last.get("epoch", 0) + 1, last["seconds"], clip(end, _REASON)))
     return section("Runs", table(["run", "steps", "epochs", "seconds", "ended by"], rows))
 
 
@@ -148,19 +139,3 @@ def _curves(logs: Sequence[Log]) -> Html:
                 drawn.setdefault(title, {})[name if len(logs) == 1 else f"{log.name} {name}"] = points
     charts = [line_chart(title, curves, x="step", y=title) for title, curves in drawn.items()]
     return section("Learning curves", element("div", *charts[:_CHARTS], class_="charts")) if charts else Html()
-
-
-def _configuration(logs: Sequence[Log]) -> Html:
-    """Return a table with the configured options of each run. Options that differ between runs are marked and come first."""
-    known = [log for log in logs if log.configuration]
-    if not known:
-        return Html()
-    rows = []
-    for path in dict.fromkeys(path for log in known for path in log.configuration):
-        values = [str(log.configuration.get(path)) for log in known]
-        differs = len(set(values)) > 1
-        cells = [element("mark", clip(value, _OPTION)) if differs else clip(value, _OPTION) for value in values]
-        rows.append((not differs, (element("code", path), *cells)))
-    # Differing options come first. The sort is stable and keeps the order of the other options.
-    rows.sort(key=lambda row: row[0])
-    return section("Configuration", table(["option", *(clip(log.name, _NAME) for log in known)], [cells for _, cells in rows]))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
-from mlxfp.app.config.loading import usual_options
+from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.reports.baselines import baseline_scores
 from mlxfp.app.reports.charts import histogram, line_chart, scatter
@@ -16,7 +16,7 @@ from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.html import Html, clip, element, joined, number, scrolled, share_bar, table
-from mlxfp.support.structuring import flatten
+from mlxfp.support.structuring import flatten, unstructure
 
 _MISTAKES, _TEXT = 20, 400  # the report lists at most 20 mistakes and cuts texts after 400 characters
 _MATRIX = 12  # maximum number of classes in a confusion matrix
@@ -313,23 +313,17 @@ def cautions(run: FinishedRun) -> Html:
 
 
 def configuration(run: FinishedRun) -> Html:
-    """Return the options of a run as a table. Options with other values than the base are marked and come first.
-
-    The base is either the defaults or a preset, whichever has the fewest differences from the options of the run.
-    """
-    values, bases = flatten(run.settings), usual_options()
-    # A run does not store the name of its preset, so the most similar preset is assumed.
-    base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))
-    usual = bases[base]
+    """Return the options of a run as a table. Options with other values than the defaults are marked and come first."""
+    values, usual = flatten(run.settings), flatten(unstructure(RunConfig()))
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]
     changed, same = [row for row, differs in rows if differs], [row for row, differs in rows if not differs]
     return section(
         "Configuration",
-        element("p", f"{len(changed)} options differ from {base}.", class_="muted"),
-        table(["option", "value", base], changed) if changed else "",
+        element("p", f"{len(changed)} options differ from the defaults.", class_="muted"),
+        table(["option", "value", "default"], changed) if changed else "",
         element(
             "details",
-            element("summary", f"{len(same)} options as in {base}"),
+            element("summary", f"{len(same)} options have the default values"),
             table(["option", "value"], [row[:2] for row in same]),
         ),
     )

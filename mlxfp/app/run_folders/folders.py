@@ -23,8 +23,7 @@ Settings = Mapping[str, Any]  # options of a run as nested dicts, by section and
 
 # File names in the folder of a run.
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
-OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
-REPORT = "report.html"
+OOF, TEST, METRICS, RECEIPT, REPORT = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "report.html"
 # For model.name=auto: the folder with the runs of the single models, and the record of the chosen models.
 MEMBERS, DECIDED = "members", "members.json"
 BLENDED = "runs"  # the file metrics.json of a blend lists the blended runs under this key
@@ -39,7 +38,7 @@ _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "data.workers", "data.kind", "data.cache", "competition.submission"}
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "tensorboard", "plots")}
 )
-_MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
+_MOVABLE = ("model.path", "text.tokenizer")
 _LIMIT = "observers.minutes"  # option that may increase until a run is finished
 _SHOWN = 5  # differences in a message
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from attrs import frozen
 
-from mlxfp.app.kaggle.ensembling.ensembles import fixed, greedy
+from mlxfp.app.kaggle.ensembling.ensembles import fixed, greedy, mean, rank, vote
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
@@ -18,7 +18,6 @@ from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.finished import finished
-from mlxfp.app.runs.from_config.parts import ENSEMBLES
 from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
 from mlxfp.app.runs.own_parts import Code
@@ -28,6 +27,7 @@ from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
+_FIXED = {"mean": mean, "rank": rank, "vote": vote}
 # All blended runs must have the same rows, test rows and folds.
 # With different folds, one model could have trained on the validation rows of another model.
 _SAME = ("rows", "test", "folds")
@@ -77,7 +77,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     _check_same(every)
     first = plan_in(every[0], code)
     oofs = [_oof(first, run_folds) for run_folds in files]
-    blended = second_stage(greedy(first.metric) if method == "greedy" else fixed(ENSEMBLES[method]), *oofs)
+    blended = second_stage(greedy(first.metric) if method == "greedy" else fixed(_FIXED[method]), *oofs)
     total = score(blended.oof, first.metric)
     parts = {str(run): _score_on(blended.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
     write_oof(folder / folders.OOF, first, blended.oof)
@@ -114,7 +114,7 @@ def _oof(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
 
 
 def _of_test(files: Sequence[FoldFolder]) -> Numbers:
-    return ENSEMBLES["mean"]([read_array(file / folders.FOLD_TEST) for file in files])
+    return mean([read_array(file / folders.FOLD_TEST) for file in files])
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:

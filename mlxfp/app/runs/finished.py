@@ -78,7 +78,7 @@ def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], 
     for model in predictors:
         if isinstance(model, Predictor):
             budget(model.recipe, rows)  # rows longer than text.max_length raise an error here
-    return combine([model(rows) for model in predictors], models.combine, limit)
+    return combine([model(rows) for model in predictors], limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
@@ -87,7 +87,7 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     `models.load` and `load_tokenizer` read `config.json`, `model.safetensors` and `tokenizer.json` in each folder. `recipe.json` holds
     everything else that a prediction needs: the classes in output order, the scale of values and the text format of a row.
 
-    An estimator is written as by `kaggle.save_estimator`. With `model.name=auto` or several seeds, each model of the blend has a parent
+    An estimator is written as by `kaggle.save_estimator`. With `model.name=auto`, each model of the blend has a parent
     folder for the fold folders. See `run` for `code`. Raises `DataError` for an unfinished run, `ArgumentError` for a folder that is not
     empty, and the errors of `models.save` for a user-defined model.
 

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import evolve
 from mlx import nn
 
-from mlxfp import Dataset, Splits, length, observers
+from mlxfp import Dataset, length, observers
 from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator
 from mlxfp.app.kaggle.validation.cross_validation import Predict, parts_of, unseen
@@ -18,7 +18,6 @@ from mlxfp.app.run_folders.files import read_json, write_array, write_json
 from mlxfp.app.run_folders.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.app.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
 from mlxfp.app.runs.plans import Models, Plan
-from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
 from mlxfp.app.runs.training import DIVERGENCE_REMEDY, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.app.runs.training import train as train_model
@@ -97,11 +96,10 @@ def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimato
     if plan.training.patient and not stops:
         yield Noted(plan.folder, f"{plan.models.name} has no early stopping, so observers.patience is ignored.")
     parts = parts_of(fold, plan.rows, "inner" if stops else "none", SHARE)
-    train = with_pseudo_labels(plan, fold, parts.train)
-    count = length(train) or 0
+    count = length(parts.train) or 0
     yield FoldBegan(plan.folder, files.fold, count, 0)
     target = (files / RECIPE).parent
-    save_estimator(estimator(Splits(train, valid=parts.valid)), target)
+    save_estimator(estimator(parts), target)
     return load_estimator(target), count, {"estimator": repr(estimator.model)}
 
 

@@ -1,7 +1,7 @@
-"""Outputs of a run after the training of all folds: scores, test predictions, submission, plot and receipt (hashes of all files)."""
+"""Outputs of a run after the training of all folds: scores, test predictions, submission and receipt (hashes of all files)."""
 
 import platform
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
@@ -12,6 +12,7 @@ import numpy as np
 
 from mlxfp import Dataset
 from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
+from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.app.kaggle.specs.spec_files import save_spec
@@ -24,21 +25,19 @@ from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_j
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.events import Ended, Noted, RunEvent
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.pseudo_labels import teacher_files
 from mlxfp.app.runs.submission import make_submission, submission_files
 from mlxfp.app.tasks.warnings import FEWEST_DUPLICATES, duplicated
 from mlxfp.inspect import fingerprint
-from mlxfp.observers import plot_run
 from mlxfp.support.blas import blas_threads
-from mlxfp.support.errors import DataError, MissingExtraError
+from mlxfp.support.errors import DataError
 from mlxfp.support.structuring import flatten
 
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost")
 
 
-def combine(predictions: Sequence[Numbers], ensemble: Callable[[Sequence[Numbers]], Numbers], threshold: float | None) -> Numbers:
-    """Combine the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
-    combined = ensemble(predictions)
+def combine(predictions: Sequence[Numbers], threshold: float | None) -> Numbers:
+    """Average the predictions of the models of all folds, float64[N] or [N, C]. Return labels if `threshold` is not None."""
+    combined = mean(predictions)
     return combined if threshold is None else Threshold(threshold)((combined,))
 
 
@@ -101,9 +100,8 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, total, limit))
     submission: Path | None = None
     if plan.data.test is not None:
-        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], plan.models.combine, limit)
+        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], limit)
         submission = yield from write_test(plan, predictions)
-    yield from draw(plan, files)
     write_receipt(plan, {"folds": [file.result() for file in files]})
     yield Ended(folder, total, submission)
 
@@ -136,15 +134,6 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
     tuned = second_stage(threshold(plan.metric), oof)
     assert isinstance(tuned.combine, Threshold)
     return oof, tuned.oof, tuned.combine.value
-
-
-def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Plot the learning curves if the plan has plots and matplotlib is installed. Estimators have no curves."""
-    if plan.plots and plan.models.estimator is None:
-        try:
-            plot_run({f"fold {fold.fold}": fold / folders.LOG for fold in files}, plan.folder / folders.PICTURE)
-        except MissingExtraError as error:
-            yield Noted(plan.folder, f"No plot was written. {error}")
 
 
 def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
@@ -239,7 +228,6 @@ def identities(plan: Plan) -> dict[str, str]:
         "folds": plan.folds.fingerprint,
         **{file.name: hash_file(file) for path in plan.inputs for file in _model_files(path)},
         **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
-        **teacher_files(plan),
     }
 
 

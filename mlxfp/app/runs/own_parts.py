@@ -65,15 +65,15 @@ def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
     return OwnParts(**parts, observers=tuple(value for part, value in imported if part == "observers"), files=files)
 
 
-def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
-    """Import the object `module:name` from a folder or a package. Raises `ConfigError` for a module that cannot be imported."""
+def _import(path: str, name: str, folder: Path) -> Any:
+    """Import the object `module:name` for an option from a folder or a package. Raises `ConfigError` for an unsuitable object."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(folder))
     try:
         holder = import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{asked_by}: the module {module!r} of {name!r} cannot be imported from {folder} or as a package: {error}."
+            f"{path}: the module {module!r} of {name!r} cannot be imported from {folder} or as a package: {error}."
         ) from error
     finally:
         sys.path.remove(str(folder))
@@ -81,11 +81,7 @@ def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
         raise unknown_name(
             f"part of the module {module!r} ({holder.__file__})", attribute, [known for known in vars(holder) if known[0] != "_"]
         )
-    return getattr(holder, attribute)
-
-
-def _import(path: str, name: str, folder: Path) -> Any:
-    value = import_part(name, folder, asked_by=path)
+    value = getattr(holder, attribute)
     if path == "own.spec":
         if not isinstance(value, DatasetSpec):
             raise ConfigError(f"{path}: {name!r} must be a DatasetSpec, got {type(value).__name__}: {value!r:.60}.")

@@ -1,6 +1,6 @@
 """Plans of runs before any training: data, folds, metric, and functions that create models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from mlx.optimizers import Optimizer
 from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.fitting import Estimator
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
-from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
+from mlxfp.app.kaggle.validation.scoring import Metric
 from mlxfp.app.run_folders.folders import Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
@@ -24,13 +24,12 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """Functions that create the models of a run, and a function that combines the predictions of the models.
+    """Functions that create the models of a run.
 
     - `estimator(spec, rows=, seed=)` creates an estimator for `rows` training rows. None if the model is a network.
     - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
     - `network(recipe, seed=, rows=)` creates the network.
     - `views` is the number of predictions per row. Each prediction reads the columns in a different order, and the mean is the result.
-    - `combine` combines the predictions of the models of all folds.
     """
 
     name: str | None
@@ -40,7 +39,6 @@ class Models:
     recipe_class: type[AnyRecipe]
     network: Callable[..., nn.Module]
     views: int
-    combine: Callable[[Sequence[Numbers]], Numbers]
 
 
 @frozen
@@ -110,8 +108,6 @@ class Plan:
     plots: bool = field(repr=False)
     auto: bool = field(repr=False)  # True for model.name=auto: several models, chosen from the data
     minutes: float | None = field(repr=False)
-    seeds: int = field(repr=False)
-    teacher: Path | None = field(repr=False)  # folder of the run whose predictions become pseudo-labels
     synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder

@@ -14,7 +14,6 @@ from mlxfp.app.runs.from_config.parts import AUTO
 from mlxfp.app.runs.from_config.planning import plan
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.app.tasks.objectives import Objective, Predictor, objective
 from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, labelled_batches, training_batches
 from mlxfp.support.errors import ConfigError, DataError
@@ -109,11 +108,10 @@ def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Prepare a fold of a run for training."""
     seed = plan.seed_of(fold)
     parts = parts_of(fold, plan.rows, "inner" if plan.training.decided else "none", SHARE)
-    train = with_pseudo_labels(plan, fold, parts.train)
-    recipe = plan.models.recipe(plan.data.spec, train, seed=seed)
+    recipe = plan.models.recipe(plan.data.spec, parts.train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
-    splits = Splits(train, valid=valid, test=plan.data.test)
-    return PreparedFold(plan, fold, splits, recipe, plan.models.network(recipe, seed=seed, rows=train))
+    splits = Splits(parts.train, valid=valid, test=plan.data.test)
+    return PreparedFold(plan, fold, splits, recipe, plan.models.network(recipe, seed=seed, rows=parts.train))
 
 
 def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:

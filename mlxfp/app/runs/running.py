@@ -14,13 +14,12 @@ from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import fold_models, noted_once
 from mlxfp.app.runs.auto.running import run_auto
-from mlxfp.app.runs.auto.seeds import run_seeds
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import file_work, run_files
 from mlxfp.app.runs.folding import Events, run_fold, work_of
 from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
-from mlxfp.app.runs.outcomes import claim_environment, draw, duplicate_warnings, finish, identities, outcome, write_folds
+from mlxfp.app.runs.outcomes import claim_environment, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import FilePlan, Plan, Start
 from mlxfp.app.runs.quickstart import prepare_fold
@@ -40,7 +39,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, sin
     """Run a configuration lazily: train and evaluate every fold, predict the test rows, write the submission, and yield the events.
 
     The folder `output/name` receives the configuration, spec, folds, logs, checkpoints, models, out-of-fold and test predictions, metrics,
-    submission, and a receipt with the hashes of all inputs and outputs. Unless `observers.plots` is false, a plot and `report.html` are
+    submission, and a receipt with the hashes of all inputs and outputs. Unless `observers.plots` is false, `report.html` is
     written too. To continue a stopped or killed run, run the same configuration again: the outputs are bit-identical. If the folder holds
     another run or the data have changed, `run` raises an error and changes no file.
 
@@ -96,10 +95,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
     folder, more = begun.folder, begun.settings["training"]["epochs"]
     if more > epochs:
         with folders.locked(folder):
-            # Store the new number of epochs in the folders of single models first, and in the main folder of the run last.
-            # If the process is killed before the last folder, the next call stores the new number of epochs in all folders again.
-            for path in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):
-                folders.extend(path, more)
+            folders.extend(folder, more)
         yield Noted(
             folder,
             f"training.epochs increases from {epochs} to {more}: the folds continue from the last checkpoints, and the "
@@ -136,11 +132,8 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
     yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
     limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
     linear = LinearModel(plan.data, plan.folds, limit)
-    if plan.auto or plan.seeds > 1:
-        member = partial(_run_member, linear)
-        events = noted_once(run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else run_seeds(plan, member))
-    else:
-        events = _run_folds(plan, ranks)
+    member = partial(_run_member, linear)
+    events = noted_once(run_auto(plan, member, elapsed=monotonic() - since)) if plan.auto else _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, begun.code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event
@@ -174,7 +167,6 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
     over = outcome(plan) if all(fold_files.done for fold_files in files) else None
     if over is not None:
-        yield from () if (folder / folders.PICTURE).is_file() else draw(plan, files)
         yield over
         return
     tracking = yield from track(plan.trackers, folder, plan.data.spec.name)
@@ -187,7 +179,7 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
                 progress.update()
     for event in finish(plan, files):
         if isinstance(event, Ended):
-            yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
+            yield from tracking.ended(score_metrics(event.score), event.submission)
         yield event
 
 

@@ -1,7 +1,7 @@
 """Runs in experiment trackers, with a nested run for each fold. An error of a tracker never ends a run."""
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -52,9 +52,9 @@ class Tracking:
             tracked += [] if observer is None else [observer]
         return tuple(tracked)
 
-    def ended(self, metrics: Sequence[Number], outputs: Iterable[Path | None] = ()) -> Iterator[RunEvent]:
-        """Log the results and files of the whole run. `outputs` are optional files, such as the submission."""
-        paths = (self.folder / CONFIG, self.folder / METRICS, self.folder / RECEIPT, *outputs)
+    def ended(self, metrics: Sequence[Number], submission: Path | None = None) -> Iterator[RunEvent]:
+        """Log the results and files of the whole run."""
+        paths = (self.folder / CONFIG, self.folder / METRICS, self.folder / RECEIPT, submission)
         files = [path for path in paths if path is not None and path.is_file()]
         known = [metric for metric in metrics if isfinite(metric[1])]
         for run in self.runs:

@@ -207,7 +207,7 @@ def fit_columns(
     """Compute medians, quartiles and categories of training rows, for converting table columns to arrays. A column has one of three kinds.
 
     - `numbers` are names of numeric columns. The medians and quartiles of the columns are computed. `bins` is the number of bins of each
-      column for piecewise linear embeddings (48 in Gorishniy et al., 2024). A column with missing values gets a category column that marks them.
+      column for piecewise linear embeddings (Gorishniy et al. use 48). A column with missing values gets a category column that marks them.
     - `categories` are names of columns with text or numeric codes. Only the 1,000 most frequent categories of a column are known. All other
       categories count as unseen.
     - `texts` are names of text columns. A text becomes 32 numbers: 16 principal components of the TF-IDF of its words, and 16 principal

@@ -167,12 +167,11 @@ def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
 
 def test_a_command_prints_a_warning_once_and_as_a_sentence(capsys, monkeypatch, tmp_path):
     """Python would print the path of a file of mlxfp and a line of code with each warning."""
-    (tmp_path / "warning_laws.py").write_text(
-        "import warnings\nimport mlxfp as fp\nfor _ in range(3):\n    warnings.warn('The data are small.\\nAdd rows.')\n"
-        "rows = fp.from_examples([{'x': 1}])\n"
+    (tmp_path / "warning_parts.py").write_text(
+        "import warnings\nfor _ in range(3):\n    warnings.warn('The data are small.\\nAdd rows.')\n"
     )
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        main(["laws", "warning_laws:rows"])
+        assert main(["run", "titanic", "own.loss=warning_parts:warnings", "--code", "."]) == 1
     assert capsys.readouterr().err.splitlines().count("mlxfp: The data are small. Add rows.") == 1

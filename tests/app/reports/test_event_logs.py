@@ -31,7 +31,6 @@ def test_a_log_of_a_run_is_drawn_with_its_last_values(tmp_path):
     assert f"{last:.4f}" in page.words
     assert "0.75 at step 6" in page.words
     assert "script" not in page.names
-    assert "Configuration" not in page.words
 
 
 def test_several_logs_are_drawn_over_each_other_and_told_apart_by_their_paths(tmp_path):
@@ -64,17 +63,6 @@ def test_a_log_of_a_killed_run_says_so_and_what_is_not_finite_is_a_warning(tmp_p
     assert any("step 2: loss is not finite" in words for words in page.words)
     assert any("no connection" in words for words in page.words)
     assert HOSTILE not in text
-
-
-def test_the_configuration_is_there_where_it_is_known_and_differences_are_marked(tmp_path):
-    for name, size in (("a", 16), ("b", 64)):
-        logged(tmp_path / name / "fold-01" / "log.jsonl", epochs=1)
-        config = fp.runs.load_config(preset="titanic", overrides=[f"training.size={size}"]).config
-        (tmp_path / name / "config.yaml").write_text(fp.runs.write_document(fp.runs.unstructure(config)))
-    text = fp.runs.report(tmp_path / "a" / "fold-01", tmp_path / "b" / "fold-01", out=tmp_path / "report.html").read_text()
-    assert text.count("<mark>") == 2
-    assert text.index("training.size") < text.index("training.epochs")
-    assert {"16", "64"} <= set(Page(text).words)
 
 
 def test_a_long_log_makes_a_small_page(tmp_path):

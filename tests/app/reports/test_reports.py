@@ -13,7 +13,6 @@ from mlxfp.app.reports.baselines import constant_oof, simple_oof
 from mlxfp.app.reports.charts import line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
 from mlxfp.app.reports.reading import read_run
-from mlxfp.app.reports.sections import configuration
 from mlxfp.app.runs.reporting import linear_of
 from mlxfp.support.html import Html, element, table
 from tests.app.reports.finished import HOSTILE, finished
@@ -102,13 +101,6 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     assert "a constant" in page.words
     assert "Most confident mistakes" in page.words
     assert "Lengths of texts" not in page.words
-
-
-@pytest.mark.parametrize("preset", ["titanic", "auto", "house_prices"])
-def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
-    config = fp.runs.load_config(preset=preset, overrides=["data.path=mine", "training.seed=7"]).config
-    said = Page(configuration(evolve(read_run(binary, linear_of), settings=fp.runs.unstructure(config)))).text
-    assert f"2 options differ from the preset {preset}" in said
 
 
 def test_options_that_differ_from_the_defaults_are_marked(binary):

@@ -83,7 +83,6 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
         *("trees", "linear", "forest", "kernel", "realmlp", "tabm")
     ]
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[2] == "catboost"
-    assert names(packages=frozenset({*TABLE.packages, "xgboost"}))[2] == "xgboost"
     assert names(codes=1, packages=frozenset({*TABLE.packages, "catboost"}))[2:5] == ["linear_codes", "catboost", "catboost_codes"]
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
@@ -111,10 +110,10 @@ def test_trees_with_and_without_texts_are_tried():
 
 def test_boosted_trees_stop_early_so_that_noise_needs_few_rounds():
     """The number of rounds that suits a table differs by a factor of twenty."""
-    packages = frozenset({*TABLE.packages, "catboost", "xgboost"})
+    packages = frozenset({*TABLE.packages, "catboost"})
     options = {member.name: member.values for member in members(evolve(TABLE, rows=8000, codes=1, packages=packages))}
     stopping = {name for name, values in options.items() if values.get("observers", {}).get("patience") and "training" not in values}
-    assert stopping == {"lightgbm", "catboost", "catboost_codes", "xgboost", "shallow", "large", "sampled"}
+    assert stopping == {"lightgbm", "catboost", "catboost_codes", "shallow", "large", "sampled"}
 
 
 def test_numbers_of_things_are_categories_for_some_models(tmp_path):
@@ -167,7 +166,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
         {"rows": 50_000},
         {"texts": 1},
         {"texts": 1, "classes": 8, "packages": frozenset({*TABLE.packages, "catboost"})},
-        {"codes": 1, "classes": 0, "packages": frozenset({*TABLE.packages, "catboost", "xgboost"})},
+        {"codes": 1, "classes": 0, "packages": frozenset({*TABLE.packages, "catboost"})},
         {"classes": 0},
         {"packages": frozenset({"sklearn"})},
         {"packages": frozenset()},
@@ -465,7 +464,7 @@ def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
     assert main(command) == 0
     assert results(tmp_path / "out") == killed
     tried = json.loads((tmp_path / "out" / "metrics.json").read_text())["members"]
-    assert set(tried) - {"catboost", "xgboost"} == {"words", "lightgbm", "shallow", "plain_words"}
+    assert set(tried) - {"catboost"} == {"words", "lightgbm", "shallow", "plain_words"}
 
 
 def oof_of(folds, targets, predictions):

@@ -1,4 +1,4 @@
-"""What finished runs are good for: longer training, models for other programs, blends, pseudo-labels."""
+"""What finished runs are good for: longer training, models for other programs, blends."""
 
 import json
 
@@ -88,21 +88,6 @@ def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, c
         assert np.allclose(np.mean(tests[:2], axis=0), tests[2])
 
 
-def test_a_file_says_what_to_blend(runs, tmp_path, capsys):
-    file, out = tmp_path / "blend.yaml", tmp_path / "both"
-    file.write_text(f"runs:\n- {runs[0]}\n- {runs[1]}\nout: {out}\nmethod: vote\n")
-    assert main(["blend", str(file)]) == 0
-    assert json.loads((out / "metrics.json").read_text())["method"] == "vote"
-    file.write_text(f"runs: [{runs[0]}, {runs[1]}]\nmethod: men\nto: there\n")
-    assert main(["blend", str(file)]) == 1
-    said = capsys.readouterr().err
-    assert f"method ({file}:2): expected 'mean' or 'rank' or 'vote' or 'greedy' (did you mean 'mean'?), got 'men'" in said
-    assert "out: a value is required" in said
-    assert f"to ({file}:3): unknown key" in said
-    assert main(["blend", *map(str, runs[:2])]) == 1
-    assert "out: a value is required" in capsys.readouterr().err
-
-
 def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
     with pytest.raises(
         fp.errors.ConfigError,
@@ -111,26 +96,6 @@ def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
         fp.runs.blend([runs[0], runs[2]], tmp_path / "both")
     with pytest.raises(fp.errors.UnknownNameError, match=r"No method is named 'men'\. Did you mean 'mean'"):
         fp.runs.blend(runs[:2], tmp_path / "both", method="men")
-
-
-def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
-    config = configured(data, f"data.pseudo_labels={runs[0]}", "name=student")
-    plain, taught = (fp.runs.prepare(each) for each in (configured(data), config))
-    before, after = (fp.to_table(fp.pipe(each.splits.train, fp.select_columns(["text", "y"]))) for each in (plain, taught))
-    assert after.slice(0, len(before)).equals(before)
-    added = after.slice(len(before))
-    tests = fp.kaggle.column_values(plain.plan.data.test, "text").tolist()
-    chances = dict(zip(tests, read_array(runs[0] / "fold-01" / "test.npy"), strict=True))
-    assert 0 < len(added) <= 0.6 * len(tests)
-    assert all(label == int(chances[text] > 0.5) for text, label in zip(*added.to_pydict().values(), strict=True))
-    assert made(data, "student", f"data.pseudo_labels={runs[0]}")[-1].submission is not None
-    with pytest.raises(
-        fp.errors.ConfigError,
-        match=r"the run in .*other has different folds, so the models of that run may have seen validation rows of this run",
-    ):
-        fp.runs.prepare(configured(data, f"data.pseudo_labels={runs[2]}"))
-    with pytest.raises(fp.errors.DataError, match="needs a finished run with test predictions, and nowhere has no test predictions"):
-        fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
 
 
 @pytest.mark.parametrize("name", ["cosine", "coslog", "plateau"])

@@ -221,7 +221,7 @@ def test_adam_takes_decay_for_a_part_of_the_gradient():
     assert np.array(params["matrix"]) == pytest.approx(weights, rel=1e-4)
 
 
-@pytest.mark.parametrize("option", ["text.vocab_size", "text.max_length", "validation.repeats", "training.seeds", "data.prefetch"])
+@pytest.mark.parametrize("option", ["text.vocab_size", "text.max_length", "validation.repeats", "data.prefetch"])
 def test_numbers_that_would_exhaust_memory_are_refused_with_the_limit(option: str):
     name = option.split(".")[1]
     with pytest.raises(ConfigError, match=f"{name}.*at most"):

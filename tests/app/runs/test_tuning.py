@@ -1,4 +1,4 @@
-"""Tuning: one study for all processes, which may be killed; the best configuration is one that runs, and gives the score that it says."""
+"""Tuning: a study survives killed processes; the best configuration is one that runs, and gives the score that it says."""
 
 import json
 import signal
@@ -52,50 +52,17 @@ def said(trials):
     return sorted((sorted(trial.values.items()), trial.outcome, trial.score) for trial in trials)
 
 
-FORKS = """
-import json, lightgbm, optuna, os, signal, sys, time
+KILLED = """
+import os, signal, sys
 from pathlib import Path
 import mlxfp as fp
 from tests.app.runs.competitions import configured
 from tests.app.runs.test_tuning import BOOSTED, SPACE
 
-data = Path(sys.argv[1])
-
-def meet(event):
-    mine = data / f"began-{os.getpid()}"
-    first = not mine.exists()
-    mine.touch()
-    while first and len([*data.glob("began-*")]) < 2:
-        time.sleep(0.01)
-
-def die(event):
+for event in fp.runs.tune(configured(Path(sys.argv[1]), *BOOSTED, "name=killed"), trials=5, vary=SPACE):
     if isinstance(event, fp.runs.FoldEnded) and event.folder.name == "trial-0002":
         os.kill(os.getpid(), signal.SIGKILL)
-
-def fork(name, trials, look):
-    if pid := os.fork():
-        return pid
-    ended = []
-    for event in fp.runs.tune(configured(data, *BOOSTED, f"name={name}"), trials=trials, vary=SPACE):
-        look(event)
-        if isinstance(event, fp.runs.TrialEnded):
-            ended.append(event.trial)
-    Path(data / f"{os.getpid()}.json").write_text(json.dumps([ended, event.trial, event.trials, event.score]))
-    os._exit(0)
-
-pids = [fork("killed", 5, die), fork("both", 5, meet), fork("both", 5, meet)]
-print(json.dumps([[pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])] for pid in pids]))
 """
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    """One process was killed in the third of its trials, and two others have worked on one study: the data, and how they ended."""
-    folder = competition(tmp_path_factory.mktemp("forks") / "data", *ROWS)
-    command = [sys.executable, "-c", FORKS, str(folder)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-    assert run.returncode == 0, run.stderr
-    return folder, json.loads(run.stdout.splitlines()[-1]), run.stderr
 
 
 def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, capsys):
@@ -130,9 +97,10 @@ def study(data, name, **options):
     return reading()
 
 
-def test_a_study_that_was_killed_goes_on_to_the_same_trials(forks):
-    data, ((_, code), *_), errors = forks
-    assert code == -signal.SIGKILL, errors
+def test_a_study_that_was_killed_goes_on_to_the_same_trials(data):
+    command = [sys.executable, "-c", KILLED, str(data)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
     begun = data.parent / "killed" / "tuning" / "trial-0002" / "fold-01" / "result.json"
     before = begun.stat().st_mtime_ns
     events = fp.runs.tune(configured(data, *BOOSTED, "name=killed"), trials=5, vary=SPACE)
@@ -149,16 +117,14 @@ def test_a_study_that_was_killed_goes_on_to_the_same_trials(forks):
     assert not list(begun.parents[2].glob("trial-*"))  # what trials wrote is of no use
 
 
-def test_two_processes_work_on_one_study(forks):
-    data, (_, *both), errors = forks
-    assert [code for _, code in both] == [0, 0], errors
-    (one, *best), (other, *same) = (json.loads((data / f"{pid}.json").read_text()) for pid, _ in both)
-    assert best == same  # both wait for the last trial of the other, and know which is the best
-    assert sorted([*one, *other]) == [*range(5)]
-    assert one
-    assert other
-    with study(data, "both") as found:
-        assert {trial.state.name for trial in found.trials} <= {"COMPLETE", "PRUNED"}
+def test_a_second_process_waits_for_the_first(data):
+    first = fp.runs.tune(configured(data, *BOOSTED), trials=1, vary=SPACE)
+    next(first)
+    with pytest.raises(fp.errors.ConfigError, match=r"Another process uses the run folder .*tuning\. Wait until the process ends"):
+        ended(data, trials=1)
+    *_, end = first
+    assert end.trials == 1
+    assert ended(data, trials=1)[1] == end
 
 
 def test_trials_whose_first_folds_are_worse_are_stopped_and_never_win(data):
@@ -178,11 +144,9 @@ def test_the_mean_of_a_stopped_trial_is_not_a_score(tmp_path, sign):
             trial = made.next(9, late=False)
             assert not made.falls_behind(trial, 1, sign * 0.95)
             made.end(trial, sign * total, "")
-            trial.lock.release()
         trial = made.next(9, late=False)
         assert made.falls_behind(trial, 1, sign * 0.9)  # better than any score, and worse than the first folds of others
         made.end(trial, None, "stopped")
-        trial.lock.release()
         assert (made.best().trial, made.best().score, made.best().given) == (1, sign * 0.6, sign * 0.5)
 
 
@@ -212,15 +176,6 @@ def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on
     trials, end = ended(data, trials=2)
     assert ([trial.trial for trial in trials], end.trials) == ([1], 2)
     assert [*fp.runs.tune(configured(data, *BOOSTED), trials=2, vary=SPACE)][-1] == end
-
-
-def test_the_nested_estimate_of_values_that_change_nothing_is_the_score_of_what_was_given(data):
-    vary = ["model.arguments.max_bin={choice: [255, 254]}", *ONLY]
-    trials, end = ended(data, "validation.folds=2", vary=vary, nested=True, trials=2)
-    assert [trial.folder.name for trial in trials] == ["tuning"] * 2 + ["fold-01"] * 2 + ["fold-02"] * 2
-    assert end.nested == end.given
-    seen = {folder: json.loads((folder / "recipe.json").read_text()) for folder in end.folder.glob("nested/*/best-*/fold-*")}
-    assert len(seen) == 2
 
 
 def test_another_configuration_or_space_is_another_study(data):

@@ -276,7 +276,7 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
         ),
         (lambda: RunConfig(lr=1e-3), r"RunConfig has no option 'lr'\. Write OptimizerConfig\(learning_rate=\.\.\.\)\."),
         (lambda: evolve(RunConfig(), epochs=3), r"RunConfig has no option 'epochs'\. Write TrainingConfig\(epochs=\.\.\.\)\."),
-        (lambda: TrainingConfig(sede=1), r"TrainingConfig has no option 'sede'\. Did you mean 'seed'\? Known: seed, seeds, epochs"),
+        (lambda: TrainingConfig(sede=1), r"TrainingConfig has no option 'sede'\. Did you mean 'seed'\? Known: seed, epochs"),
         (lambda: DataConfig(target="y"), r"DataConfig has no option 'target'\. In a run, a spec names the columns: "),
     ],
 )

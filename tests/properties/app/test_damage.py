@@ -139,13 +139,6 @@ def test_a_submission_of_another_name_is_made_of_a_run_that_is_done(whole, run):
     assert "other.csv" in json.loads((run / "receipt.json").read_text())["outputs"]
 
 
-def test_a_picture_that_is_asked_for_later_is_drawn(run):
-    pytest.importorskip("matplotlib")
-    (*_, end) = fp.runs.resume(run, overrides=["observers.plots=true"])
-    assert isinstance(end, fp.runs.Ended)
-    assert (run / "run.png").stat().st_size > 1000
-
-
 def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(whole, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

@@ -133,11 +133,10 @@ def test_an_estimator_of_a_users_own_needs_permission(data, tmp_path):
     assert "module own_estimators" in json.loads((tmp_path / "allowed" / "data.json").read_text())
 
 
-def test_a_network_can_learn_what_an_estimator_is_sure_of_and_both_are_blended(data, tmp_path):
-    ran(data, "model.name=tfidf", "name=teacher")
-    ran(data, "model.name=tfidf", "name=student", f"data.pseudo_labels={tmp_path / 'teacher'}")
+def test_an_estimator_and_a_network_are_blended(data, tmp_path):
+    ran(data, "model.name=tfidf", "name=tfidf")
     ran(data, "name=network", "training.epochs=1")
-    made = fp.runs.blend([tmp_path / name for name in ("teacher", "student", "network")], tmp_path / "both", method="greedy")
+    made = fp.runs.blend([tmp_path / name for name in ("tfidf", "network")], tmp_path / "both", method="greedy")
     assert made.score.overall >= 0.5
     with pytest.raises(fp.errors.ConfigError, match=r"model\.name=tfidf is an estimator and has no batches\. Use fp\.kaggle\.estimator"):
         fp.runs.prepare(configured(data, "model.name=tfidf"))

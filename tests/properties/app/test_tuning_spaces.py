@@ -10,7 +10,7 @@ from tests.app.runs.competitions import competition, configured, texts
 
 pytest.importorskip("optuna")
 
-ROUNDS = {"catboost": "iterations", "lightgbm": "n_estimators", "xgboost": "n_estimators"}
+ROUNDS = {"catboost": "iterations", "lightgbm": "n_estimators"}
 NAMES = sorted({*fp.runs.SPACES} - {"pretrained", "tfidf of values"})
 
 

@@ -117,7 +117,6 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             ["competition.metric=log_loss"],
             r"a probability for each of 3 classes, but the sample .* has only the column",
         ),
-        (("a", "b", "c"), {"a": 1, "b": 0, "c": 0}, ["competition.ensemble=vote"], "a probability column for each class"),
         (
             ("a", "b"),
             {"is_a": 1, "was_a": 0},

@@ -1,6 +1,5 @@
 """Calibration of probabilities and tuning of decisions, learned from out-of-fold predictions."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,8 +11,6 @@ from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
-
-Curve = Callable[[Numbers], Any]  # maps probabilities to probabilities
 
 _CANDIDATES = 200
 # To tune the weight of a class, the search multiplies the weight by each of these numbers and keeps the weight with the best score.
@@ -34,25 +31,8 @@ def platt() -> Learn:
     >>> calibrated = platt()((chances > 0.5).astype(float), (chances,))
     >>> calibrated((np.array([0.2, 0.8]),)).round(2).tolist()
     [0.0, 1.0]
-
-    See also: `isotonic`, a curve of any rising shape, for thousands of rows.
     """
-    return partial(_calibrate, _fit_platt)
-
-
-def isotonic() -> Learn:
-    """Return a learner for `second_stage` that fits a rising step function to predictions.
-
-    The curve can have any rising shape, but needs at least 1,000 rows. For several classes, one curve is fitted per class, and the
-    probabilities of a row are scaled to sum to 1. The class `IsotonicRegression` of scikit-learn fits the curves.
-
-    Source: Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002.
-
-    >>> calibrated = isotonic()(np.array([0.0, 1.0, 0.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
-    >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    return partial(_calibrate, _fit_isotonic)
+    return _calibrate
 
 
 def threshold(metric: Metric) -> Learn:
@@ -157,18 +137,18 @@ def _single_model(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     return predictions[0]
 
 
-def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+def _calibrate(targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     chances = _single_model("Calibration", predictions)
     if chances.ndim == 1:
-        return Calibrated((fit(targets, chances),))
-    return Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
+        return Calibrated((_fit_curve(targets, chances),))
+    return Calibrated(tuple(_fit_curve((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
 
 
 @frozen
 class Calibrated:
-    """Calibration learned by `platt` or `isotonic`: a single curve, or one curve per class."""
+    """Calibration learned by `platt`: a single curve, or one curve per class."""
 
-    curves: tuple[Curve, ...]
+    curves: tuple["Logistic", ...]
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Calibrate the probabilities of one model, float64[n] or [n, C]."""
@@ -191,16 +171,10 @@ class Logistic:
         return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
 
 
-def _fit_platt(targets: Numbers, chances: Numbers) -> Curve:
+def _fit_curve(targets: Numbers, chances: Numbers) -> Logistic:
     model: Any = optional("sklearn.linear_model", extra="kaggle", needed_by="platt").LogisticRegression(C=1e6)
     model.fit(_log_odds(chances)[:, None], targets)
     return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]))
-
-
-def _fit_isotonic(targets: Numbers, chances: Numbers) -> Curve:
-    model: Any = optional("sklearn.isotonic", extra="kaggle", needed_by="isotonic").IsotonicRegression(y_min=0, y_max=1)
-    model.fit(chances, targets)
-    return partial(np.interp, xp=model.X_thresholds_, fp=model.y_thresholds_)
 
 
 def _log_odds(chances: Numbers) -> Numbers:

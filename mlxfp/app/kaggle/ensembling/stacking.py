@@ -62,7 +62,7 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     >>> fp.kaggle.score(tuned.oof, fp.kaggle.METRICS["accuracy"]).overall, tuned.predict([0.24, 0.26]).tolist()
     (1.0, [0.0, 1.0])
 
-    See also: `ensembles.greedy`, `ensembles.stacking`, `threshold`, `platt`, `isotonic`.
+    See also: `ensembles.greedy`, `ensembles.stacking`, `threshold`, `platt`.
     """
     check_callable(learn=learn)
     if not oofs:

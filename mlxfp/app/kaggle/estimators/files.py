@@ -51,7 +51,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
     """Write a fitted estimator to a folder, which is created if needed. Equal estimators produce equal bytes.
 
     - `recipe.json`: the spec, the preprocessing of each column, and the SHA-256 digest of each other file;
-    - `model-1` and so on: one model per target, in the format of the library: `.txt` (LightGBM), `.json` (XGBoost), `.cbm`
+    - `model-1` and so on: one model per target, in the format of the library: `.txt` (LightGBM), `.cbm`
       (CatBoost) or `.skops` (scikit-learn);
     - `model-texts.npz` and `model-columns.skops`: preprocessing of texts and scaled columns.
 

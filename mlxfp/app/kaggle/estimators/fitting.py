@@ -20,7 +20,7 @@ from mlxfp.support.optional import optional
 
 
 def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patience: int = 50, seed: int = 0) -> "Estimator":
-    """Return a `fit` for `cross_validate` from a scikit-learn, LightGBM, CatBoost or XGBoost estimator.
+    """Return a `fit` for `cross_validate` from a scikit-learn, LightGBM or CatBoost estimator.
 
     All preprocessing is fitted on the training rows. The estimator decides the encoding:
 

@@ -1,6 +1,6 @@
 """Libraries of estimators. `LIBRARIES` holds all library-specific behaviour, with one entry per package name.
 
-Fitted models are saved in data-only formats: text for LightGBM and XGBoost, CatBoost's binary format, and skops files for
+Fitted models are saved in data-only formats: text for LightGBM, CatBoost's binary format, and skops files for
 scikit-learn. Skops files may contain only trusted types.
 """
 
@@ -12,7 +12,6 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from mlxfp.support.blas import free_cores
-from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.optional import optional
 
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
@@ -78,14 +76,6 @@ def threads(size: int) -> int:
     100 times slower.
     """
     return min(free_cores()[0], 1 + size // _NUMBERS)
-
-
-def other_package(name: str) -> ModuleType:
-    """Import a package that no optional extra of mlxfp installs. Raise `MissingExtraError` if the package is not installed."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"This estimator needs {name}. Install it with: pip install {name}") from error
 
 
 @contextmanager
@@ -173,7 +163,7 @@ def _with_categories(numbers: NDArray[Any], coded: tuple[int, ...]) -> Any:
     """Convert categories to integers for CatBoost. The result is a pandas table, because NumPy arrays cannot mix floats and integers."""
     if not coded:
         return numbers
-    table = other_package("pandas").DataFrame(numbers)
+    table = import_module("pandas").DataFrame(numbers)
     for index in coded:
         table[index] = np.nan_to_num(numbers[:, index], nan=-1).astype(np.int64)
     return table
@@ -188,39 +178,10 @@ def _save_catboost(fitted: _Coded, path: Path) -> None:
 
 
 def _load_catboost(path: Path, *, classed: bool) -> _Coded:
-    catboost = other_package("catboost")
+    catboost = optional("catboost", extra="boosting", needed_by="model.name=catboost")
     model = (catboost.CatBoostClassifier if classed else catboost.CatBoostRegressor)()
     model.load_model(str(path), format="cbm")
     return _Coded(model, tuple(model.get_cat_feature_indices()))
-
-
-def _fit_xgboost(model: Any, examples: Examples) -> Any:
-    expired = examples.clock()
-
-    class InTime(other_package("xgboost").callback.TrainingCallback):  # type: ignore[misc]  # XGBoost accepts only subclasses
-        def after_iteration(self, _model: Any, _epoch: int, _evals: Any) -> bool:
-            return expired()
-
-    model.set_params(callbacks=[InTime()])
-    stopping: dict[str, Any] = {}
-    if examples.valid is not None:
-        model.set_params(early_stopping_rounds=examples.patience)
-        stopping = {"eval_set": [examples.valid], "verbose": False}
-    if examples.coded:
-        kinds = ["c" if index in examples.coded else "q" for index in range(examples.numbers.shape[1])]
-        model.set_params(enable_categorical=True, feature_types=kinds)
-    return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping)
-
-
-def _save_xgboost(fitted: Any, path: Path) -> None:
-    path.write_bytes(bytes(fitted.get_booster().save_raw("json")))
-
-
-def _load_xgboost(path: Path, *, classed: bool) -> Any:
-    xgboost = other_package("xgboost")
-    model = (xgboost.XGBClassifier if classed else xgboost.XGBRegressor)()
-    model.load_model(str(path))
-    return model
 
 
 def _fit_sklearn(model: Any, examples: Examples) -> Any:
@@ -261,16 +222,6 @@ LIBRARIES: Mapping[str, Library] = {
             _predict_catboost,
             _save_catboost,
             _load_catboost,
-            stops=True,
-        ),
-        Library(
-            "xgboost",
-            ".json",
-            lambda threads, seed: {"n_jobs": threads, "random_state": seed},
-            _fit_xgboost,
-            _chances,
-            _save_xgboost,
-            _load_xgboost,
             stops=True,
         ),
         Library(

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.app.kaggle.estimators.libraries import LIBRARIES, other_package
+from mlxfp.app.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.support.errors import ConfigError, MlxfpError, suggest, unknown_name
@@ -85,17 +85,9 @@ def _lightgbm(task: Task, arguments: Arguments) -> Any:
 
 
 def _catboost(task: Task, arguments: Arguments) -> Any:
-    catboost = other_package("catboost")
+    catboost = optional("catboost", extra="boosting", needed_by="model.name=catboost")
     loss = {"loss_function": "MAE"} if task.absolute else {}
     return (catboost.CatBoostClassifier if task.classed else catboost.CatBoostRegressor)(**(loss | {**arguments}))
-
-
-def _xgboost(task: Task, arguments: Arguments) -> Any:
-    xgboost = other_package("xgboost")
-    loss = {"objective": "reg:absoluteerror"} if task.absolute else {}
-    settings = {"n_estimators": 500, "learning_rate": 0.05, "max_depth": 5, "subsample": 0.8, "colsample_bytree": 0.5}
-    suited = scaled_rounds(settings, rows=task.rows, classes=len(task.spec.classes))
-    return (xgboost.XGBClassifier if task.classed else xgboost.XGBRegressor)(**(suited | loss | {**arguments}))
 
 
 def _tfidf(task: Task, arguments: Arguments) -> Any:
@@ -133,7 +125,7 @@ def _kernel(task: Task, arguments: Arguments) -> Any:
 
 
 ESTIMATORS: Registry[Callable[[Task, Arguments], Any]] = Registry(
-    "estimator", {"lightgbm": _lightgbm, "catboost": _catboost, "xgboost": _xgboost, "tfidf": _tfidf, "kernel": _kernel}
+    "estimator", {"lightgbm": _lightgbm, "catboost": _catboost, "tfidf": _tfidf, "kernel": _kernel}
 )
 
 

@@ -21,7 +21,6 @@ from mlxfp.support.registries import Registry
 
 Numbers = NDArray[np.float64]
 Needs = Literal["labels", "probabilities", "values"]
-Ranks = Literal["rows", "classes"]
 Errors = Literal["squared", "absolute", "logarithmic"]
 
 
@@ -34,8 +33,6 @@ class Metric:
     - `function`: maps float64[N] targets and predictions to a number, on the host.
     - `device`: optional function for batches on the device, from (outputs, labels) to totals. `mlxfp.metrics.merge` merges the totals of
       several batches. Outputs are logits in most cases, scores for roc_auc, and predicted values for metrics of values.
-    - `ranks`: "rows" if only the order of the predictions of all rows matters, "classes" if only the order of the classes per row
-      matters.
     - `errors`: error that the training loss of a regression should minimise for this metric: "squared", "absolute" or "logarithmic".
 
     >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
@@ -48,7 +45,6 @@ class Metric:
     function: Callable[[Numbers, Numbers], float]
     greater_is_better: bool = field(kw_only=True)
     device: Callable[..., Any] | None = field(kw_only=True, default=None)
-    ranks: Ranks | None = field(kw_only=True, default=None)
     errors: Errors = field(kw_only=True, default="squared")
 
     def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
@@ -150,7 +146,7 @@ def map_at(count: int) -> Metric:
     0.5
     """
     check_positive(count=count)
-    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", partial(_map_at, count), greater_is_better=True, ranks="classes")
+    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", partial(_map_at, count), greater_is_better=True)
 
 
 def _map_at(count: int, targets: Numbers, predictions: Numbers) -> float:
@@ -255,7 +251,6 @@ _TABLE = (
         _roc_auc,
         greater_is_better=True,
         device=roc_auc,
-        ranks="rows",
     ),
     Metric("log_loss", "Log Loss", "probabilities", _log_loss, greater_is_better=False, device=log_loss),
     Metric("f1", "F1 Score", "labels", partial(_f1, "binary"), greater_is_better=True, device=partial(f1, average="binary")),
@@ -282,7 +277,7 @@ _TABLE = (
         greater_is_better=True,
         device=r2,
     ),
-    Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True, ranks="rows"),
+    Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True),
     map_at(3),
     map_at(5),
 )

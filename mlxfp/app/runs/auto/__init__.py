@@ -1,1 +1,1 @@
-"""Runs with several models: `model.name=auto`, or one model with several seeds."""
+"""Runs with several models: `model.name=auto`."""

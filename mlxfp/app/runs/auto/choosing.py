@@ -123,15 +123,6 @@ def _without_harmful(
         kept.remove(worst)
 
 
-def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
-    """Return the unweighted mean of all models. With `tune`, a threshold is tuned."""
-    every = tuple(oofs.values())
-    after = threshold(metric) if tune else None
-    parts = {name: _stage(_one(index, len(every)), after, every, metric).score.overall for index, name in enumerate(oofs)}
-    whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
-    return _chosen(whole, None, whole.score, parts, {})
-
-
 def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
     """Return True if the last model gets a weight above 0 in a blend. `predictions` has one array for each model."""
     choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)
@@ -229,8 +220,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
     if isinstance(choice.after, ClassWeights):
         return {"class_weights": list(choice.after.factors)}
     if isinstance(choice.after, Calibrated):
-        curves = [curve for curve in choice.after.curves if isinstance(curve, Logistic)]
-        return {"calibration": [[curve.slope, curve.intercept] for curve in curves]}
+        return {"calibration": [[curve.slope, curve.intercept] for curve in choice.after.curves]}
     return {}
 
 

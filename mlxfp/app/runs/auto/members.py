@@ -16,7 +16,7 @@ from mlxfp.app.kaggle.validation.scoring import METRICS, Errors
 from mlxfp.app.runs.plans import Trackers
 from mlxfp.models import TABLE_MODELS
 
-PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
+PACKAGES = ("sklearn", "lightgbm", "catboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
@@ -28,14 +28,6 @@ _FEW = 5000  # maximum number of rows for forests (because of the file size) and
 _PATIENCE = 30
 _BOOSTED = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "min_child_samples": 20, "colsample_bytree": 0.8}
 _CATBOOST = {"iterations": 500, "learning_rate": 0.1}
-_XGBOOST = {
-    "n_estimators": 1000,
-    "learning_rate": 0.05,
-    "max_depth": 6,
-    "min_child_weight": 2,
-    "subsample": 0.7,
-    "colsample_bytree": 0.8,
-}
 # Small trees suit tables with few rows or much noise, and make other errors than large trees.
 _SHALLOW = {"n_estimators": 200, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 20, "reg_lambda": 5.0}
 # On Calhousing (house prices in California) with 5 folds, the RMSE is 44,139 with these settings, and 44,857 with the defaults of LightGBM.
@@ -81,7 +73,6 @@ _ABOUT = {
     "text": "transformer encoder on rows as text",
     "trees": "boosted trees of scikit-learn",
     "words": "linear model on word counts and on the other columns",
-    "xgboost": "boosted trees of XGBoost",
 }
 
 
@@ -211,8 +202,6 @@ def _without_texts(facts: Facts) -> Iterator[Member]:
 def _further(facts: Facts, columns: int) -> Iterator[Member]:
     """Yield models that often add little to the others."""
     classed, few, lightgbm = facts.classes > 0, facts.rows <= _FEW, "lightgbm" in facts.packages
-    if columns and "xgboost" in facts.packages:
-        yield _with(_boosted("xgboost", "xgboost", _XGBOOST, facts), texts=False)
     if columns and lightgbm and few:
         yield _with(_named("slow", "lightgbm"), texts=False)
     if lightgbm and classed:

@@ -1,6 +1,6 @@
 """Outputs of a run with several models: metrics, predictions and submission."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from mlxfp.app.runs.auto.members import Member, describe
 from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
 from mlxfp.app.runs.folding import Events, load_predictor
 from mlxfp.app.runs.from_config.planning import changed, models_in
-from mlxfp.app.runs.outcomes import combine, metrics_of, outcome, write_oof, write_receipt, write_test
+from mlxfp.app.runs.outcomes import combine, metrics_of, write_oof, write_receipt, write_test
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 
@@ -32,18 +32,8 @@ def planned(plan: Plan, member: Member) -> Plan:
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
-    if plan.auto:
-        options["observers.minutes"] = None  # the time limit applies to all models together
+    options["observers.minutes"] = None  # the time limit applies to all models together
     return changed(plan, options | member.options(plan.trackers))
-
-
-def told_before(plan: Plan) -> Generator[RunEvent, None, bool]:
-    """If the run is finished, yield its final events and return True. Otherwise return False."""
-    over = outcome(plan)
-    if over is not None:
-        yield from _told(plan.folder)
-        yield over
-    return over is not None
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
@@ -73,7 +63,7 @@ def finish(
         submission = yield from write_test(plan, chosen.choice(tuple(_of_test(files[name]) for name in names)))
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
     write_receipt(plan, {"members": receipts})
-    yield from _told(folder)
+    yield from told(folder)
     yield Ended(folder, chosen.score, submission)
 
 
@@ -88,7 +78,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
     return {**after_numbers(chosen.choice), "single": chosen.single, **blend, "about": about, "members": parts, "left_out": dict(left_out)}
 
 
-def _told(folder: Path) -> Iterator[RunEvent]:
+def told(folder: Path) -> Iterator[RunEvent]:
     """Yield an event with the score and weight of each model, and a message if a single model is submitted."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():
@@ -144,4 +134,4 @@ def _fold_model(run: Path, code: Code, index: int) -> Predict:
         models = [load_predictor(models_in(member, code), FoldFolder(member, index + 1)) for member in members]
         return lambda rows: choice(tuple(model(rows) for model in models))
     model, limit = load_predictor(models_in(run, code), FoldFolder(run, index + 1)), read_json(run / folders.METRICS).get("threshold")
-    return lambda rows: combine([model(rows)], mean, limit)
+    return lambda rows: combine([model(rows)], limit)

@@ -13,8 +13,9 @@ from attrs import evolve
 from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
 from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, facts_of, members
 from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
-from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told_before
+from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
+from mlxfp.app.runs.outcomes import outcome
 from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
@@ -37,7 +38,9 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
     recorded at once. The outputs depend only on the recorded decisions.
     """
     began = monotonic() - elapsed
-    if (yield from told_before(plan)):
+    if (over := outcome(plan)) is not None:
+        yield from told(plan.folder)
+        yield over
         return
     record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.rows)))
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds

@@ -13,7 +13,6 @@ from mlx.optimizers import Optimizer
 from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, prefetch, schedules, train_step
 from mlxfp.app.config.classes import DataConfig, RunConfig
 from mlxfp.app.config.loading import Resolved, resolve_config
-from mlxfp.app.kaggle.ensembling import ensembles
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
 from mlxfp.app.kaggle.rows.row_to_text import Form
@@ -21,7 +20,7 @@ from mlxfp.app.kaggle.specs.catalogue import named_spec
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
-from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
+from mlxfp.app.kaggle.validation.scoring import METRICS
 from mlxfp.app.run_folders.folders import data_folder
 from mlxfp.app.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.app.runs.plans import Trackers, Training
@@ -37,7 +36,6 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, ConfigError, 
 from mlxfp.support.options import NamesOrParts
 from mlxfp.support.structuring import flatten, unstructure
 
-ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
 CONVNET = "convnet"  # default model of images and audio
@@ -54,7 +52,6 @@ CHOICES: Mapping[str, Collection[str]] = {
     "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
-    "competition.ensemble": ENSEMBLES,
 }
 
 

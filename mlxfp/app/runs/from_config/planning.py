@@ -18,7 +18,6 @@ from mlxfp.app.runs.from_config.file_planning import file_model, plan_files
 from mlxfp.app.runs.from_config.parts import (
     AUTO,
     CHOICES,
-    ENSEMBLES,
     competition_data,
     estimator_of,
     is_estimator,
@@ -73,7 +72,7 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     data = competition_data(config, run_folder(config), own)
     if problems := (*config_problems(config), *data_problems(config, data)):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
-    _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
+    _check_sample(data, decided=config.competition.threshold)
     return _plan(config, data, _folds_of(config)(data), own)
 
 
@@ -121,12 +120,11 @@ def models_of(config: RunConfig, own: OwnParts) -> Models:
         recipe_class=recipe_class(config),
         network=partial(model_of, config, own=own),
         views=config.competition.views,
-        combine=ENSEMBLES[config.competition.ensemble],
     )
 
 
 def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts) -> Plan:
-    teacher, result = config.data.pseudo_labels, config.competition
+    result = config.competition
     return Plan(
         folder=run_folder(config),
         data=data,
@@ -142,8 +140,6 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts)
         plots=config.observers.plots,
         auto=config.model.name == AUTO,
         minutes=config.observers.minutes,
-        seeds=config.training.seeds,
-        teacher=None if teacher is None else Path(teacher),
         synthetic=config.data.path is None,
         inferred=config.data.spec is None and config.own.spec is None,
         inputs=tuple(Path(path) for path in (config.model.path, config.text.tokenizer) if path is not None),
@@ -159,7 +155,7 @@ def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     """Fill the sample submission with constants, so that errors in the sample file are raised before the training."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
     width = len(spec.outputs)
-    flat = width == 1 or (spec.task.one_class and (width == 2 or decided))
+    flat = width == 1 or (spec.task.one_class and width == 2)
     try:
         predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
         make_submission(data, predictions)
@@ -178,7 +174,7 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
     return evolve(
         config,
-        data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
+        data=evolve(data, path=_absolute(data.path), spec=spec),
         text=evolve(text, tokenizer=tokenizer),
         model=evolve(model, path=_absolute(_pretrained_folder(model.path))),
     )

@@ -25,7 +25,7 @@ Problem = tuple[str, str]  # option path and a sentence about the problem
 ARGUMENTS = "model.arguments."
 # Options that tuning cannot change, in the sections with tunable options.
 # Sections without tunable options change the scored rows or the metric, or do not affect the score.
-_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
+_FIXED = ("model.name", "model.path", "model.arguments", "training.seed")
 _TUNABLE = tuple(
     path
     for path in option_paths()
@@ -66,7 +66,6 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     yield from _model_problems(config)
     yield from _size_problems(config)
     yield from _estimator_problems(config)
-    yield from _several_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a tokenizer type ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
@@ -78,17 +77,6 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "text.template", f"{template!r} has no placeholder {{column}}"
     if not is_csv_name(name):
         yield "competition.submission", f"{name!r} must be the name of a CSV file, different from the other files of the run"
-
-
-def _several_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield options that cannot be used with several seeds."""
-    if config.training.seeds > 1 and config.data.limit is not None:
-        yield (
-            "data.limit",
-            "rows are drawn with training.seed, so every seed would have different rows; leave out data.limit or training.seeds",
-        )
-    if config.training.seeds > 1 and config.competition.ensemble != "mean":
-        yield "competition.ensemble", "the models of several seeds are averaged; use mean"
 
 
 def _model_problems(config: RunConfig) -> Iterator[Problem]:
@@ -215,14 +203,11 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.codes": config.model.codes,
         "data.spec": config.data.spec,
         "data.target": config.data.target,
-        "data.pseudo_labels": config.data.pseudo_labels,
         "own.spec": config.own.spec,
     }
     for path, value in unused.items():
         if value:
             yield path, f"task={config.task} does not use this option; leave out the option"
-    if config.training.seeds > 1:
-        yield "training.seeds", f"task={config.task} trains one model; leave out training.seeds"
     for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
             yield name, f"task={config.task} has no folds and no submission; leave the section out"
@@ -246,19 +231,10 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
             "data.limit" if config.data.limit is not None else "data.path",
             f"{problem}, so there is nothing to learn; use other rows or more rows",
         )
-    if config.data.pseudo_labels is not None and (not task.one_class or data.test is None):
-        yield "data.pseudo_labels", "pseudo-labels need a test file and a task with one class per row; leave out the option"
     if data.test is not None and not length(data.test):
         yield "data.path", "the test file has no rows; add rows, or remove the file"
-    if competition.ensemble == "vote" and not task.one_class:
-        yield "competition.ensemble", "vote needs a task with one class per row; use mean"
-    if competition.ensemble == "rank" and not (metric.ranks == "rows" and (task.is_decision or not task.has_classes)):
-        yield "competition.ensemble", f"rank works only with the ranking metrics roc_auc and spearman, got {metric.name}; use mean"
-    if competition.threshold and not (task.is_decision and metric.needs == "labels" and competition.ensemble == "mean"):
-        yield (
-            "competition.threshold",
-            "a threshold needs two classes, a metric of labels, and competition.ensemble=mean; leave out the option",
-        )
+    if competition.threshold and not (task.is_decision and metric.needs == "labels"):
+        yield "competition.threshold", "a threshold needs two classes and a metric of labels; leave out the option"
 
 
 def check_ranks(config: RunConfig, ranks: Ranks) -> None:
@@ -266,10 +242,6 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run without --ranks.")
-    if config.training.seeds > 1:
-        raise ConfigError(
-            f"training.seeds: with ranks, only one model per fold is possible, got {config.training.seeds}. Run without --ranks."
-        )
     if config.own.observers:
         raise ConfigError(
             "own.observers cannot be used with ranks: an observer that ends the run on one rank would leave the other ranks "
@@ -283,10 +255,6 @@ def check_tunable(config: RunConfig) -> None:
     """Raise `ConfigError` for a run whose options cannot be tuned."""
     if config.task != "competition":
         raise ConfigError(f"task: tuning needs folds, and task={config.task} has no folds. Only runs with task=competition can be tuned.")
-    if config.training.seeds > 1:
-        raise ConfigError(
-            "training.seeds: tuning trains one model per fold. Leave out training.seeds, and set training.seeds in the best configuration."
-        )
 
 
 def check_tunable_option(key: str) -> None:

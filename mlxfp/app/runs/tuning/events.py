@@ -33,12 +33,9 @@ class Tuned(RunEvent):
 
     - `score` is the score of the best trial. This score is optimistic, because the best trial was selected by score.
     - `given` is the score of the original configuration on the same folds.
-    - `nested` is an unbiased estimate of the score after tuning, or None without nested tuning. Compare `nested` with `given`.
 
-    Nested tuning repeats the search on the training rows of each fold, and scores the best trial on the validation rows.
-
-    >>> Tuned(Path("runs/titanic/tuning"), "accuracy", 7, 20, 0.85, 0.83, Path("best.yaml"), nested=0.835).nested
-    0.835
+    >>> Tuned(Path("runs/titanic/tuning"), "accuracy", 7, 20, 0.85, 0.83, Path("best.yaml")).given
+    0.83
     """
 
     metric: str
@@ -47,4 +44,3 @@ class Tuned(RunEvent):
     score: float
     given: float
     config: Path
-    nested: float | None = None

@@ -1,7 +1,6 @@
 """The search for better options: each trial trains the folds of a run with other option values."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic
@@ -38,8 +37,7 @@ def search(
 ) -> Generator[RunEvent, None, BestTrial]:
     """Start or continue a search in `folder`. Yield the events of its trials, and return the best trial.
 
-    After each trial, `note` is called with the best trial so far. Other processes may take part in the search. If all remaining trials
-    run in other processes, this process waits.
+    `note` is called with the best trial whenever a trial has ended.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
     how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}
@@ -49,12 +47,9 @@ def search(
 
     with opened(folder, space, values_of(plan, space), note, **how) as study:
         with Progress("trials", unit="trial", total=lambda: limits.trials, done=study.ended, lines=True) as progress:
-            while (task := study.next(limits.trials, late=late())) is not None:
-                if isinstance(task, Trial):
-                    with closing(_run(study, task, plan, late)) as events:
-                        yield from _shown(events, progress) if plan.training.progress else events
-                else:
-                    _wait(task, None if end is None or late() else end - monotonic())
+            while (trial := study.next(limits.trials, late=late())) is not None:
+                events = _run(study, folder, trial, plan, late)
+                yield from _shown(events, progress) if plan.training.progress else events
         return study.best()
 
 
@@ -66,41 +61,26 @@ def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]
             progress.update(int(isinstance(event, TrialEnded)))
 
 
-def _wait(lock: Any, seconds: float | None) -> None:
-    """Wait until the lock is free, at most `seconds`."""
-    from filelock import Timeout
-
-    try:
-        with lock.acquire(timeout=-1 if seconds is None else seconds):
-            pass
-    except Timeout:
-        pass
-
-
-def _run(study: Study, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Generator[RunEvent, None, None]:
-    """Run a trial. Any process can later continue a trial that was interrupted."""
-    trial_plan = with_trial(plan, study.folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
+def _run(study: Study, folder: Path, trial: Trial, plan: Plan, late: Callable[[], bool]) -> Generator[RunEvent, None, None]:
+    """Run a trial. The next search continues a trial that was interrupted."""
+    trial_plan = _with_trial(plan, folder, f"trial-{trial.number:04}", {} if trial.given else trial.values)
     outcome: Literal["complete", "stopped", "failed", "late"] = "failed"
     reached, reason = None, ""
     try:
-        try:
-            outcome = yield from _train(study, trial, trial_plan, late)
-            reached = total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
-        except OSError:  # errors such as a full disk are not caused by the option values of the trial
+        outcome = yield from _train(study, trial, trial_plan, late)
+        reached = _total(trial_plan, [read_array(file / FOLD_OOF) for file in _files(trial_plan)]) if outcome == "complete" else None
+    except OSError:  # errors such as a full disk are not caused by the option values of the trial
+        raise
+    except Exception as error:
+        if trial.given:
+            error.add_note("This is an error of the original configuration. Correct the configuration before tuning.")
             raise
-        except Exception as error:
-            if trial.given:
-                error.add_note("This is an error of the original configuration. Correct the configuration before tuning.")
-                raise
-            reason = str(error) if isinstance(error, MlxfpError) else f"{type(error).__name__}: {error}"
-        if outcome == "late":
-            study.put_back(trial)
-            return
-        study.end(trial, reached, reason or outcome)
-        rmtree(trial_plan.folder, ignore_errors=True)
-    finally:
-        trial.lock.release()
-    yield TrialEnded(study.folder, trial.number, outcome, reached, trial.values, reason)
+        reason = str(error) if isinstance(error, MlxfpError) else f"{type(error).__name__}: {error}"
+    if outcome == "late":
+        return
+    study.end(trial, reached, reason or outcome)
+    rmtree(trial_plan.folder, ignore_errors=True)
+    yield TrialEnded(folder, trial.number, outcome, reached, trial.values, reason)
 
 
 def _train(
@@ -123,15 +103,14 @@ def _train(
     return "complete"
 
 
-def with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
+def _with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
     """Return the run plan with the option values of a trial. The trial writes its files to `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    # Trials do not predict the test rows. Only pseudo-labels need the test rows.
-    return trial if plan.teacher is not None else evolve(trial, data=evolve(plan.data, test=None))
+    return evolve(trial, data=evolve(plan.data, test=None))  # trials do not predict the test rows
 
 
-def total(plan: Plan, predictions: list[Any]) -> float:
+def _total(plan: Plan, predictions: list[Any]) -> float:
     """Return the score over all folds, with the same threshold tuning as in a finished run."""
     return score(decided(plan, predictions)[1], plan.metric).overall
 

@@ -65,7 +65,6 @@ def _space(prefix: str, **parameters: tuple[Any, ...]) -> Space:
     return tuple(Parameter(f"{prefix}{name}", kind, values) for name, (kind, *values) in parameters.items())
 
 
-_FOREST = {"subsample": ("float", 0.5, 1.0), "colsample_bytree": ("float", 0.2, 1.0), "reg_lambda": ("log", 0.01, 30.0)}
 _TEXTS = (
     *_space("optimizer.", learning_rate=("log", 1e-4, 3e-3), weight_decay=("log", 1e-3, 0.3)),
     *_space("model.", dropout=("float", 0.0, 0.3)),
@@ -81,7 +80,9 @@ SPACES: Registry[Space] = Registry(
             n_estimators=("int", 100, 2000),
             num_leaves=("int", 3, 128),
             min_child_samples=("int", 2, 60),
-            **_FOREST,
+            subsample=("float", 0.5, 1.0),
+            colsample_bytree=("float", 0.2, 1.0),
+            reg_lambda=("log", 0.01, 30.0),
         ),
         "catboost": _space(
             ARGUMENTS,
@@ -90,14 +91,6 @@ SPACES: Registry[Space] = Registry(
             depth=("int", 3, 9),
             l2_leaf_reg=("log", 0.5, 30.0),
             rsm=("float", 0.3, 1.0),
-        ),
-        "xgboost": _space(
-            ARGUMENTS,
-            learning_rate=("log", 0.005, 0.3),
-            n_estimators=("int", 100, 2000),
-            max_depth=("int", 2, 9),
-            min_child_weight=("log", 0.1, 30.0),
-            **_FOREST,
         ),
         "kernel": _space(ARGUMENTS, C=("log", 0.1, 100.0), gamma=("log", 1e-4, 1.0)),
         "tfidf": _space(ARGUMENTS, C=("log", 0.1, 100.0)),

@@ -1,42 +1,36 @@
 """Tuning of a run: search for a better configuration."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
-
-from mlxfp import select
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.run_folders import folders
-from mlxfp.app.run_folders.files import read_array, write_text
-from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
+from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.events import Noted, RunEvent
-from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed, start
 from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.tuning.events import Tuned
-from mlxfp.app.runs.tuning.searching import Limits, search, total, with_trial
+from mlxfp.app.runs.tuning.searching import Limits, search
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
-from mlxfp.app.runs.tuning.studies import BestTrial, claiming
+from mlxfp.app.runs.tuning.studies import BestTrial
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
-from mlxfp.support.errors import ArgumentError, ConfigError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
 
-_BEST, _NESTED = "best.yaml", "nested"
+_BEST = "best.yaml"
 
 
-def tune(  # noqa: PLR0913
+def tune(
     config: RunConfig,
     *,
     trials: int | None = None,
     minutes: float | None = None,
     vary: Sequence[str] = (),
-    nested: bool = False,
     code: Code = None,
 ) -> Iterator[Any]:
     """Search lazily for better values of a configuration with Optuna (TPE). Yield the events and finally a `Tuned` event.
@@ -51,15 +45,12 @@ def tune(  # noqa: PLR0913
     - `model.dropout=null` removes a parameter from the search space.
 
     The search has two limits. `trials` is the maximum number of trials, including the trials of earlier calls. `minutes` is the time after
-    which this call starts no further trial. The next call continues unfinished trials. Processes may be killed, and several processes may
-    share a study.
+    which this call starts no further trial. The next call continues unfinished trials, also after a killed process.
 
     The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The run of `best.yaml` is
     called `name`-tuned and gives the same score.
 
-    The score of the best trial is optimistic, because this score selected the trial. With `nested`, the training rows of each fold are
-    also tuned alone, with the same number of trials, and the best trial is scored on the validation rows. Each fold takes about as long as
-    the main search; `minutes` limits the total time.
+    The score of the best trial is optimistic, because this score selected the trial.
 
     See `run` for `code`. The search starts when the events are consumed. Raises `ConfigError` for an invalid search space, `DataError` if
     data, configuration or space have changed since the start of the study, and the errors of `plan`.
@@ -77,10 +68,10 @@ def tune(  # noqa: PLR0913
         check_positive(trials=trials)
     if minutes is not None and not minutes > 0:
         raise ArgumentError(f"minutes must be above 0, got minutes={minutes!r}.")
-    return _tune(config, Limits(trials, None if minutes is None else 60 * minutes), given, nested, code)
+    return _tune(config, Limits(trials, None if minutes is None else 60 * minutes), given, code)
 
 
-def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, code: Code) -> Iterator[RunEvent]:  # noqa: FBT001
+def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], code: Code) -> Iterator[RunEvent]:
     check_tunable(config)
     begun = start(config, code)
     folders.check_folder(begun.folder, begun.settings["name"])
@@ -88,20 +79,14 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
     assert isinstance(run_plan, Plan)
     space = space_of(run_plan, vary)
     check_space(run_plan, space)
-    if nested:
-        check_nested(run_plan)
     folder = run_plan.folder / folders.TUNING
-    with claiming(folder):
+    with folders.locked(folder):
         folders.claim_data(folder, _identities(run_plan, space))
-        changed = list(claim_environment(folder))
-    yield from changed
-    yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
+        yield from claim_environment(folder)
+        yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
 
-    parts = 1 + (len(list(run_plan.folds)) if nested else 0)
-    limits_of_part = evolve(limits, seconds=None if limits.seconds is None else limits.seconds / parts)
-    result = yield from search(run_plan, space, folder, limits_of_part, lambda result: _write_best(run_plan, folder, result))
-    estimated = (yield from estimate(run_plan, space, folder / _NESTED, limits_of_part)) if nested else None
-    yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST, estimated)
+        result = yield from search(run_plan, space, folder, limits, lambda result: _write_best(run_plan, folder, result))
+        yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST)
 
 
 def _identities(run_plan: Plan, space: Space) -> dict[str, object]:
@@ -120,32 +105,3 @@ def _write_best(run_plan: Plan, folder: Path, result: BestTrial) -> None:
         f"# The original configuration has {result.given:.6g} on the same folds.\n"
     )
     write_text(folder / _BEST, about + write_document(best.settings))
-
-
-def check_nested(plan: Plan) -> None:
-    """Raise `ConfigError` for a run whose folds cannot be split into inner folds."""
-    if plan.teacher is not None:
-        raise ConfigError(
-            "Nested tuning (--nested) splits the folds again, but data.pseudo_labels holds predictions for the original folds. "
-            "Leave out --nested or data.pseudo_labels."
-        )
-
-
-def estimate(plan: Plan, space: Space, folder: Path, limits: Limits) -> Generator[RunEvent, None, float]:
-    """Tune separately on the training rows of each fold. Return the score of the best trials on the validation rows.
-
-    All files are written to `folder`. After an interruption, the next call continues from these files.
-    """
-    from filelock import FileLock
-
-    predictions = []
-    for number, fold in enumerate(plan.folds, 1):
-        fold_folder = folder / f"fold-{number:02}"
-        data = evolve(plan.data, rows=select(fold.train)(plan.rows), test=None)
-        result = yield from search(evolve(plan, data=data, folds=plan.make_folds(data)), space, fold_folder, limits, lambda _: None)
-        best = with_trial(plan, fold_folder, f"best-{result.trial:04}", result.values)
-        files = FoldFolder(best.folder, number)
-        with FileLock(fold_folder / ".best.lock"):
-            yield from run_fold(best, fold, files, ())
-        predictions.append(read_array(files / FOLD_OOF))
-    return total(plan, predictions)

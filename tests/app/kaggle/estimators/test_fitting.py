@@ -20,7 +20,7 @@ from mlxfp.app.kaggle.estimators.columns import fit_columns
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, known_class, make_named, needs_permission
 from tests.app.kaggle.estimators.tables import COLUMNS, spec_of, table_of
 
-SMALL = {"lightgbm": {"n_estimators": 20}, "catboost": {"iterations": 20}, "xgboost": {"n_estimators": 20}, "tfidf": {}, "kernel": {}}
+SMALL = {"lightgbm": {"n_estimators": 20}, "catboost": {"iterations": 20}, "tfidf": {}, "kernel": {}}
 
 
 def named(name, kind, **about):
@@ -138,18 +138,17 @@ def test_logarithms_are_learned_where_the_metric_asks_for_them():
         estimator(Ridge(), spec_of("regression", metric="rmsle"))(fp.Splits(below))
 
 
-@pytest.mark.parametrize("name", ["lightgbm", "catboost", "xgboost"])
+@pytest.mark.parametrize("name", ["lightgbm", "catboost"])
 def test_boosting_stops_by_rows_that_are_set_aside(name):
     pytest.importorskip(name)
     spec = spec_of("binary")
-    counted = {"lightgbm": "n_estimators", "catboost": "iterations", "xgboost": "n_estimators"}[name]
+    counted = {"lightgbm": "n_estimators", "catboost": "iterations"}[name]
     fit = estimator(make_named(name, Task(spec, 200), {counted: 400, "learning_rate": 0.5}), spec, patience=3)
     run = cross_validate(folds.kfold(200, count=2, seed=0), table_of("binary", 200), fit, target="y", stopping="inner")
     model = run.models[0].targets[0].model
     rounds = {
         "lightgbm": lambda: model.best_iteration or model.current_iteration(),
         "catboost": lambda: model.model.tree_count_,
-        "xgboost": lambda: model.best_iteration,
     }
     assert 0 < rounds[name]() < 200
     with pytest.raises(fp.errors.ArgumentError, match=r"LogisticRegression does not support early stopping\. Remove the argument stopping"):
@@ -300,7 +299,7 @@ def test_a_kernel_machine_sees_rings_that_trees_do_not():
     assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found
 
 
-@pytest.mark.parametrize("name", ["lightgbm", "catboost", "xgboost"])
+@pytest.mark.parametrize("name", ["lightgbm", "catboost"])
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
 def test_boosted_trees_stop_in_time_and_keep_the_finished_trees(name, kind, tmp_path):
     """A fit without time has one round, and predicts the same from files."""

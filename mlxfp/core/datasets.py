@@ -338,7 +338,10 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset. All datasets in the copy have new hooks (wrappers around stage calls), returned by `hooks(dataset)`."""
+    """Return a copy of a dataset with the hooks (wrappers around stage calls) that the function `hooks` returns.
+
+    In a mixture of datasets, each dataset gets its own hooks.
+    """
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):

@@ -45,7 +45,7 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline.
 
     A cursor of the same pipeline with another number of ranks (`shard`) continues with the same global batches. Raises `ArgumentError` if
-    the global batches would have another number of rows. Warns if the set of rows differs between epochs, because `take`, `skip` or
+    the size of the global batches has changed. Warns if the set of rows differs between epochs, because `take`, `skip` or
     `select` follows a `shuffle`.
 
     >>> import mlxfp as fp

@@ -40,7 +40,7 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
 
 
 def compressed_instead(path: str) -> DataError | None:
-    """Return the error for a local compressed file in place of a Parquet or Arrow file. Return None for another file."""
+    """Return the error if a local file, read as Parquet or Arrow, is compressed. Return None if the file is not compressed."""
     with Path(path).open("rb") as file:
         head = file.read(HEAD)
     compressed = _compression(head)

@@ -1,4 +1,4 @@
-"""Atomic file writes, where a file gets its final name after all content is on the disk, and the cache folder of the user."""
+"""Cache folder of the user, and atomic writes of files. In an atomic write, a file gets its final name after all content is on the disk."""
 
 import errno
 import os

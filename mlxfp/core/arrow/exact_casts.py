@@ -24,7 +24,7 @@ def largest_exact(kind: pa.DataType) -> int:
 
 
 def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column. Raises `ArrowInvalid` for a value that the type cannot hold. Floats may round decimals.
+    """Cast a column. Raises `ArrowInvalid` for a value that the type cannot hold. Only decimals such as 0.1 may be rounded.
 
     >>> cast_exactly(pa.array([0.1]), pa.float32()).type
     DataType(float)

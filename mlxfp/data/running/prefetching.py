@@ -74,7 +74,7 @@ def prefetch(
 
 @frozen(repr=False)
 class Prefetch(Wrapper):
-    """Dataset that is read ahead in a thread. A resume position is the cursor of the dataset."""
+    """Dataset that is read ahead in a thread. The position for a resume is the cursor of this inner dataset."""
 
     depth: int = field(eq=False)  # `depth` and the fields below change the execution, but not the items, so equality ignores these fields.
     workers: int = field(default=1, eq=False)

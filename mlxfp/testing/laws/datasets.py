@@ -171,9 +171,9 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
         value = eval(text, dict(names))  # noqa: S307  # a trusted repr; the law requires evaluation
     except Exception as error:
         raise AssertionError(
-            f"the repr {text} is a call that creates the value, but the call raises {type(error).__name__}: {error}"
+            f"the repr {text} is a call that should create an equal value, but the call raises {type(error).__name__}: {error}"
         ) from error
-    assert value == part, f"{text} evaluates to an equal value, but it gives {value!r}"
+    assert value == part, f"the repr {text} should give an equal value, but the call gives {value!r}"
 
 
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:

@@ -106,9 +106,11 @@ class Subject:
 class Trial:
     """Several laws that are checked with the same random cases.
 
-    `inputs` converts the drawn values of a case to arguments of the laws, by name. `note` returns an additional line about a failing case.
-    `unfit` is the error message if too few cases can be used. `coverage` returns a sentence about the checked part of a long dataset.
-    With `shrink=False`, hypothesis does not search for a smaller failing case. `drawn` holds the cases after drawing.
+    - `inputs` converts the drawn values of a case to arguments of the laws, by name.
+    - `note` returns an additional line for the error message of a failing case.
+    - `unfit` is the error message if too few random cases fulfil the conditions of the laws.
+    - `coverage` returns a sentence that says which cursors of a long dataset were checked.
+    - `shrink=False`: hypothesis does not search for a smaller failing case.
     """
 
     laws: tuple[Callable[..., None], ...]

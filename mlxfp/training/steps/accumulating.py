@@ -152,9 +152,9 @@ def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
     """Add up gradients, loss and weight over all copies of the model.
 
-    Return the sums of gradients and weights, the mean loss, the total weight, and the combined `counts`. The argument `counts` is True if
-    the results of this rank are finite. The combined value is True if `counts` is True for all copies, and None if `counts` is None. The
-    argument `summed` has the indices of gradients that are already sums over all ranks.
+    The argument `counts` is True if the results of this copy are finite. `summed` has the indices of gradients that are already
+    sums over all ranks. Return the sums of gradients and weights, the mean loss, the total weight, and `counts` for all copies together:
+    True if every copy has finite results, and None if the argument is None.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

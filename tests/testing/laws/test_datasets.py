@@ -177,9 +177,11 @@ class CountsByReading(fp.parts.Wrapper):
 
 def test_what_prints_as_another_call_is_caught():
     assert_prints(fp.batch(2, drop_last=True), {"batch": fp.batch})
-    with pytest.raises(AssertionError, match=r"evaluates to an equal value"):
+    with pytest.raises(AssertionError, match=r"should give an equal value"):
         assert_prints(fp.batch(2), {"batch": lambda size: fp.batch(size + 1)})
-    with pytest.raises(AssertionError, match=r"counting_stage.* is a call that creates the value, but the call raises NameError"):
+    with pytest.raises(
+        AssertionError, match=r"counting_stage.* is a call that should create an equal value, but the call raises NameError"
+    ):
         assert_prints(broken.CountingStage(), {"batch": fp.batch})
 
 

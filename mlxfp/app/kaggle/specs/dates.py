@@ -69,10 +69,12 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
 
 
 def sortable_times(name: str, times: ArrayLike) -> NDArray[Any]:
-    """Return times [N] as values that sort by time. Texts become numbers, because "10" sorts before "9" as text.
+    """Return times [N] as values that sort by time. The argument `name` is the name of the times in error messages.
 
-    Texts of numbers and of dates become numbers. Periods that begin with the year, such as 2026-W05, stay texts if all texts have the same
-    form. Values other than texts stay unchanged. Raises `ArgumentError` for all other texts. `name` is the name of the times in the error.
+    - Texts that contain numbers or dates become numbers, because "10" sorts before "9" as text.
+    - Periods that begin with the year, such as 2026-W05, stay texts if all texts have the same form.
+    - Any other text raises `ArgumentError`.
+    - Values other than texts stay unchanged.
 
     >>> sortable_times("week", ["10", "9"]).tolist(), sortable_times("week", ["2026-W10", "2026-W09"]).tolist()
     ([10.0, 9.0], ['2026-W10', '2026-W09'])

@@ -241,7 +241,17 @@ def _four_axes(pixels: Pixels, name: str) -> Pixels:
         )
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise SchemaError(f"{_NAME}: an image in column {name!r} must be uint8 or float, got {images.dtype}.")
-    return images if images.dtype == np.uint8 else images.astype(np.float32, copy=False)
+    if images.dtype == np.uint8:
+        return images
+    if images.size and (largest := float(images.max())) > _BRIGHT:
+        raise DataError(
+            f"{_NAME}: float pixels are numbers from 0 to 1, got {largest:g} in column {name!r}. Divide the pixels before collate: "
+            f"fp.map(lambda row: {{**row, {name!r}: row[{name!r}] / 255}})."
+        )
+    return images.astype(np.float32, copy=False)
+
+
+_BRIGHT = 2.0  # augmentations may exceed 1, but pixels from 0 to 255 have larger values
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

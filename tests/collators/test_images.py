@@ -78,6 +78,7 @@ def test_the_constants_are_those_of_the_field():
         (np.zeros((1, 3, 8, 8), np.uint8), SchemaError, r"must be \[H, W\] or \[H, W, C\] with 1 or 3 channels, got \[3, 8, 8\]. Channels"),
         (np.zeros((1, 8), np.uint8), SchemaError, r"got \[8\]\."),
         (np.zeros((1, 8, 8), np.int32), SchemaError, r"an image in column 'image' must be uint8 or float, got int32\."),
+        (np.full((1, 8, 8), 200.0), DataError, r"float pixels are numbers from 0 to 1, got 200 in column 'image'\. Divide the pixels"),
     ],
 )
 def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Exception], message: str):

@@ -179,9 +179,9 @@ class Mix(Joined):
         return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return how much each of the N datasets has yielded before a resume position, int64[2, N].
+        """Return the contribution of each of the N datasets before a resume position, int64[2, N].
 
-        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+        Row 0 counts tokens if `by="tokens"`, and items otherwise. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.datasets))), np.int64)
 

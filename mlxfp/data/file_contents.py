@@ -7,7 +7,7 @@ from mlxfp.support.errors import DataError, without_secrets
 from mlxfp.support.file_formats import COMPRESSIONS
 
 HEAD = 64  # number of bytes that are read to recognize a file
-# First bytes of a compressed file: name of the format, command that decompresses standard input or unpacks a file
+# Maps the first bytes of a compressed file to the format and to the shell command that decompresses the file.
 _SIGNS = {
     b"\x1f\x8b": ("gzip", "gzip -dc <"),
     b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc <"),
@@ -23,9 +23,9 @@ _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\x
 
 
 def check_text(head: bytes, path: str, packing: str | None) -> None:
-    """Raise `DataError` for the first bytes of a compressed file, an archive, or text in UTF-16 or UTF-32.
+    """Raise `DataError` if the content of a file is compressed, an archive, or text in UTF-16 or UTF-32.
 
-    `packing` is the compression of the file according to its suffix, such as gzip. The bytes are already decompressed.
+    `packing` is the compression that the file suffix names, such as gzip. `head` contains the first bytes after this decompression.
     """
     compressed = _compression(head)
     if compressed is not None:
@@ -52,7 +52,7 @@ def _compression(head: bytes) -> tuple[str, str] | None:
 
 
 def _compressed(name: str, command: str, head: bytes, path: str, packing: str | None) -> DataError:
-    """Return the error for a compressed file. `packing=None` means a reader that decompresses files with a fitting suffix."""
+    """Return the error for a compressed file. An empty `packing` stands for readers that never decompress: Parquet and Arrow."""
     shown, suffix = without_secrets(path), next((suffix for suffix, known in COMPRESSIONS.items() if known == name), None)
     if packing:
         remedy = f"The file is compressed twice. Decompress the file once: {_unpacked(path, packing)} > {_new_name(path, twice=True)}"
@@ -71,18 +71,19 @@ def _unpacked(path: str, packing: str) -> str:
 
 
 def _new_name(path: str, *, twice: bool = False) -> str:
-    """Return the name of a new file beside `path`. Only a file that is compressed twice keeps the suffix of the compression."""
+    """Return a name for the converted file, in the folder of `path`. `twice=True`: the converted file is still compressed."""
     old = Path(without_secrets(path))
     packed = old.suffix.lower() in {*COMPRESSIONS, ".bz2", ".xz", ".lz4", ".7z", ".rar"} and not twice
     return quote(str(old.with_suffix("") if packed else old.with_stem(f"{old.stem}-converted")))
 
 
 def _encoding(head: bytes) -> tuple[str | None, str]:
-    """Return the encoding of text, and the sign of the encoding. Return None for UTF-8 and for an unknown encoding."""
+    """Return the encoding of a text, and a name for the bytes that show the encoding. The encoding is None for UTF-8 or unknown text."""
     marked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
     if marked is not None:
         return marked, "the byte order mark"
-    empty = [[byte == 0 for byte in head[first : len(head) // 4 * 4 : 4]] for first in range(4)]  # True at NUL bytes, by position modulo 4
+    # `empty[i]` tells which of the bytes i, i + 4, i + 8, ... are NUL.
+    empty = [[byte == 0 for byte in head[first : len(head) // 4 * 4 : 4]] for first in range(4)]
     if len(head) < 8 or all(map(all, empty)):
         return None, ""
     for order, (one, two, three, four) in (("BE", empty), ("LE", empty[::-1])):

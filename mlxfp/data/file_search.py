@@ -94,7 +94,7 @@ def unreadable(error: OSError, path: str | Path) -> MlxfpError:
 
 
 def open_plain(path: str) -> FileIO:
-    """Open a local file for reading without a buffer. Raises an error with path and remedy."""
+    """Open a local file for unbuffered reading."""
     with readable(path):
         return FileIO(path)
 

@@ -34,7 +34,7 @@ class File:
             raise ValueError(f"the file name {self.name!r} is not the name of a file in this folder")
 
     def is_whole(self, folder: Path) -> bool:
-        """Return True if the file exists in `folder`, and its size and hash are the same as in this entry."""
+        """Return True if `folder` contains this file with the recorded size and hash."""
         path = folder / self.name
         return path.is_file() and path.stat().st_size == self.bytes and digest(path) == self.hash
 

@@ -75,7 +75,7 @@ class View(Wrapper):
 
     @cached_property
     def stream(self) -> Dataset[Any]:
-        """Dataset that is read in order to get the rows of this view, if the wrapped dataset has no random access."""
+        """Dataset with the rows of this view, for reading from start to end without random access."""
         stage = self.streamed()
         return self.dataset if stage is None else stage(self.dataset)
 
@@ -173,13 +173,13 @@ class View(Wrapper):
             first += len(indices)
 
     def group_sizes(self, epoch: int, indices: Indices) -> Indices:
-        """Return the number of rows of each group: int64[N]. The wrapped dataset must have groups and random access."""
+        """Return the number of rows of the groups with the given indices: int64[N]. The dataset must have groups and random access."""
         source: Any = self.dataset.source
         sizes: Indices = source.group_sizes(epoch, self.rows(indices, epoch))
         return sizes
 
     def in_table(self) -> InTable | None:
-        """Return the in-memory table that contains the rows of this view, and functions that find these rows in the table.
+        """Return the table in memory that contains the rows of this view, and functions that convert row indices to table positions.
 
         Returns None if the view changes rows, or if the dataset is not a table in memory.
         """
@@ -225,7 +225,7 @@ class ByPosition(View):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs, for example whether the rows differ between epochs against the user's intention."""
+        """Properties that the planner needs. `redraws` is True if rows differ between epochs and the user did not pass `redraw=True`."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

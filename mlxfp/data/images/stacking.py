@@ -13,7 +13,7 @@ from mlxfp.support.errors import DataError
 
 @frozen(repr=False)
 class Stacked(RowWise):
-    """Stage that stacks the images of each group to one array. `wanted_by` is the name of the calling function for error messages."""
+    """Stage that stacks all images of a group (rows after `batch`) into one array. Error messages name the function `wanted_by`."""
 
     image: str
     mode: Mode | None

@@ -29,8 +29,8 @@ Sums = tuple[int, int, Number, Any, Any]
 class ColumnStats:
     """Count, minimum, maximum and mean of a column.
 
-    `of` tells what the numbers describe: numeric values, lengths of texts and lists, times (without a mean), or only counts for columns
-    of other types.
+    The field `of` is "values" for numbers, "lengths" for texts and lists, "times" for times, and "counts" for other types. Statistics of
+    "times" have no mean. Statistics of "counts" have only the fields `count` and `missing`.
     """
 
     column: str
@@ -81,7 +81,6 @@ def _kind(column: pa.Field) -> Kind:
 
 
 def _with_column(before: Sums, column: pa.Array, kind: Kind) -> Sums:
-    """Add the values of a column to the statistics."""
     if kind in ("values", "lengths"):
         return _added(before, _numbers(column, kind), len(column))
     count, missing, total, least, greatest = before

@@ -92,7 +92,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that the pipeline makes from the rows in `chunk`. Counting stops at `cursor.done` items."""
+    """Return the number of items that the pipeline makes from the rows of `chunk`, at most `cursor.done` items."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
@@ -106,7 +106,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Changes of a run (hooks): the run reads only `chunk` instead of the source."""
+    """Hooks (changes of a run) that replace the rows of the source with `chunk`."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

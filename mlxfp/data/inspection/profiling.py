@@ -206,14 +206,11 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True for a step that `shard` or `split` has appended. The profile shows no separate time for such a step."""
+        """Return True if `shard` or `split` has added this step to the pipeline."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that yields the results of a step, and counts them if the step is the last step of its stage.
-
-        For example, the stage `collate` runs as two steps.
-        """
+        """Return a function that yields the results of a step. If a stage has several steps, only the last step counts the results."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 

@@ -74,7 +74,7 @@ class _Uncollated(Hooks):
 
 
 def uncollated(dataset: Dataset[Any]) -> Hooks:
-    """Return changes of a run (hooks) that skip `collate`, so that the dataset yields groups instead of batches."""
+    """Return hooks (changes of a run) that skip `collate`. The dataset then yields groups instead of batches."""
     levels = [attrs.evolve(dataset, stages=dataset.stages[: index + 1]).level for index in range(len(dataset.stages))]
     return _Uncollated(dataset.hooks, passed=frozenset(index for index, level in enumerate(levels) if level == "batches"))
 

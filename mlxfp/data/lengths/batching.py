@@ -76,7 +76,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Batch size, and the stage as in a run with a single rank. None if the groups do not depend on the number of ranks."""
+        """Pair of the batch size and this stage for a single rank. None if the number of ranks does not change the groups."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -101,11 +101,11 @@ class Grouping(Stage):
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Find the groups in the rows of a chunk, as `step` does. Return the rows and the bounds of the groups, without copies."""
+        """Divide the rows of a chunk into groups. Return the new state, and pairs: a table, and the group boundaries in this table."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Find the groups in the last rows, as `finish` does. Return the rows and the bounds of the groups, without copies."""
+        """Divide the rows that remain at the end of the data into groups. Return pairs: a table, and the group boundaries in this table."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         """Group the rows of a chunk."""
@@ -118,7 +118,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append `chunk` to the rows of an unfinished group. Drop columns that only one of the two has."""
+    """Append `chunk` to `rest`, the rows of an unfinished group. Drop columns that are missing in `rest` or `chunk`."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
@@ -179,10 +179,7 @@ class _Unbatch(Stage):
     emits = "examples"
 
     def __call__(self, dataset: Any) -> Any:
-        """Append `unbatch` to a dataset.
-
-        If `bucket_by_length` has planned the groups in advance, return a dataset that reads the rows by index.
-        """
+        """Return a dataset of the ungrouped rows. If `bucket_by_length` has planned the groups in advance, the rows have random access."""
         return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
 
     traits = Traits(longest_row=identity)

@@ -216,7 +216,7 @@ class _BucketByLength(Grouping):
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Return one `Groups` per bucket: the possible numbers of rows in a group, and the limits for the length of the longest row."""
+    """Return for each bucket the possible group sizes, and the possible lengths of the longest row in a group."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 

@@ -24,7 +24,7 @@ from mlxfp.data.row_views import View
 
 @frozen(eq=False)
 class IndexPlan:
-    """Plan that lists the documents of each output row (`pack`) or group (`bucket_by_length`), by index."""
+    """Plan of the output rows of `pack`, or of the groups of `bucket_by_length`: the indices of the documents in each row or group."""
 
     documents: NDArray[np.integer[Any]]  # index of each document
     ends: Indices  # 0, then the number of documents up to the end of each row or group
@@ -49,7 +49,7 @@ def has_lengths(dataset: Dataset[Any]) -> bool:
 
 @frozen(repr=False)
 class Planned(View):
-    """Source that packs or groups the documents of a dataset. Output rows have random access, because all lengths are known in advance."""
+    """Source that plans all packed rows or groups of a dataset in advance. The packed rows or groups have random access."""
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
@@ -149,7 +149,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source that planned the groups. A later shuffle of the groups is not applied."""
+        """Source that planned the groups, without later shuffles of the groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source

@@ -122,7 +122,8 @@ class PackingPlan(IndexPlan):
 class _Pack(Stage):
     """Stage that packs documents into rows.
 
-    The state is a pair: a table of the documents in open (incomplete) rows, or None, and the index of the open row of each document.
+    The state is a pair: a table of the documents in open (incomplete) rows, and the index of the open row of each document. At the start
+    of the data, the table is None.
     """
 
     _length: int | tuple[int, ...]
@@ -222,7 +223,7 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, open_tokens: int) -> RecordBatch:
-        """Cut the documents that do not fit one packed row, and drop empty documents. Open rows hold `open_tokens` tokens."""
+        """Cut documents longer than a packed row, and drop empty documents. `open_tokens` is the number of tokens in all open rows."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-open_tokens % self._longest, ends[-1], self._longest)
@@ -242,11 +243,11 @@ class _Pack(Stage):
         return pa.record_batch([*(to_lists(column, bounds) for column in values), pa.array(rows), pa.array(keys)], names)
 
     def _kinds(self, sizes: Indices) -> Indices:
-        """Return the index of the smallest sufficient length for each document."""
+        """Return, for each document, the index of the shortest row length in `self.lengths` that holds the document."""
         return np.searchsorted(self.lengths, sizes)
 
     def _assign(self, sizes: Indices, used: Indices, kinds: Indices) -> Placed:
-        """Assign documents to rows. Each open row has `used` tokens and the maximum length `self.lengths[kind]`."""
+        """Assign documents to rows. For each open row, `used` is the number of tokens, and `self.lengths[kinds]` is the maximum length."""
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
             return ends[:-1] // self._longest, np.arange(ends[-1] // self._longest)
@@ -278,7 +279,7 @@ class _Pack(Stage):
 
 
 def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed:
-    """Return the indices with new numbers for the rows after the first `count` rows, in the order of their first documents."""
+    """Sort the rows from index `count` on by their first document. Return `placed` and `closed` with the new row indices."""
     rows, firsts = np.unique(placed, return_index=True)
     new = rows >= count
     numbers = np.arange(placed.max(initial=count - 1) + 1)
@@ -287,10 +288,7 @@ def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort documents by packed row. Return the documents and the new index of the packed row of each document.
-
-    Complete rows get the first indices, in the order of completion.
-    """
+    """Sort documents by packed row, closed rows first. Return the documents, and the new row index of each document."""
     order, rows = _order(rows, closed)
     return pieces.take(order), rows
 
@@ -305,7 +303,7 @@ def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
 def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[Indices, Closed]:
     """Put each document into the fullest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the row index of each document, and the rows that were closed (full, or removed to limit the open rows).
+    Return the row index of each document, and the closed rows. A row is closed when full, or when more than `open_rows` rows are open.
     """
     # Each integer in `rooms` holds the free space of a row and, in its lowest bits, the row index. The fullest row comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
@@ -331,7 +329,7 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
 def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], Closed]:
     """Put each document into the oldest open row with enough space. `free` is the number of unused tokens of each open row.
 
-    Return the row index of each document, and the rows that were closed (full, or removed to limit the open rows).
+    Return the row index of each document, and the closed rows. A row is closed when full, or when more than `open_rows` rows are open.
     """
     rooms = dict(enumerate(free))  # maps the index of each incomplete row to its free space; the oldest row comes first
     placed, closed, opened = list[int](), Closed(), len(free)

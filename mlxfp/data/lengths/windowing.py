@@ -63,8 +63,8 @@ _TOKENS_AT_ONCE = 1 << 20
 class _Windows(Stage):
     """Stage that cuts a stream of tokens into windows. The state is (stream, covered).
 
-    `stream` contains the tokens that later windows still need, as a table with one row per document. The column `offset` of this table
-    counts the tokens already removed from the document. The first `covered` tokens of the stream are also part of an earlier window.
+    `stream` is a table of the tokens that later windows need, with one row per document. The column `offset` counts the tokens already
+    removed from each document. Earlier windows already contain the first `covered` tokens of the stream.
     """
 
     _length: int

@@ -22,10 +22,10 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 
 
 def context_until(unwanted: Callable[[], bool]) -> Context:
-    """Return a copy of the current `contextvars` context in which work can be cancelled.
+    """Return a copy of the current context (`contextvars`) in which calls of user functions can be cancelled.
 
-    After `unwanted()` has returned True, the next use of the function `call` in the new context raises `UnwantedWork`. If the current
-    context already has a cancellation check, this check also applies.
+    As soon as `unwanted()` returns True, the function `call` raises `UnwantedWork` instead of calling a user function. An earlier check
+    of the current context still applies.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())

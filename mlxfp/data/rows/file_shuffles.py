@@ -120,7 +120,6 @@ class _FilesInTurn(Wrapper):
                 yield rows.take(pa.array(in_turn)), (begun, count, tuple((file.number, file.cursor) for file in opened))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return one dataset per open file, with its cursor."""
         return tuple((self.read_parts[number], cursor) for number, cursor in (position[2] if position else ()))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:

@@ -75,15 +75,12 @@ class Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the index of the first data source of the joined dataset `index`.
-
-        A joined dataset can have several data sources. The index counts the data sources of all joined datasets.
-        """
+        """Return the number of data sources in all joined datasets before dataset `index`."""
         return self.first_leaves[index]
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """Cumulative number of data sources: 0, then the number in dataset 0, the number in datasets 0 and 1, and so on."""
+        """For each joined dataset, the number of data sources in all earlier datasets. The last entry is the total number."""
         return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 

@@ -71,8 +71,8 @@ def mix(
     `batch`.
 
     If `weights` is a mapping, the weights change during the run. For example, `{0: [3, 1], 10_000: [1, 1]}` has the weights 3 and 1 for the
-    first 10,000 items of the mixture, and equal weights afterwards. The keys count items, or tokens with `by="tokens"`. If a dataset ends
-    and the mixture continues (`stop="all"`), the keys also count the missing items of this dataset.
+    first 10,000 items of the mixture, and equal weights afterwards. The keys count items, or tokens with `by="tokens"`. With
+    `stop="all"`, the keys also count the items that an ended dataset would have added.
 
     The argument `stop` selects what happens when a dataset ends:
 
@@ -179,16 +179,16 @@ class Mix(Joined):
         return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return how much each of the N datasets has yielded before a resume position, int64[2, N].
+        """Return the contribution of each of the N datasets before a resume position, int64[2, N].
 
-        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+        Row 0 counts tokens if `by="tokens"`, and items otherwise. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.datasets))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return how much of `chunk` comes from each of the N datasets, int64[2, N].
+        """Return the contribution of each of the N datasets to `chunk`, int64[2, N].
 
-        Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+        Row 0 counts tokens if `by="tokens"`, and items otherwise. Row 1 always counts items.
         """
         owners, costs = self.owners(chunk), self.costs(chunk)
         return np.array([np.bincount(owners, amounts, len(self.datasets)) for amounts in (costs, None)], np.int64)
@@ -287,8 +287,8 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times (sort keys in the mixture) of M items, float64[M].
+        """Return the due times (sort keys in the mixture) of M buffered items, float64[M].
 
-        The argument `more`, of shape [M], contains for each item the number of items (or tokens) before this item in the buffer.
+        For each item, the argument `more` contains the number of earlier items (or tokens) in the buffered chunk: int64[M].
         """
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

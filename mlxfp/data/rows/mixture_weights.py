@@ -40,7 +40,7 @@ class Weights:
         return tuple(any(column) for column in zip(*self.weights, strict=True))
 
     def due(self, index: int, given: Any) -> Times:
-        """Return the due times (sort keys in the mixture) of M items of dataset `index`, float64[M].
+        """Return the due times of M items of dataset `index`, float64[M]. The mixture sorts its items by due time.
 
         The argument `given`, of shape [M], holds for each item the number of examples or tokens that the dataset has yielded before this
         item. The due time is infinite if the weight of the dataset is 0 until the end of the run.
@@ -63,7 +63,10 @@ class Weights:
 
     @cached_property
     def _phases(self) -> tuple[Times, Times, Times]:
-        """Start times of the K phases [K], examples or tokens that each dataset yields before each phase [K, N], and weights [K, N]."""
+        """Start times [K], amounts [K, N] and weights [K, N] of the K phases (spans of constant weights).
+
+        An amount is the number of items or tokens that a dataset yields before a phase.
+        """
         rates = np.array(self.weights)
         durations = np.diff(self.starts) / rates[:-1].sum(axis=1)
         begins = np.concatenate([[0.0], np.cumsum(durations)])

@@ -311,9 +311,10 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _sizes_by_value(counts: Indices, fractions: tuple[float, ...]) -> Indices:
-    """Return how many rows with each value go to each part, int64[values, parts]. `counts` is the number of rows with each value.
+    """Divide the rows with each value among the splits. Return the numbers of rows, int64[values, splits].
 
-    The total size of each part is exact. Rounding errors for single values are spread evenly over the parts.
+    `counts` is the number of rows with each value. The total size of each split is exact. Rounding errors for single values are spread
+    evenly over the splits.
     """
     sizes = np.floor(np.outer(counts, fractions) + 1e-9).astype(np.int64)
     missing = _sizes(int(counts.sum()), fractions) - sizes.sum(axis=0)  # rows that each part lacks after rounding down

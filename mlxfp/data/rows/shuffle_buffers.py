@@ -62,9 +62,9 @@ class ShuffleBuffer(Stage):
 
 
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
-    """Put each incoming row into the slot of the buffer that `targets` names. Return the rows that left the buffer, and the new slots.
+    """Put each incoming row into the buffer slot with the index in `targets`. Return the rows that left the buffer, and the new buffer.
 
-    If several incoming rows have the same slot, each row replaces the previous row.
+    If several incoming rows have the same target, each row replaces the previous row.
     """
     order = np.argsort(targets, kind="stable")
     sorted_targets, sorted_rows = targets[order], incoming[order]
@@ -92,7 +92,7 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows if they are less than half of all rows in memory, so that the memory of the other rows is freed."""
+    """Copy the buffered rows if most rows in memory are no longer in the buffer. The copy lets Python free the memory of the other rows."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
     return _gather_parts(pool, slots), np.arange(len(slots))

@@ -226,7 +226,7 @@ class _Cache(_Stored):
 
     @cached_property
     def _opened(self) -> tuple[pa.Table, tuple[int, ...], tuple[FileStamp, ...]]:
-        """Table of all cached rows, cumulative number of rows after each file, and the files."""
+        """Tuple of the table of all cached rows, the number of rows up to the end of each file, and the files."""
         manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
         with reading_cache(self.folder):
             readers, files = open_files(self.folder, manifest)

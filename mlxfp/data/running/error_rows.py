@@ -196,8 +196,8 @@ class OnError(Stage):
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
         """Raise `DataError` if too many rows have failed: more than 10 rows, and more than `max_rate` of the rows read so far.
 
-        The check is repeated for each failed row of the current chunk. The argument `seen` contains the number of rows read before and
-        including each of these failed rows. The argument `entries` lists all failed rows since the start.
+        The argument `entries` lists all failed rows since the start. The last entries are the failed rows of the current chunk. For each of
+        these rows, the argument `seen` contains the number of rows read up to and including this row.
         """
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.rate * seen))

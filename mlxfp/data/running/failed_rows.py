@@ -167,7 +167,7 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Return a function that yields the last rows of a stage, at the end of the data. These rows have no entry in the error column."""
+        """Return a function that yields the remaining rows of a stage at the end of the data, with null in the error column."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 

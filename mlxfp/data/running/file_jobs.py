@@ -14,7 +14,7 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Exception for a file that a worker cannot write alone, because a stage keeps rows for the next file.
+    """Exception for a file that a worker cannot write alone, because a stage holds back rows until it reads the next file.
 
     When a job raises this exception, `write` starts over in the calling thread and writes the files one after the other.
     """

@@ -130,7 +130,7 @@ ITEMS = Format("items", ".arrow", write_items)  # `cache` writes each group, or 
 
 
 def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of equal length. The length depends only on the size of the first rows, not on the input chunks."""
+    """Yield the rows in chunks of equal length, and a shorter last chunk. The number of bytes in the first rows determines the length."""
     buffered: list[RecordBatch] = []
     count, size = 0, None
     for chunk in chunks:
@@ -160,7 +160,7 @@ def _rows_per_chunk(rows: RecordBatch) -> int | None:
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
-    """Return a copy of the rows. If Arrow writes a slice instead, the file can contain bytes of rows outside the slice."""
+    """Return a copy of the rows. For a slice without a copy, Arrow can also write bytes of rows outside the slice to the file."""
     return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 

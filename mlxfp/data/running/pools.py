@@ -159,7 +159,7 @@ class _Flow:
         return self._more and len(self._entries) < self._most and self._unread < _UNREAD_BYTES
 
     def _give(self) -> None:
-        """Send work to the workers until `_room` returns False."""
+        """Send work to the workers until a limit is reached or no work remains."""
         while self._room():
             if self._entries and not self._entries[-1].all_given:
                 self._submit(self._entries[-1])

@@ -84,7 +84,6 @@ class Prefetch(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. Prefetching changes neither rows nor items."""
         return evolve(super().traits, keeps_rows=True, same_items=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:

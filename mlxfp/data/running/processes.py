@@ -147,9 +147,9 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the name of a file that contains `value`, so that several jobs share the value. The first call writes the file.
+        """Return the name of a file with the pickled `value`, which several jobs can read. The first call writes the file.
 
-        Returns None unless `value` is a `Segment` or a `Source`. Values of other types are pickled into each job.
+        Return None for types other than `Segment` and `Source`. Such values are pickled into each job.
         """
         if not isinstance(value, Segment | Source):
             return None

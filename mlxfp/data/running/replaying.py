@@ -28,7 +28,7 @@ class Reached:
 
 
 def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
-    """Yield the state of a run at a cursor. The first state belongs to the dataset itself. States of its child datasets follow.
+    """Yield the state of a dataset at a cursor, and then the states of its child datasets.
 
     A state has two parts:
 

@@ -62,7 +62,7 @@ class WrittenFolder:
             lock.release()
 
     def clear_lock(self) -> None:
-        """Wait until no process uses the folder, and remove the lock file."""
+        """Wait until no other process writes to the folder, and remove the lock file from the folder."""
         if (self.folder / _LOCK).exists():
             with suppress(OSError), self.alone():  # OSError: the lock cannot be acquired in a read-only folder
                 pass

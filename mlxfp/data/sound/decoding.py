@@ -30,7 +30,7 @@ _CHUNK_HEADER = 8  # number of bytes of a chunk header: 4 for the name, 4 for th
 _SIZE_OF_SAMPLES = re.compile(
     r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
 )  # pattern of the declared and the actual number of bytes in libsndfile's log
-# The same for AU (Data Size), W64 (riff) and RF64 (Riff size). The sizes of W64 and RF64 count the whole file.
+# Pattern of the declared and the actual size in AU (Data Size), W64 (riff) and RF64 (Riff size). W64 and RF64 count the whole file.
 _SIZE_OF_FILE = re.compile(r"^ *(?:Data Size|riff|Riff size) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
 _MAX_RESAMPLERS = 8
 
@@ -206,7 +206,7 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
         return _shorter(_SIZE_OF_FILE.search(file.extra_info))
     if data[:4] == b"caff":
         start = data.find(b"data", 8) + 12
-        declared = int.from_bytes(data[start - 8 : start], "big", signed=True)  # -1 means that the size is unknown
+        declared = int.from_bytes(data[start - 8 : start], "big", signed=True)  # -1: unknown number of bytes
         return f"got {len(data) - start:,} bytes of sound but the header declares {declared:,}" if start + declared > len(data) else None
     if count >= file.frames or (file.format == "MP3" and b"Xing" not in data and b"Info" not in data):
         return None
@@ -258,7 +258,10 @@ def _missing_of_chunks(file: Any, data: bytes) -> str | None:
 
 
 def _shorter(match: re.Match[str] | None) -> str | None:
-    """Describe a file with fewer bytes than declared, from a match in the log of libsndfile. Return None for a complete file."""
+    """Describe the missing bytes of a file. Return None for a complete file.
+
+    `match` contains the declared and the actual number of bytes from libsndfile's log.
+    """
     if match is None or int(match[1]) >= _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
         return None
     return f"got {int(match[2]):,} bytes of sound but the header declares {int(match[1]):,}"

@@ -15,9 +15,9 @@ _SAMPLES = np.iinfo(np.int16)
 
 
 def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Floats:
-    """Return samples as float32. Floats are unchanged. Integers count as 16-bit samples and are divided by 32768.
+    """Return samples as float32. Floats are unchanged. Integers are 16-bit samples and are divided by 32768.
 
-    `ends` holds the row boundaries, int64[B + 1]. `at` returns the beginning of an error message about a row. Raises `DataError` for
+    `ends` holds the row boundaries, int64[B + 1]. Error messages about a row begin with the text `at(row)`. Raises `DataError` for
     8-bit integers, for integers outside the 16-bit range and for floats outside the range of float32.
     """
     if values.dtype.kind == "f":

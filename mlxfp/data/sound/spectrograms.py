@@ -142,10 +142,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Constant arrays for the sums over the frequencies of each band, with bands sorted from wide to narrow. See `_sums` for the steps.
+        """Constant arrays for sums over the frequencies of each mel band. The bands are sorted by number of frequencies, widest band first.
 
-        The first array is the index of each band in sorted order, int64[mels]. The list has one pair per step: the index and the weight of
-        the frequency that the step adds to each band.
+        The first array holds the index of each band in sorted order, int64[mels]. Entry i of the list holds the i-th frequency of each
+        band, and the weight of this frequency, for all bands with more than i frequencies.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -93,7 +93,6 @@ class ColumnSource(FileSource):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. Columnar readers can also read only some columns."""
         return attrs.evolve(super().traits, restricted=self.restricted)
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:

@@ -59,7 +59,7 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
 
 
 def as_types(schema: Any) -> Types:
-    """Return the column types in the argument `schema` of a reader, as a tuple of (name, type). Without types, the result is empty."""
+    """Return the argument `schema` of a reader as a tuple of (name, type). Return an empty tuple for None and for "scan"."""
     if schema is None or (isinstance(schema, str) and schema == SCAN):
         return ()
     if not isinstance(schema, Mapping):
@@ -122,7 +122,7 @@ def _may_round(column: pa.Array) -> bool:
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types
     """Return the common type of two column types. Returns None if no common type exists.
 
-    Integers and floats become float64, unsigned 64-bit and signed integers become int64, and times take the finer unit. If the common type
+    Integers with floats give float64, uint64 with signed integers gives int64, and two time types give the finer unit. If the common type
     cannot hold a value exactly, the later conversion of this value raises an error.
     """
     if first == second:

@@ -312,8 +312,7 @@ class _ReadCsv(LineSource):
     def _lossy(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
         """Return the columns whose inferred type cannot hold all values in `data`.
 
-        The reasons are a long integer (usually an identifier) in a float column, or a date before the year 1, the first year of Python
-        dates.
+        Two cases exist: a float column with a long integer (usually an identifier), and a column with a date before the year 1.
         """
         rounding = rounding_columns(chunk)
         texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk

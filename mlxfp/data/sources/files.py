@@ -310,13 +310,13 @@ def _damaged(error: Exception, path: str) -> DataError:
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
-    """Read a file from byte `offset` on, and yield blocks of whole records.
+    """Read a file from byte `offset` on, and yield pairs: a block of whole records, and the offset after the block.
 
-    Each block comes with the offset after the block, or with None for the last block. The last block may be empty. The argument `cut` is a
-    function that returns the number of leading bytes of its argument that are whole records.
+    The offset after the last block is None. The last block may be empty. `cut(data)` returns the number of bytes of the whole records at
+    the start of `data`.
 
-    The first block of a file has at most `size` bytes. Later blocks can be up to eight times as large. For a record that is longer than a
-    block, this limit is doubled until the record fits. The limit depends only on `offset`, so a resumed run yields the same blocks.
+    The first block of a file has at most `size` bytes. Later blocks can be up to eight times as large. If a record is longer than this
+    limit, the limit is doubled until the record fits. The limit depends only on `offset`, so a resumed run yields the same blocks.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.

@@ -109,7 +109,7 @@ def _streamed(table: Any) -> pa.Table:
 
 
 def _check_objects(column: Any, result: pa.Array | pa.ChunkedArray, name: str) -> None:
-    """Raise `ArrowInvalid` for a column of Python objects in which Arrow has changed a value, such as a time among dates."""
+    """Raise `ArrowInvalid` if Arrow has changed a value in a column of Python objects, such as a datetime among dates."""
     if str(getattr(column, "dtype", "")) == "object":
         values = [value for value, valid in zip(column, result.is_valid().to_pylist(), strict=True) if valid]
         if changes(values, result.type):

@@ -178,9 +178,9 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
-    """Parse lines. Raise `ArrowInvalid` for a time of day out of range, and for a timestamp with or without a time zone unlike its type.
+    """Parse lines. Raise `ArrowInvalid` for an impossible time of day, and for a timestamp with an unexpected or missing time zone.
 
-    Arrow itself drops the zone of a time, or takes a time without a zone as UTC.
+    Without these checks, Arrow would drop the zone of a timestamp, or read a timestamp without a zone as UTC.
     """
     chunk = _parse_json(data, schema, other_keys)
     timed = [column for column in schema if has_times(column.type)]

@@ -24,11 +24,11 @@ from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import as_class_names, check_positive, check_utf8, explain_call, in_nfc
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 
-# Names of folders that hold parts of a dataset.
+# Usual names of the folders for training, validation and test data.
 _PARTS = frozenset(["dev", "test", "testing", "train", "training", "val", "valid", "validation"])
 _IMAGES: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo", ".pbm", ".pgm", ".png")
 _IMAGES += (".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp")
-_IMAGES += (".heic", ".heif", ".jxl")  # need a plugin of Pillow; without a plugin, decoding raises an error with the file
+_IMAGES += (".heic", ".heif", ".jxl")  # formats that Pillow reads only with a plugin
 _FILES_AT_ONCE = 32  # Number of files per chunk. The number is small, because photographs are large and memory holds several chunks.
 
 
@@ -108,7 +108,7 @@ def _as_folder(path: Any) -> str:
 
 
 def _class_of(name: str) -> str:
-    """Return the class of a file: the first folder of the path in the Unicode form NFC, because other parts may have another form."""
+    """Return the class of a file: the first folder of its path, in the Unicode form NFC."""
     return in_nfc(name.partition("/")[0])
 
 
@@ -192,13 +192,13 @@ class _MediaSource(Source):
         return known
 
     def _check_folders(self, folders: Sequence[str]) -> None:
-        """Raise `DataError` for folders without files, and for folders of parts. Both would change the labels of a class in silence."""
+        """Raise `DataError` for class folders without files, and for folders such as train and test. Both would give wrong labels."""
         if _PARTS.issuperset(map(str.lower, folders)) and all(name.count("/") > 1 for name in self.names):
             raise DataError(
                 f"The first folders are parts of a dataset instead of classes: got {listed(map(repr, folders))}, in {self._locate('')!r}. "
                 f"Read each part: {self._locate(folders[0])!r}. If the names are classes, list the names: classes={list(folders)}."
             )
-        if is_remote(self.root):  # object stores have no empty folders
+        if is_remote(self.root):  # Remote folders are never empty.
             return
         below = sorted(in_nfc(path.name) for path in Path(self.root).iterdir() if is_shown(path.name) and path.is_dir())
         if empty := [name for name in below if name not in folders]:
@@ -208,7 +208,7 @@ class _MediaSource(Source):
             )
 
     def _notes(self) -> tuple[str, ...]:
-        """Return a note for `explain` about files with other suffixes."""
+        """Return a note for `explain` about files with unsupported suffixes."""
         others = () if is_remote(self.root) or not Path(self.root).is_dir() else self._listed[1]
         return (f"{len(others)} files with other suffixes are ignored, such as {others[0]!r}",) if others else ()
 

@@ -91,9 +91,9 @@ class _ReadTar(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Return the schema: the column `key`, and one binary column per file extension.
+        """Return the schema: the column `key` (common name of the files of a row), and one binary column per file extension.
 
-        By default, the extensions of the files in the first rows are used.
+        If the user has named no columns, the first rows determine the extensions.
         """
         extensions = self.columns or _first_extensions(self.files())
         return pa.schema({_KEY: pa.string(), **dict.fromkeys(extensions, pa.binary())})
@@ -166,7 +166,7 @@ class _ReadTar(FileSource):
         return super().notes()
 
     def _rows(self, file: FileStamp, schema: Schema, first: int) -> _Rows:
-        """Yield the rows of an archive, starting with row `first`. Only files whose extension is a column of `schema` are read."""
+        """Yield the rows of an archive, starting with row `first`. Files are skipped if `schema` has no column for their extension."""
         if _is_read_in_order(file):
             for row in islice(_stream(file, frozenset(schema.names)), first, None):
                 self._check(file, dict.fromkeys(row[1], row[0]))
@@ -205,7 +205,7 @@ class _Archive:
     spans: dict[str, NDArray[np.int64]]
 
     def firsts(self) -> dict[str, str]:
-        """Return for each file extension the key of the first row that has a file with this extension."""
+        """Map each file extension to the key of the first row that has a file with this extension."""
         return {name: self.keys[int(np.argmax(spans[:, 1] >= 0))] for name, spans in self.spans.items()}
 
     def row(self, number: int, schema: Schema, opened: BinaryIO | FileIO) -> _Row:

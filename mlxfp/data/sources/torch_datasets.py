@@ -127,7 +127,7 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. Rows may be read in processes, but not in threads: items need not be thread-safe."""
+        """Properties that the planner needs. Threads must not read rows at the same time, because `items` may not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, take_workers=frozenset({"processes"}))
 
     @cached_property

@@ -69,10 +69,10 @@ def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
 
 
 def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
-    """Return True if the offset `end` is certainly outside quotes. Returns False if `end` is inside quotes or the test cannot tell.
+    """Return True if the offset `end` is certainly outside quotes. Return False if `end` is inside quotes, or if the test cannot tell.
 
-    The test checks only the quotes with odd numbers (first, third, ...). Each must follow a delimiter, a line end or another quote. If
-    all pass, every quote belongs to a quoted field. Nearly all files pass this test, which is ten times faster than a regex.
+    The test checks the first, third, fifth, ... quote. If each of these follows a delimiter, a line end or another quote, then every
+    quote belongs to a quoted field. Nearly all files pass this test, which is ten times faster than a regex.
     """
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
@@ -94,10 +94,10 @@ def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the offsets of the quotes that tell which newlines lie inside quoted fields, int64[N].
+    """Return the offsets of quotes that show whether a newline is inside a quoted field, int64[N].
 
-    A newline lies outside quoted fields if and only if an even number of these quotes precedes the newline. In nearly all files, every
-    quote belongs to a quoted field, and the result contains all quotes. In other files, the slower search `_edges` is used.
+    A newline is outside quoted fields if the number of these quotes before the newline is even. In nearly all files, every quote belongs
+    to a quoted field, and the result contains all quotes. In other files, a slower search finds the quotes.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)

@@ -12,10 +12,10 @@ _MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 
 
 class _Member(tarfile.TarInfo):
-    """Header of a file in an archive.
+    """Header of a file in an archive. A damaged header, or an archive without zeros at the end, raises an error.
 
-    A damaged header raises an error, and the end of the file without a block of zeros. Without this class, `TarFile.next` would treat
-    both as the end of the archive. All common writers end an archive with zeros, so an archive without zeros is cut or unfinished.
+    Without this class, `TarFile.next` would silently end the archive in both cases. All common writers end an archive with zeros, so an
+    archive without zeros is cut or unfinished.
     """
 
     @classmethod

@@ -29,8 +29,8 @@ def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[
     stay.
     Nested names are joined by dots.
 
-    `function` must be pure. Saved cursors need a fingerprint of `function`. An object with a tokenizer of transformers has no fingerprint:
-    call the object inside a function `collate` and set a version, as in `collate.__fingerprint__ = "v1"`.
+    `function` must be pure. Saved cursors need a fingerprint of `function`, and an object with a tokenizer of transformers has none. Write
+    a function `collate` that calls the object, and set its version: `collate.__fingerprint__ = "v1"`.
 
     Raises `ArgumentTypeError` for other results, `ArgumentError` for `names` of another length, and `DataError` for a number beyond 32 bits
     and for arrays of other values than numbers.

@@ -148,7 +148,7 @@ class _CollateCuts(Stage):
 class _CollateReferences(_CollateCuts):
     """Combination of `batch` and `collate` for rows given by their indices in a table in memory.
 
-    The saved state contains the values of waiting rows, not their indices. Cursors are therefore the same as for separate stages.
+    The saved state contains the values of the rows that do not yet fill a batch, as in the stage `batch`.
     """
 
     holder: Any

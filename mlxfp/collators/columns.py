@@ -168,9 +168,9 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
 
 
 def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
-    """Return a column of lists of equally long vectors, or of tensors with two axes: (values [total, size], bounds int64[B + 1]).
+    """Return a column as a pair (vectors of all rows [total, size], offsets of the rows int64[B + 1]).
 
-    The values are int32 or float32. Values of tensors may have a smaller type.
+    The column has lists of equally long vectors, or tensors with two axes. Vectors are int32 or float32, or a smaller type of the tensors.
     """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type, axes=2):
@@ -299,7 +299,7 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 
 
 def as_floats(plain: Numbers, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers of 32 bits or less to float32. Raises `DataError` for an integer that float32 may round, as for declared types."""
+    """Convert numbers of 32 bits or less to float32. Raises `DataError` for an integer beyond 2**24, which float32 may round."""
     if plain.dtype.kind in "iu" and plain.dtype.itemsize > 2:
         reason = f"beyond {_EXACT:,} (2**24), so 32-bit floats round such integers. Scale the numbers, or convert to floats with map"
         refuse((plain > _EXACT) | (plain < -_EXACT), plain, at, reason)
@@ -321,7 +321,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
 
 
 def unnamed(index: int) -> str:
-    """Describe a number by its index only, for error messages without a row."""
+    """Return the text for a number in error messages that do not name the row, for example "value 3"."""
     return f"value {index}"
 
 

@@ -114,7 +114,7 @@ class Columns:
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Return a function that selects the rows from `start` to `stop` (exclusive) in a flat array of the values of all rows.
 
-        For collators with next-token labels (`spare` is 1), the function omits the last value of each row.
+        If labels are the next tokens (`spare` is 1), the function omits the last token of each row, because this token has no label.
         """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:

@@ -80,7 +80,7 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
 
 
 def _are_other_numbers(names: tuple[str, ...]) -> bool:
-    """Return True if all names are integers, and at least one name differs from its index."""
+    """Return True if all class names are integers, and at least one name differs from the index of its class."""
     return all(map(str.isdecimal, names)) and names != tuple(map(str, range(len(names))))
 
 
@@ -93,7 +93,7 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
             f"{wanted_by}: column {name!r} must hold class numbers, got {column.type}. Name all classes in a fixed order: {example}."
         )
     indices = pc.index_in(texts, pa.array(classes, texts.type))
-    if indices.null_count:  # The same letters may have other bytes. `pc.utf8_normalize` returns NFD for NFC (Arrow 25).
+    if indices.null_count:  # The same text can have two Unicode forms. `pc.utf8_normalize` of Arrow 25 confuses them.
         indices = pc.index_in(pa.array(map(in_nfc, texts.to_pylist()), texts.type), pa.array(map(in_nfc, classes), texts.type))
     if indices.null_count:
         row = indices.is_null().to_pylist().index(True)

@@ -42,7 +42,7 @@ def padded_mask(
 ) -> NDArray[np.bool_]:
     """Return a mask, bool[B, length], that is True on the values of each row and False on padding.
 
-    Raises `DataError` if a row is too long. The message begins with `at(row)` and recommends the function named `cut`.
+    Raises `DataError` if a row is too long. The message begins with `at(row)`, and names the function `cut` that shortens rows.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)

@@ -41,7 +41,7 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     Columns in `carry` are added to the batch under their names, for example precomputed log-probabilities of a reference model.
 
-    If `length` is given, L is `length`. If `lengths` is given, L is the smallest of `lengths` that fits all rows of the group. Otherwise, L
+    If `length` is given, L is `length`. If `lengths` is given, L is the smallest of `lengths` that fits all rows of the batch. Otherwise, L
     is the largest number of labels in a row, rounded up to `pad_multiple`. Raises `DataError` for a longer row, and for an id outside
     `vocab_size`. The message names the row.
 

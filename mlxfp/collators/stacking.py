@@ -40,7 +40,7 @@ class Stacking(Cutting):
 
 @frozen(eq=False)
 class Stack:
-    """Callable that converts rows to batches: reads each column, and applies a function to the values for each array of the batch."""
+    """Callable that converts rows to batches. For each array of a batch, a function in `arrays` converts the values of one column."""
 
     columns: dict[str, Values]
     arrays: Sequence[tuple[str, str, Callable[[Numbers], Numbers]]]

@@ -137,7 +137,7 @@ class _Audio(Choosing):
         return self.waveform if self.features is None else self.features
 
     def _cut(self) -> str | None:
-        """Return the remedy for a waveform that is too long, such as "crop_waveforms(16000)". Return None without a maximum length."""
+        """Return the remedy for long waveforms, such as "crop_waveforms(16000)". Return None if waveforms of any length are allowed."""
         if not self.lengths:
             return None
         if self.features is not None:

@@ -51,10 +51,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Change the row numbers and random keys of one of several joined datasets, so that they differ from the rows of the other datasets.
+    """Make the row numbers and random keys of a dataset different from the rows of the datasets that are joined with it.
 
-    The argument `index` is the position of the dataset among the joined datasets. The argument `leaf` counts the data sources before the
-    dataset. The high bits of `__row__` store `leaf`.
+    The argument `leaf` is the number of data sources in the earlier datasets. The high bits of `__row__` store `leaf`. The argument `index`
+    is the position of the dataset among the joined datasets. The new random keys depend on `index`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -155,7 +155,7 @@ def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
 def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
     """Return one dict for each row. Fixed-shape tensors become numpy arrays, all other values plain Python values.
 
-    Raises `DataError` for a date, a time or a duration that Python cannot hold.
+    Raises `DataError` if Python cannot hold a date, a time or a duration.
     """
     seen = visible(chunk)
     if not any(is_tensor(field.type) or has_times(field.type) for field in seen.schema):
@@ -185,7 +185,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def table_from_rows(rows: Sequence[Example], schema: Schema | None) -> pa.Table:
-    """Convert a list of rows to a table. In contrast to a chunk from `from_rows`, a column of the table may need more than 2 GiB."""
+    """Convert a list of rows to a table. Unlike in `from_rows`, the size of a column is not limited."""
     columns, fields = _columns(rows, schema, range(len(rows)))
     return pa.Table.from_arrays(columns, schema=fields) if columns else pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])
 

@@ -65,7 +65,7 @@ class Cursor:
 
     @property
     def level(self) -> str:
-        """Kind of the items: "examples", "groups" or "batches". "items" if the kind is unknown, as for the dataset inside `shuffle`."""
+        """Kind of the items: "examples", "groups" or "batches", or "items" if the kind is unknown."""
         return "items" if self.owner is None else self.owner.level
 
     @property
@@ -75,7 +75,7 @@ class Cursor:
 
     @property
     def division(self) -> Division | None:
-        """Division of the rows between ranks. None if the cursor records no division, as for the dataset inside `shuffle`."""
+        """Division of the rows between ranks, or None if the cursor records no division."""
         return None if self.owner is None else self.owner.division
 
     def __repr__(self) -> str:

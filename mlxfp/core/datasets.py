@@ -285,7 +285,7 @@ class Wrapper(Source):
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a source that reads only `columns` of the inner dataset. Return `self` if the kept rows depend on other columns."""
+        """Return a source that reads only `columns` of the inner dataset. Return `self` if other columns determine which rows are read."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
@@ -338,10 +338,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with the hooks (wrappers around stage calls) that the function `hooks` returns.
-
-    In a mixture of datasets, each dataset gets its own hooks.
-    """
+    """Return a copy of a dataset with new hooks (wrappers around stage calls): the result of `hooks(dataset)`, also for inner datasets."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -379,9 +376,9 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 
 
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
-    """Return a reader that yields the rows of epoch 0 without the hidden columns. Closing the reader ends its worker threads.
+    """Return a reader that yields the rows of epoch 0 without the columns `__row__` and `__key__`. Closing the reader ends its threads.
 
-    The argument `reader` is the name of the calling function, for errors. Raises `PipelineError` for groups, batches and endless data.
+    The argument `reader` is the name of the calling function, for errors. Raises `PipelineError` for endless data, groups and batches.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
@@ -390,7 +387,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
-    """Raise `PipelineError` unless the dataset yields examples, or groups with random access. `remedy` ends the error message."""
+    """Raise `PipelineError` unless the dataset has random access and yields examples or groups. `remedy` ends the error message."""
     if not dataset.indexable:
         _ = dataset.resolved  # This line raises `SchemaError` for an unknown column.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):

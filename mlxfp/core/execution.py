@@ -213,7 +213,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield jobs from the source position of `base` on, each with the source position after the job.
+    """Yield pairs (job, source position after the job). The first job starts at the source position in the snapshot `base`.
 
     A job reads some source rows and runs the steps of `segment` on the rows.
     """
@@ -225,9 +225,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield jobs that process the source rows after a cursor, each with the cursor after the job.
+    """Yield pairs (job, cursor after the job). The first job starts at the argument `cursor`.
 
-    All steps of the pipeline must be stateless. Jobs are split after every `rows` source rows. The cursors count source rows.
+    All steps of the pipeline must be stateless. Jobs are split at multiples of `rows` source rows. The cursors count source rows.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -252,7 +252,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for a slice of the rows of a job. This process reads all rows immediately, because the job itself cannot be split."""
+    """Return a job for some rows of `job`. Because `job` cannot be split, this process reads all its rows immediately."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -273,7 +273,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
 
 
 def _on_device(calls: Calls, result: Result) -> list[Any]:
-    """Run the steps that create MLX arrays, and return the items. Return an empty list after an error. The caller repeats the steps."""
+    """Run the steps that create MLX arrays, and return the items. After an error, return []. The caller then repeats the steps."""
     try:
         return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
     except Exception:  # noqa: BLE001  # all steps run again, and raise the error

@@ -281,7 +281,7 @@ def _arrow(value: Any) -> Iterator[bytes]:
 
 
 def _column(column: pa.Array) -> Iterator[bytes]:
-    """Yield bytes that represent the values of a column. Equal values have equal bytes, because dictionary columns are decoded."""
+    """Yield bytes that represent the values of a column. Equal values give equal bytes, with or without dictionary encoding."""
     column = _decoded(column)
     kind = column.type
     yield f"{len(column)}:{column.null_count}".encode()

@@ -217,7 +217,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Create a stage or source from pickled values. cloudpickle has pickled the values with a name in `local`."""
+    """Create a stage or source from its field values by name. The values of the fields `local` are bytes from cloudpickle."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

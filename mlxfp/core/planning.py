@@ -111,9 +111,9 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return a plan that assigns the first and the last steps to workers, if possible, and all other steps to the reading thread.
+    """Return a plan with the first and the last `steps` for workers, if possible. The thread that reads the pipeline runs all other steps.
 
-    The argument `as_written` is the number of leading stages that must not be optimized. A `collate` among these stages runs as one step.
+    The first `as_written` stages are not optimized. A `collate` among them is not divided between workers and the reading thread.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -144,7 +144,7 @@ def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Divide steps on groups in two: the steps for workers, and the steps for the thread that creates MLX arrays."""
+    """Return the steps for workers, and the steps for the thread that creates MLX arrays."""
     if not groups or groups[-1].stage.emits != "batches":
         return groups, ()
     collate = groups[-1]
@@ -183,7 +183,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that replace the input of a pipeline by given chunks (`before`), or by the first rows of the source if `before` is None."""
+    """Hooks that run a pipeline on the chunks in `before`, or on the first rows of the source if `before` is None."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -193,7 +193,7 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of a pipeline. The chunks from `hooks` are the input of stage `first`."""
+    """Yield the first output chunks of the stages from index `first` on. The chunks of `hooks` are the input of these stages."""
     __tracebackhide__ = True
     # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
@@ -219,7 +219,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return a source that, if possible, reads only `columns` and skips rows that filters remove. Also return notes for `explain`."""
+    """Return a source that, if possible, reads only `columns` and skips filtered rows, and texts about these changes for `explain`."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -272,9 +272,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
-    """Combine neighbouring stages with `Traits.fuse`. A stage with work for workers is not combined.
+    """Combine neighbouring stages with `Traits.fuse`. A `collate` stage that is divided into steps for workers is not combined.
 
-    The item `needed[i]` contains the names of the columns that are needed before stage `first + i`.
+    The item `needed[i]` contains the names of the columns that the stages from index `first + i` on need.
     """
     out: list[Step] = []
     for step in steps:
@@ -323,7 +323,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Change the first step so that it reads the rows of each batch from a table in memory. Return the arguments if this is impossible."""
+    """Make the first step read the rows of each batch from a table in memory. If this is impossible, change nothing."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())

@@ -1,7 +1,7 @@
 """Conversion of cursors to another number of ranks. The resumed run yields the same global batches.
 
-All ranks run the same stages before `shard`. The number of completed batches therefore determines the first row of the next batch. Sources
-with random access continue at this row. Other sources continue at an earlier position and skip the rows of completed batches.
+Before `shard`, all ranks process the same rows in the same order. The first row of the next batch therefore depends only on the number of
+completed batches. Sources with random access continue at this row. Other sources continue at an earlier position, and skip completed rows.
 """
 
 from typing import Any

@@ -39,9 +39,9 @@ class Task(ABC):
         return None
 
     def sent_to(self, workers: str) -> "Task":
-        """Return a task that workers can read. The argument `workers` is "threads" or "processes".
+        """Return a task with the same rows for workers. The argument `workers` is "threads" or "processes".
 
-        If the workers cannot read the rows, this method reads the rows immediately.
+        If workers have no access to the data, this method reads the rows immediately, and returns a task that holds the rows.
         """
         return self
 
@@ -110,7 +110,7 @@ class InTable:
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return the columns `__row__` and `__epoch__` for a table whose rows have the order of the source (see `InTable.places`)."""
+    """Return the columns `__row__` and `__epoch__`, as in `InTable.places`. The rows of the table have the order of the source."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 
@@ -181,7 +181,7 @@ class Source(Part, ABC):
 
     @abstractmethod
     def schema(self) -> Schema:
-        """Return the schema that all chunks have in common. May read only the first rows."""
+        """Return the schema of every chunk. This method may read the first rows of the source, but not all rows."""
 
     @abstractmethod
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -258,7 +258,7 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
 
 
 def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
-    """Warn if each epoch of a dataset has other rows. Validation rows could occur in training. `stacklevel` is as in `warnings.warn`."""
+    """Warn if the set of rows changes between epochs: a validation row could become a training row. `stacklevel`: see `warnings.warn`."""
     if dataset.redraws:
         warnings.warn(
             f"Each epoch has other rows in {dataset!r}: take, skip and select choose rows by index, and the shuffle before them "

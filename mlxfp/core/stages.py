@@ -36,9 +36,9 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible sizes of the groups after a stage, and limits for the token count of the longest row in a group.
+    """Possible numbers of rows in a group (`sizes`), for a stage that makes groups. `sizes` is empty for all other stages.
 
-    `least` and `most` are the limits; None as `most` means unbounded. `sizes` is empty if the stage makes no groups.
+    The longest row of a group has from `least` to `most` tokens. `most` is None if the number of tokens is unbounded.
     """
 
     sizes: Sequence[int] = ()
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the group sizes and limits if `column` is `input_ids`. For other columns, return only the group sizes."""
+        """Return `self` for the column `input_ids`. For other columns, return only the sizes, because `least` and `most` count tokens."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -64,7 +64,7 @@ class Traits:
     """Properties of a stage that allow optimizations. All defaults are safe: a stage without traits is correct, but slower.
 
     - `columns_read`: columns that the stage reads. A column that no stage reads is dropped. A stage that makes batches lists the columns
-      that the batches need. A stage whose state contains rows must not set this trait, unless the stage makes groups.
+      that the batches need. A stage that keeps rows in its state must read all columns (None), unless the stage makes groups.
     - `fuse(before, needed)`: return a single stage that does the work of the stage `before` and of this stage, or None. The new stage has
       the state of `before`. The output needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.

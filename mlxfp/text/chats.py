@@ -256,7 +256,7 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """Rules that prevent text in messages from being encoded as special tokens. Special tokens in messages get other names."""
+    """Rules that encode special tokens in messages, such as "</s>", as ordinary text. `guards` gives each token another name."""
 
     special: Any  # pattern that finds special tokens in messages
     parts: Any  # pattern that finds special tokens, names that replace special tokens, and answer marks in a rendered conversation

@@ -242,7 +242,7 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return the values that surround each text in an output column: special ids, 0 for offsets, or -1 for word indices."""
+        """Return the values for special tokens in the output column `name`: ids, or 0 for offsets, or -1 for word indices."""
         if name == self.into:
             return self.frame
         silent = self.frame.silent

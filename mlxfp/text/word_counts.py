@@ -72,13 +72,12 @@ class WordCounts:
 def fit_word_counts(
     texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True, most: int = _MOST
 ) -> tuple[tuple[WordCounts, Any], ...]:
-    """Fit TF-IDF features to texts. Return a pair (fitted counts, features of the texts) for each kind of n-gram.
+    """Fit TF-IDF features to texts. Return a pair (`WordCounts` for new texts, features of `texts`) for each kind of n-gram.
 
-    - Word n-grams are always fitted. If `parts` is True and the texts are short, character n-grams are fitted, too.
+    - Word n-grams are always used. If `parts` is True and the texts are short, character n-grams are used, too.
     - Only the `most` frequent n-grams of each kind are kept. If the texts have no n-grams of a kind, the result has no pair for this kind.
     - `components=0`: the features are the TF-IDF values of the n-grams.
-    - `components` above 0: the TF-IDF values are reduced to at most `components` dimensions (truncated SVD). N-grams that occur in a single
-      text are ignored.
+    - `components=100`: the TF-IDF values are reduced to 100 dimensions at most (truncated SVD). N-grams in a single text are ignored.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]

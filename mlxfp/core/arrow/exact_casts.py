@@ -1,8 +1,8 @@
-"""Casts of Arrow columns that change no value. Floats may round decimals, but integers must stay exact.
+"""Casts of Arrow columns that raise an error for a changed value. Only numbers such as 0.1 may be rounded to floats.
 
-In a cast to floats, an integer must lie in the range in which all integers are exact: up to 2^24 for float32, up to 2^53 for float64. A
-finite number must not become infinite. In any other cast, the result must convert back to the same value. Otherwise, the cast raises an
-error. Arrow itself drops, for example, the time of day in a cast to dates, and casts each number except 0 to true.
+A cast to floats raises an error for an integer beyond 2^24 (float32) or 2^53 (float64), and for a finite number that becomes infinite. All
+other casts raise an error if the result does not convert back to the same value. The casts of Arrow itself change some values without an
+error. For example, a cast to dates drops the time of day, and a cast to booleans turns 2 into true.
 """
 
 from typing import Any
@@ -65,19 +65,19 @@ def _check_cast(column: pa.Array, result: pa.Array) -> None:
 
 
 def _lost(column: pa.Array, result: pa.Array) -> Any:
-    """Return a value that the cast has changed, or None."""
+    """Return a value of `column` that the cast has changed in `result`, or None."""
     if pa.types.is_floating(result.type):
         return _rounded(column, result)
     changed = (
         None if is_text(column.type) or pa.types.is_null(column.type) else _changed(column, result)
-    )  # Arrow reads texts exactly, or fails
+    )  # Arrow parses texts exactly, or raises an error
     if changed is None or not pc.any(changed).as_py():
         return None
     return column.filter(changed)[:1].cast(pa.string())[0].as_py()
 
 
 def _changed(column: pa.Array, result: pa.Array) -> pa.Array | None:
-    """Return a mask of the values that a cast has changed, or None if Arrow itself refuses such values."""
+    """Return a mask of the values that a cast has changed. Return None for casts in which Arrow raises an error for such values."""
     before, after = column.type, result.type
     if is_text(after) and pa.types.is_temporal(before):
         return pc.match_substring(result, "<value out of range")

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from mlxfp.core.arrow.exact_casts import INFINITE, cast_exactly, largest_exact
 from mlxfp.support.arrow_types import decoded, float_widths, has_times, in_unit, is_list_like, parts_of, value_type
 
-_PLAIN = {int, type(None)}  # types of values that Arrow converts to integers exactly, or refuses
+_PLAIN = {int, type(None)}  # value types that Arrow never changes in integer columns
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
 def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Return Python values as an Arrow array. Raises `ArrowInvalid` for a value that the type cannot hold. Floats may round decimals.
+    """Return Python values as an Arrow array of the type `kind`. Raises `ArrowInvalid` for a value that the type cannot hold.
 
-    Without `kind`, times of pandas with nanoseconds become Arrow times in nanoseconds.
+    Numbers such as 0.1 may be rounded. If `kind` is None, times of pandas with nanoseconds become Arrow times in nanoseconds.
 
     >>> array_of([1, 1.5], pa.int64())
     Traceback (most recent call last):
@@ -90,7 +90,7 @@ def changes(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _are_integers(values: Any) -> bool:
-    """Return True for Python integers. The sum of other numbers has another type, and is faster than the type of each number."""
+    """Return True if all values are Python integers. The type of the sum shows this faster than a test of each value."""
     try:
         return type(sum(values)) is int
     except TypeError:
@@ -109,7 +109,7 @@ def _changes_rows(rows: list[Mapping[Any, Any]], kind: pa.DataType) -> bool:
 
 
 def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
-    """Return True if Arrow changes a value without parts in the conversion to an integer, a date, a time or a duration."""
+    """Return True if Arrow changes a value in the conversion to integers, dates, times or durations."""
     groups: dict[Any, list[Any]] = {}
     for value in values:
         if value is not None and type(value) is not int:
@@ -118,7 +118,7 @@ def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
 
 
 def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool:
-    """Return True if Arrow changes one of several values of the same type, all with or all without a time zone."""
+    """Return True if Arrow changes a value. All values have the same type, and `zoned` is True if they have a time zone."""
     dated = pa.types.is_timestamp(kind) and hasattr(values[0], "tzinfo")
     if (dated and zoned != (kind.tz is not None)) or (zoned and pa.types.is_time(kind)):
         return True

@@ -63,9 +63,9 @@ class Rows:
         )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return a function that reads up to `most` rows of a column at given indices. A call overwrites the previous result.
+        """Return a function that reads up to `most` rows of a column at given indices. Each call overwrites the array of the previous call.
 
-        Return None if the table has several chunks, or if rows of the column differ in size.
+        Return None if the table has several chunks, or if the values of the column can differ in size.
         """
         values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
         if values is None:
@@ -176,9 +176,9 @@ class Pieces:
         self._buffers: list[pa.Buffer] = []
 
     def put(self, at: Positions | slice, buffer: pa.Buffer, begins: Positions, lengths: Positions) -> None:
-        """Store pieces of `buffer` at the positions `at`, int[N].
+        """Add pieces of `buffer`. The argument `at`, int[N], holds the position of each piece in the result of `joined`.
 
-        Piece `i` has `lengths[i]` bytes from byte `begins[i]` of the buffer. A buffer needs less than 2 GB: Arrow stores offsets as int32.
+        Piece `i` has `lengths[i]` bytes from byte `begins[i]` of the buffer. Buffers must be smaller than 2 GB (int32 offsets).
         """
         scattered = not isinstance(at, slice)
         views = np.empty((len(lengths), 4), np.int32) if scattered else self._views[at]
@@ -270,7 +270,7 @@ def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int)
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
-    """Select rows of a column of lists, texts or bytes in one copy. Return None for lists with nulls and for rows after the first 2 GB."""
+    """Select rows of a column of lists, texts or bytes in one copy. Return None for lists with nulls, and for more than 2 GB of data."""
     kind = parts[0][0].type
     width, pieces = _width(kind), Pieces(count)
     for array, at, rows in parts:

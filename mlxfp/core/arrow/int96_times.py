@@ -24,9 +24,9 @@ def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
 
 
 def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """Return a chunk with exact timestamps, from a chunk read in microseconds and the same chunk read in nanoseconds.
+    """Return `chunk`, with the columns of `finer` where `schema` declares nanoseconds.
 
-    A column declared in nanoseconds keeps nanoseconds. Raises `DataError` for a timestamp that the unit of the column cannot hold.
+    Both chunks have the same rows: `chunk` in microseconds, `finer` in nanoseconds. Raises `DataError` for a timestamp that would change.
     """
     columns = []
     for field, coarse, fine in zip(chunk.schema, chunk.columns, finer.columns, strict=True):
@@ -43,7 +43,7 @@ def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema,
 
 
 def check_years(part: Any, names: Sequence[str]) -> None:
-    """Raise `DataError` for a timestamp of the type INT96 in a part of a pyarrow dataset, if the year does not fit nanoseconds."""
+    """Raise `DataError` if a file of a pyarrow dataset has an INT96 timestamp before 1677 or after 2262 in a column of nanoseconds."""
     timed = [name for name in names if name in part.physical_schema.names and has_int96(part.metadata.schema, [name])]
     wide = [name for name in timed if in_unit(part.physical_schema.field(name).type, "us") != part.physical_schema.field(name).type]
     if not wide:
@@ -71,7 +71,7 @@ def _outside(coarse: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def _shortened(coarse: pa.Array, fine: pa.Array) -> str | None:
-    """Return the first timestamp whose nanoseconds differ from its microseconds, as text, or None. Nanoseconds may have wrapped around."""
+    """Return the first timestamp that differs between the two columns, as text, or None."""
     if coarse.type == fine.type:
         return None
     if not pa.types.is_timestamp(coarse.type):

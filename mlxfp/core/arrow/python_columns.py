@@ -1,4 +1,4 @@
-"""Columns of Python values: the values of one column of rows as an Arrow array."""
+"""Conversion of Python values to Arrow columns."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

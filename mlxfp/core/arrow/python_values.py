@@ -39,7 +39,7 @@ def to_values(column: pa.Array, name: str, numbers: Sequence[int] | NDArray[np.i
 
 
 def _drops_nanoseconds(column: pa.Array) -> bool:
-    """Return True if a column of any depth has a time of day with nanoseconds. Python has only microseconds, and Arrow drops the rest."""
+    """Return True if the conversion of a column to Python values would drop the nanoseconds of a time of day."""
     column = decoded(column)
     if column.type == pa.time64("ns"):
         return bool(pc.any(pc.not_equal(column.cast(pa.time64("us"), safe=False).cast(column.type), column)).as_py())
@@ -47,7 +47,7 @@ def _drops_nanoseconds(column: pa.Array) -> bool:
 
 
 def _fault(column: pa.Array) -> tuple[str, pa.DataType] | None:
-    """Return the reason why a column of one value has no Python value, and a type whose values Python has. Return None for a fine value."""
+    """Return the reason why Python cannot hold the only value of a column, and an Arrow type that Python can hold, or None."""
     kind = column.type
     try:
         column.to_pylist()

@@ -34,7 +34,7 @@ class PartFacts:
     workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
-        """Yield lines about the items and columns of the output. If the preceding part `above` is given, list only changed columns."""
+        """Yield lines about the items and columns of the output. If the preceding stage or source `above` is given, list only changes."""
         before = None if above is None else above.schema
         if isinstance(self.schema, str):
             columns = "schema not known, see above" if self.schema == before else self.schema
@@ -102,7 +102,7 @@ def _changes_text(schema: Schema, above: Schema) -> str:
 
 
 def changes(schema: Schema, above: Schema) -> tuple[list[Any], list[Any], list[str]]:
-    """Compare two schemas. Return the fields missing from `above`, the fields with another type, and the names missing from `schema`."""
+    """Compare `schema` with the earlier schema `above`. Return the new fields, the fields with a new type, and the names of lost fields."""
     before, names = {field.name: field.type for field in above}, set(schema.names)
     new = [field for field in schema if field.name not in before]
     changed = [field for field in schema if field.name in before and field.type != before[field.name]]

@@ -36,9 +36,9 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0, but without trailing `load`, `cache` and `prefetch`.
+    """Remove `load`, `cache` and `prefetch` from the end of a pipeline. The items of epoch 0 stay the same.
 
-    A `shuffle` is kept, and trailing `load`, `cache` and `prefetch` before the `shuffle` are removed as well.
+    If the pipeline then ends in `shuffle`, also remove `load`, `cache` and `prefetch` directly before the `shuffle`.
     """
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset

@@ -81,7 +81,7 @@ class RowTask(Task):
 class Result(NamedTuple):
     """Output chunks of a job, and the duration of the job.
 
-    `complete` is False if the job failed, or if a step needs the next chunk. The reading thread then runs the job again.
+    `complete` is False if the job failed, or if a step kept rows for the next chunk. The thread of the pipeline then repeats the job.
     """
 
     chunks: list[RecordBatch]

@@ -21,10 +21,10 @@ Rows = Callable[[], Iterator[RecordBatch]]
 
 @frozen
 class Step:
-    """Unit of execution: one stage, several combined stages, or a part of `collate`. Called once per chunk.
+    """Unit of execution: one stage, several combined stages, or a part of `collate`. A run calls the step for each chunk.
 
-    A step replaces the stages from `index` to `stop` (exclusive). `stop` equals `index` for a part of `collate` and for a step that drops
-    unused columns. `schema` is the output schema before columns are dropped. `text` is the repr of the stages, or empty.
+    A step replaces the stages from `index` to `stop` (exclusive). For a part of `collate`, and for a step that only drops unused columns,
+    `stop` equals `index`. `schema` is the output schema before columns are dropped. `text` is the repr of the stages, or empty.
     """
 
     stage: Stage
@@ -42,7 +42,7 @@ class Plan:
 
     - Workers run `segment` (the first steps, on source rows) and `host` (steps on complete groups).
     - The reading thread runs `stages` (all steps between `segment` and `host`) and `device` (steps that create MLX arrays).
-    - After an error in `host` or `device`, the reading thread runs `groups` (the same steps without division) to raise the error.
+    - After an error in `host` or `device`, the reading thread runs `groups` (all steps of `host` and `device`) to raise the error.
     """
 
     source: Source
@@ -85,7 +85,7 @@ class Changes:
 
 @frozen(eq=False)
 class SourceCalls:
-    """Functions that a run calls in place of the methods of a source."""
+    """Functions that read a source during a run. Hooks can replace them."""
 
     schema: Callable[[], Schema]
     read: Read
@@ -106,7 +106,7 @@ def calls_of(source: Source) -> SourceCalls:
 class Hooks:
     """Functions that observe or replace the calls of sources and stages during a run.
 
-    The base class changes nothing. A subclass overrides some methods, and passes all other calls to the hooks in `inner`. A subclass that
+    The base class changes nothing. A subclass overrides some methods. All other calls go to the hooks in `inner`, if any. A subclass that
     changes `read` of a source must change `tasks` in the same way, because a run with workers calls `tasks` instead of `read`.
     """
 

@@ -77,7 +77,7 @@ class Caller:
 
 
 def _count_together(texts: Sequence[str]) -> int:
-    """Return how many texts to join into one text, so that a call encodes many short texts."""
+    """Return the number of texts to join and encode as one text. A call for many short texts is faster than many calls."""
     size = sum(map(len, texts))
     return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _CALLS)
 

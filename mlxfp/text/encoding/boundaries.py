@@ -6,11 +6,11 @@ words "It", "'", "s", "  a", " cat" and ".".
 The two bytes around a position determine whether the position is a cut. The second byte is always an ASCII character. If the tokenizer
 contains a component unknown to this module, texts have no cuts.
 
-A tokenizer processes a text in four steps. No step changes the ids if a text is cut into `left` and `right`:
+A tokenizer processes a text in four steps. If a text is cut into `left` and `right`, each step gives the same ids, for these reasons:
 
-1. Search for added tokens. A cut can divide an added token: "[CLS]" becomes the words "[", "CLS" and "]". Some tokens are also recognized
-   only next to certain characters. `boundary_rules` therefore searches words for parts of such tokens, such as "CLS". Rows that may contain
-   such a token are encoded as a whole.
+1. Search for added tokens. A row with an added token that a cut could divide is encoded as a whole. For example, cuts would divide "[CLS]"
+   into the words "[", "CLS" and "]". Tokens that are recognized only next to certain characters are treated alike. `boundary_rules` finds
+   such rows by parts of the tokens, such as "CLS".
 2. Normalization. Known normalizers map single characters, or combine characters ("e" and a combining accent become "é"). `right` begins
    with an ASCII character, which is never combined with the character before (Unicode Standard Annex 15).
 3. Pre-tokenization. The pre-tokenizer always splits the text before `right`. For example, BERT splits before each space and each ASCII
@@ -43,9 +43,10 @@ def _without(some: bytes, characters: bytes) -> bytes:
 
 @frozen
 class Cuts:
-    """Rules for safe positions to split a text into words (cuts).
+    """Rules for cuts, the positions at which a text may be split into words.
 
-    - `pairs`: at most four pairs (bytes before a cut, bytes after a cut). A position is a cut if one pair contains the bytes on both sides.
+    - `pairs`: one to four pairs of byte sets. A position is a cut if the byte before the position is in the first set of a pair, and the
+      byte after the position is in the second set of the same pair.
     - `strict`: words must not end in white space.
     - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
     - `lead`: the tokenizer adds a space before each text.
@@ -58,9 +59,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Table with eight flags for each of the 256 byte values.
+        """Table with eight flags (bits) for each of the 256 byte values.
 
-        The flag `i` of a byte value is set if `pairs[i]` contains the byte before a cut. The flag `i + 4` is set for a byte after a cut.
+        Bit `i` is set if the first set of `pairs[i]` contains the byte value. Bit `i + 4` is set if the second set contains the byte value.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -137,8 +138,8 @@ def _merges_within_words(model: Part) -> bool:
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
     """Return the cuts (safe positions to split texts) for a list of pre-tokenizers. Return None if no position is known to be safe.
 
-    The first pre-tokenizer that looks at more than two neighbouring characters determines the cuts. The later pre-tokenizers must process
-    each piece separately.
+    Pre-tokenizers at the start of the list that look only at two neighbouring characters are skipped. The next pre-tokenizer determines the
+    cuts. All later pre-tokenizers must process each piece separately.
     """
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
@@ -165,9 +166,9 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 
 
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
-    """Return the cuts for tokenizers with the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3), or None.
+    """Return the positions at which texts may be split (cuts) for the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3), or None.
 
-    The normalizer maps graphemes (characters with their combining marks). The cuts before spaces are safe, because a space begins a new
+    A text may be split before a space. The normalizer maps graphemes (characters with their combining marks), and a space begins a new
     grapheme. Rows with the few characters that combine with a following space, such as U+0600, are encoded as a whole.
 
     The normalizer may strip a single space before a word. The ids stay the same, because the pre-tokenizer adds a mark for the space.
@@ -180,7 +181,7 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 
 
 def _keeps_spaces(normalizer: Part) -> bool:
-    """Return True if a normalizer handles the text between two spaces independently of other text. The ends of a text may be exceptions."""
+    """Return True if a normalizer changes each word between two spaces independently of all other words."""
     if normalizer["type"] == "Strip":
         # Without the option `strip_right`, the normalizer would keep white space at the end of a text. No word contains this white space.
         return bool(normalizer["strip_right"])
@@ -191,9 +192,9 @@ def _keeps_spaces(normalizer: Part) -> bool:
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts for a tokenizer without pre-tokenizer, or None.
+    """Return the positions at which texts may be split (cuts) for a tokenizer without pre-tokenizer, or None.
 
-    The tokenizer must write spaces as marks (U+2581), and its model must never merge text across a mark.
+    The tokenizer must replace spaces by the character U+2581, and its model must never merge text across this character.
     """
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):
         return evolve(_SPACES, lead=_PREPEND in normalizers)

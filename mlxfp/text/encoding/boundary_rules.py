@@ -37,12 +37,12 @@ _JOINING = (
 
 @frozen
 class Rule:
-    """Rules for encoding a text word by word with the same ids. Rows that match a rule are encoded as a whole.
+    """Rule that decides which rows are split into words before encoding. All other rows are encoded as a whole.
 
-    - `cuts`: positions at which texts are split into words.
-    - `whole`: regular expression (RE2). If a normalized word matches, its row is encoded as a whole.
-    - `hinted`, `spelled`: regular expressions (RE2) for added tokens. If a word matches `hinted`, the row of the word is searched with
-      `spelled`. If `spelled` matches as well, the row is encoded as a whole.
+    - `cuts`: positions at which rows are split into words.
+    - `whole`: regular expression (RE2). A row is not split if `whole` matches one of its normalized words.
+    - `hinted`, `spelled`: regular expressions (RE2) for added tokens. A row is not split if `hinted` matches one of its words and
+      `spelled` matches the text of the row.
     """
 
     cuts: Cuts
@@ -56,9 +56,9 @@ class Rule:
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return a flag for each word, uint8[N]. The row of a word with the flag `WHOLE` must be encoded as a whole.
+        """Return a flag for each word, uint8[N]. A row that contains a word with the flag `WHOLE` must not be split.
 
-        The row of a word with the flag `HINTED` must be encoded as a whole if the regular expression `spelled` matches the row.
+        A row that contains a word with the flag `HINTED` must not be split if the regular expression `self.spelled` matches the row.
         """
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
@@ -69,7 +69,7 @@ class Rule:
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word whose ids could change because of white space at the ends, bool[N]. `seen`: normalized words."""
+        """Return True for each word whose ids could change because of white space at its ends, bool[N]. `seen` holds normalized words."""
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -141,12 +141,12 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 
 
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
-    """Add regular expressions that find rows with added tokens that are not safe to split. Return None if no row is safe to split.
+    """Return a copy of `rule` with regular expressions for added tokens. Return None if no row may be split.
 
-    Two kinds of tokens are not safe: tokens that are cut into several words, and tokens that are recognized only next to certain text.
+    A row must not be split if a cut would divide an added token, or if the token is recognized only next to certain characters.
 
-    - Tokens in the original text: `hinted` finds the longest word of the token, and `spelled` finds the whole token.
-    - Tokens in normalized text: `whole` finds words that end with the first part of a token.
+    - Tokens that are searched in the original text: `hinted` finds the longest word of the token, and `spelled` finds the whole token.
+    - Tokens that are searched in normalized text: `whole` finds words that end with the text of the token before a cut.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:

@@ -2,10 +2,10 @@
 
 Fixed rules select the way, without measuring time:
 
-1. After the first 1 MB of text, a faster package (engine) encodes the texts that it is known to encode correctly (see `engines`).
-2. Otherwise, a block of rows is encoded word by word, with a cache of the ids of words. This way requires that at most half of the bytes
-   are new: bytes of words missing from the cache, or of rows that must be encoded as a whole (see `boundary_rules`).
-3. Otherwise, the tokenizer encodes all remaining texts of the column as a whole.
+1. If a faster package (engine) is known to encode a text correctly, the engine encodes the text. By default, engines start after 1 MB.
+2. All other texts are encoded word by word, in blocks, with a cache of the ids of words.
+3. If more than half of the bytes of a block are new, the tokenizer encodes this block and all remaining texts of the column as a whole. New
+   bytes belong to words missing from the cache, or to rows that must not be split into words (see `boundary_rules`).
 
 The first block is small, so that a column without repeated words loses little time.
 """
@@ -77,7 +77,7 @@ def _join(blocks: list[Encoded]) -> Encoded:
 def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged, Ragged]:
     """Return the ids of each text as `encode_rows` does, and the character offsets at which each token starts and ends.
 
-    Slower than `encode_rows`, because the cache of words contains no offsets.
+    Slower than `encode_rows`, which caches the ids of words.
     """
     encodings = _encoder(tokenizer.json, tokenizer.engine).caller.call(texts.to_pylist(), offsets=True)
     ids, lengths = read(encodings)
@@ -186,10 +186,10 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode a block of texts word by word with a cache. Return None if more than the fraction `most_new` of the bytes is new.
+    """Encode texts word by word with a cache. Return None if the new bytes exceed `most_new`, a fraction of all bytes.
 
     New bytes belong to words missing from the cache, or to rows that must be encoded as a whole. If the result is None, only the first new
-    words are cached, up to `learned` bytes.
+    words are added to the cache, at most `learned` bytes of text.
     """
     texts = texts.cast(pa.string())
     sizes = np.diff(text_offsets(texts))
@@ -210,7 +210,6 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
 
 
 def _join_words(words: Words, entries: Entries) -> Ragged:
-    """Join the ids of the words of each row."""
     lengths = entries.lengths.take(words.indices)
     bounds = ends_of(lengths)[words.firsts]
     return Ragged(gather(entries.ids, entries.starts.take(words.indices), lengths), bounds[:-1], np.diff(bounds))

@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """Copy of this object with 0 for each special id, for values such as the offsets of tokens."""
+        """Copy of this object for columns such as the offsets of tokens: each special token has the value 0."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property

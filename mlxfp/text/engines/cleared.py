@@ -31,7 +31,7 @@ class Trial:
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return the kind of a tokenizer: all options that affect ids, as JSON without the vocabulary."""
+    """Return all options of a tokenizer that affect ids, except the vocabulary, as JSON. Tokenizers of one kind have equal options."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 

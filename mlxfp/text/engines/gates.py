@@ -28,11 +28,11 @@ _SPACE = 0x20
 
 @frozen(eq=False)
 class Gate:
-    """Condition for texts that a fast encoding package (engine) is known to encode correctly. Other texts are encoded with `tokenizers`.
+    """Filter for texts that a fast encoding package (engine) is known to encode correctly. Other texts are encoded with `tokenizers`.
 
-    - `cleared`, bool[0x110000], is True for each Unicode character that is allowed in a text.
-    - `refused` contains regular expressions (RE2). A text with a match is not allowed.
-    - `begins` contains all bytes that a match can begin with. Texts without such a byte are not searched. An empty tuple allows any byte.
+    - `cleared`: array with True for each Unicode character that is allowed in a text, bool[0x110000].
+    - `refused`: regular expressions (RE2). A text with a match is not allowed.
+    - `begins`: all bytes that a match can begin with. Only texts with such a byte are searched. Without `begins`, all texts are searched.
 
     Long texts with a very long word are not allowed either.
     """
@@ -42,7 +42,7 @@ class Gate:
     begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
-        """Return the sorted indices of the texts that do not meet the condition. Needs at least one text."""
+        """Return the sorted indices of the texts that are not allowed. Needs at least one text."""
         parts = pieces(texts, _PIECE)
         firsts = ends_of(np.array([len(part) for part in parts]))
         return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
@@ -77,7 +77,7 @@ def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return the condition for texts without the added tokens of a tokenizer. `cleared` is True for each allowed character."""
+    """Return a filter that rejects texts with an added token, or with a character for which `cleared` is False."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:

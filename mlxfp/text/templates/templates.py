@@ -173,17 +173,17 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
-    """Write a phrase without its separator for each row. The result is null in rows with a missing value to drop."""
+    """Return the text of a phrase for each row, without the separator after the phrase. The text is null if a value is null."""
     return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases that have fields, in a separate order for each row.
+    """Shuffle the phrases that contain fields, in a separate order for each row.
 
-    In the returned phrases, a placeholder field replaces each phrase with fields. The returned dict holds the texts of each placeholder: in
-    each row, the phrase that has this place after the shuffle.
+    The returned phrases contain a new field at each place of a shuffled phrase. The returned dict holds a column of texts for each new
+    field: in each row, the text of the phrase at this place.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

@@ -82,7 +82,7 @@ class Tokenizer:
     engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because all engines return the same ids
 
     def __attrs_post_init__(self) -> None:
-        """Check the arguments. Load the JSON, so that creating an object from invalid JSON raises an error."""
+        """Raise an error for wrong arguments, and for JSON that is not a valid tokenizer."""
         check_types((str, type(None)), **self._roles)
         check_types((ChatTemplate, type(None)), chat_template=self.chat_template)
         check_choice(ENGINE_NAMES, engine=self.engine)

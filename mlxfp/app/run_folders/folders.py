@@ -189,7 +189,7 @@ def _update_fingerprint(folder: Path, settings: Settings) -> None:
 def extend(folder: Path, epochs: int) -> None:
     """Increase the number of epochs of the run in a folder. Remove weights, predictions and results, but keep the checkpoints.
 
-    The configuration is written last. If the process is killed before, the next run with the old configuration recreates the removed files.
+    The configuration is written last. If the process is killed earlier, the next run with the old options recreates the removed files.
     """
     longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):

@@ -145,7 +145,7 @@ def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
 def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
     """Return the reason to exclude a model during its first fold, or "".
 
-    `expected` is the estimate of the seconds until its last fold ends, and `remaining` the number of seconds left for all models.
+    `expected` is the estimated time in seconds until the last fold ends. `remaining` is the number of seconds left for all models.
     """
     if expected > remaining:
         return "its first fold took more than its share of the time"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.runs import PreparedFold
 
-_SHOWN_MODEL = "encoder"  # model whose inputs are shown instead of model.name=auto
+_SHOWN_MODEL = "encoder"  # for model.name=auto, the preview shows the inputs of this model
 _SHOWN = 2  # number of rows in the preview
 
 
@@ -46,7 +46,7 @@ def _inspect(options: Namespace) -> int:
 
 
 def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
-    """Prepare the first fold. Rows that exceed the token limit are truncated, so that `mlxfp inspect` raises no error."""
+    """Prepare the first fold of a run. Truncate rows above the token limit instead of raising an error."""
     from mlxfp.app.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))

@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 @frozen
 class _Candidate:
-    """Submission file with the settings for checking the file and sending the file to Kaggle."""
+    """A submission file, the sample file for its check, and the competition and message for its upload to Kaggle."""
 
     file: Path
     message: str

@@ -17,7 +17,7 @@ from mlxfp.observers import log_panels, read_log
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
 
-_NAME, _TEXT, _REASON = 60, 2000, 200  # maximum number of characters of a name, of a warning, and of the reason of an end
+_NAME, _TEXT, _REASON = 60, 2000, 200  # maximum numbers of characters of names, of warnings, and of reasons why a run ended
 _CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum numbers of charts, of warnings and of logs
 
 

@@ -45,7 +45,7 @@ class Importances:
 def permutation_importance(scored: Scored, rows: Dataset[Any], model_of: ModelOf, predicted: int = PREDICTED) -> Importances:
     """Return the importance of every column: the deterioration of the score when the values of the column are shuffled.
 
-    Each fold predicts validation rows with its own model. The rows are evenly spaced. The random seed is fixed, so equal runs have equal
+    The model of each fold predicts evenly spaced validation rows of the fold. The random seed is fixed, so equal runs have equal
     importances. Source: Breiman, "Random Forests", 2001.
 
     The argument `predicted` limits the time: it is the approximate maximum number of predicted rows. A time limit in seconds would give
@@ -79,9 +79,9 @@ def _spaced(size: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _shuffled(table: pa.Table, names: Sequence[str], shuffles: int, fold: int) -> Iterator[pa.Table]:
-    """Yield tables for prediction: the unchanged rows of a fold, and copies of the rows with one shuffled column each.
+    """Yield tables with copies of the rows of a fold. The first copy is unchanged. In each other copy, one column is shuffled.
 
-    Each table joins several copies, because a model predicts large tables faster.
+    A table joins several copies, because models predict large tables faster.
     """
     at_once, copies = max(1, _CELLS // max(1, table.num_rows * table.num_columns)), [table]
     for number in range(shuffles):

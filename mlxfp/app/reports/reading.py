@@ -122,9 +122,9 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the input text of the model for each row, or empty texts if the rows cannot be read. `numbers` holds the row indices.
+        """Return the text that the model reads for each row. For models that read no text, list column names and values.
 
-        For models without text inputs, the text lists column names and values.
+        `numbers` holds row indices. If the rows of the run cannot be read, all texts are empty.
         """
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]

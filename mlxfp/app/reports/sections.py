@@ -122,7 +122,7 @@ def members(run: FinishedRun) -> Html:
 
 
 def importance(run: FinishedRun) -> Html:
-    """Return the report section with the importance of the columns. The section is empty for a model that is one of several in its run."""
+    """Return the report section with the importance of the columns. Reports of the single models of a blend have no such section."""
     if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
         return Html()
     title = "Importance of columns"

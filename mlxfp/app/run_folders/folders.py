@@ -39,7 +39,7 @@ _FREE = frozenset(
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "tensorboard", "plots")}
 )
 _MOVABLE = ("model.path", "text.tokenizer")
-_LIMIT = "observers.minutes"  # option that may increase until a run is finished
+_LIMIT = "observers.minutes"  # time limit of a run, which users may increase
 _SHOWN = 5  # differences in a message
 
 
@@ -175,7 +175,7 @@ def is_longer(before: float | None, minutes: float | None) -> bool:
 
 
 def _write_limit(folder: Path, minutes: float | None) -> None:
-    """Store a new time limit of an unfinished run. The configuration is written last."""
+    """Store a new time limit of an unfinished run."""
     longer = with_values(stored_settings(folder), {_LIMIT: minutes})
     _update_fingerprint(folder, longer)
     _write_settings(folder, longer)
@@ -189,7 +189,7 @@ def _update_fingerprint(folder: Path, settings: Settings) -> None:
 def extend(folder: Path, epochs: int) -> None:
     """Increase the number of epochs of the run in a folder. Remove weights, predictions and results, but keep the checkpoints.
 
-    The configuration is written last. If the process is killed before, the next run with the old configuration recreates the removed files.
+    The configuration is written last. If the process is killed earlier, the next run with the old options recreates the removed files.
     """
     longer = with_values(stored_settings(folder), {"training.epochs": epochs})
     for name in (RECEIPT, REPORT):
@@ -215,7 +215,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run. `output` and `name` follow the current path of the folder, which may have moved."""
+    """Read the options of a run. The path of the folder determines `output` and `name`, because the folder may have moved."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 
@@ -262,7 +262,7 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
 def decisive(settings: Settings) -> dict[str, Any]:
     """Return the options that influence results, with keys such as "training.epochs". A continued run must not change these options.
 
-    Weights and tokenizers may move to another path, because `data.json` has their content hashes.
+    Weights and tokenizers may move to another path. Hashes in `data.json` reveal changes of their content.
     """
     values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}

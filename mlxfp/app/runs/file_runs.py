@@ -83,7 +83,7 @@ def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
     """Predict the class of each file in a folder. Return the columns path, class and the probability of each class.
 
-    If the option own.rows names a function that reads rows, predict its split "test". The result has row numbers instead of paths.
+    If own.rows names a function that reads rows, predict the split "test" of this function. The result has row numbers instead of paths.
     """
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
@@ -119,7 +119,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:
-    """Return hashes that reveal later changes of the input data: of file names and sizes, or of the datasets from the option own.rows."""
+    """Return hashes that reveal changes of the input data. Folders are hashed by file names and sizes, datasets by fingerprint."""
     if plan.model.own.rows is None:
         return {"files": _listing(str(plan.path))}
     return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}

@@ -155,7 +155,7 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
 
 
 def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
-    """Return one column per target. Columns hold class names, or 0 or 1 for each of several labels, or numbers."""
+    """Convert predictions to one column per target. A column holds class names, the numbers 0 and 1 (yes or no), or predicted numbers."""
     if spec.task.one_class:
         return {spec.target[0]: np.array(spec.classes)[labels_of(predictions).astype(np.int64)]}
     values = predictions.reshape(len(predictions), -1).T
@@ -174,7 +174,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Score the rows that have no duplicate in another fold. Return the score in a dict, which is empty if there are few duplicates."""
+    """Score only rows that differ from all rows of other folds. Return the score in a dict, which is empty if equal rows are rare."""
     alike = duplicated(plan.data, plan.folds)
     if alike.mean() < FEWEST_DUPLICATES or not alike.any():
         return {}

@@ -24,9 +24,9 @@ Step = Any  # the result of `train_step`
 
 @frozen
 class Models:
-    """Functions that create the models of a run.
+    """Functions that create the models of a run, and the number of predictions per row.
 
-    - `estimator(spec, rows=, seed=)` creates an estimator for `rows` training rows. None if the model is a network.
+    - `estimator(spec, rows=, seed=)` creates an estimator for `rows` training rows. For networks, the attribute is None.
     - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
     - `network(recipe, seed=, rows=)` creates the network.
     - `views` is the number of predictions per row. Each prediction reads the columns in a different order, and the mean is the result.
@@ -73,7 +73,7 @@ class Training:
 
 @frozen
 class Trackers:
-    """Folders and addresses of experiment trackers, None if unused. The trackers show the run name and the options `params`."""
+    """Folders and addresses of experiment trackers, or None for unused trackers. `params` holds the run options that trackers show."""
 
     name: str
     params: Mapping[str, str]

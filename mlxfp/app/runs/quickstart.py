@@ -115,7 +115,7 @@ def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
 
 
 def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
-    """Count the tokens of text rows. Raises `DataError` for rows that are too long, with a note about the options to change."""
+    """Count the tokens of text rows. If a row exceeds the token limit, raise a `DataError` that names the options to change."""
     try:
         return recipe.budget(rows)
     except DataError as error:

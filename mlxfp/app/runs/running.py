@@ -142,7 +142,7 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
 def _run_member(linear: LinearModel, plan: Plan) -> Events:
     """Train one model of a run with several models, and write the results to the folder of this model.
 
-    The report compares the model with the linear baseline `linear`, which all models of the run share.
+    The report compares the model with `linear`, the linear baseline. All models of the run have the same baseline.
     """
     with folders.locked(plan.folder):
         folders.claim(plan.folder, plan.settings)

@@ -53,7 +53,7 @@ class Tracking:
         return tuple(tracked)
 
     def ended(self, metrics: Sequence[Number], submission: Path | None = None) -> Iterator[RunEvent]:
-        """Log the results and files of the whole run."""
+        """Log the final results and files of the run in every tracker."""
         paths = (self.folder / CONFIG, self.folder / METRICS, self.folder / RECEIPT, submission)
         files = [path for path in paths if path is not None and path.is_file()]
         known = [metric for metric in metrics if isfinite(metric[1])]

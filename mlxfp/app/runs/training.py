@@ -139,7 +139,7 @@ def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
 
 @contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Add a note to errors about unreadable checkpoints: remove the file and run the command again."""
+    """Add an instruction for the repair to errors about unreadable checkpoint files."""
     try:
         yield
     except CheckpointError as error:

@@ -200,8 +200,8 @@ def as_texts(rows: Dataset[Any], column: str) -> Dataset[Any]:
 def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
     """Read the training and validation rows of a folder. Return the rows and the names of class folders.
 
-    Without a folder `train`, a tenth of the rows of each class is used for validation. `limit` is described in `limited`. Raises
-    `DataError` for a folder `train` without a validation folder, and for different classes in training and validation rows.
+    Without a folder `train`, a tenth of the rows of each class is used for validation. `limit` is the maximum number of training rows.
+    Raises `DataError` for a folder `train` without a validation folder, and for different classes in training and validation rows.
     """
     folder, other = Path(path), None
     if (folder / "train").is_dir():

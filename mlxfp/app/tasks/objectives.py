@@ -35,9 +35,9 @@ class Goal(Protocol):
 class Objective:
     """Loss, metrics and predictions of a task, as functions of a model and a batch. Returned by `objective`.
 
-    - `loss` returns (sum of losses, sum of weights). The loss of an ensemble with a method `members` is the mean over its networks.
+    - `loss` returns (sum of losses, sum of weights). For an ensemble with a method `members`, the loss is the mean over the networks.
     - `measure` returns metrics by name.
-    - `answers` returns predictions: probabilities or scaled values, float32[B] or [B, outputs].
+    - `answers` returns predictions, float32[B] or float32[B, outputs]: probabilities, or numerical targets in the scale of the labels.
 
     A batch for text models has `input_ids` and `attention_mask`, int32[B, L]. The array `numbers`, float32[B, N], is optional. A batch for
     table networks has only `numbers` and `categories`. `loss` and `measure` also need `labels`.

@@ -61,11 +61,11 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. `number` selects a column order in text recipes, and has no effect on tables."""
+        """Return rows for prediction, without labels. The argument `number` has an effect only in recipes for texts."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:
-        """Check nothing, because table networks have no limit on tokens."""
+        """Return None, because table networks read no tokens."""
 
     @property
     def smoothing(self) -> float:

@@ -26,14 +26,14 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
 
     - categories become codes or one-hot columns;
     - missing numbers stay missing, or are replaced by the median and marked in an extra column;
-    - texts become TF-IDF weights of words and character n-grams. All weights are kept if the estimator accepts sparse matrices, but no
-      missing values. For other estimators, a truncated SVD reduces the weights of a text to 16 numbers for words and 16 for n-grams;
+    - texts become TF-IDF weights of words and character n-grams. Estimators that read sparse matrices, but no missing values, get all
+      weights. For others, a truncated SVD reduces the weights of a text to 16 numbers for words and 16 for n-grams;
     - targets become logarithms if the metric of the spec is logarithmic.
 
     Classes are predicted as probabilities: [N] for the second of two classes, or [N, C] in the class order of the spec.
 
-    `model` must be unfitted, and is cloned for every fit. Parameters of `model` stay, but an unset seed becomes `seed`, and an
-    unset number of threads becomes the number of idle cores (one for small tables). `weight` names a column of row weights.
+    `model` must be unfitted, and is cloned for every fit. If the model has no seed, the clone gets `seed`. If the model has no number of
+    threads, the clone gets the number of idle cores (one for small tables). `weight` names a column of row weights.
     `patience` is the number of rounds without improvement before early stopping.
 
     Raises `ArgumentError` for a model that is unsuitable for the targets or cannot predict probabilities, and `MissingExtraError`
@@ -238,9 +238,9 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. Missing values are replaced in columns without missing values in the training rows.
+        """Predict rows. Values that are missing in a column without missing training values are replaced.
 
-        Such a row is predicted several times, each time with the values of another training row. The result is the mean prediction.
+        A row with such values is predicted several times, each time with values of another training row. The result is the mean.
         """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))

@@ -19,8 +19,8 @@ class NumberFormat:
 
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
     - "significant" replaces all digits after the first `digits` digits by zeros.
-    - "quantile" writes the range of a bin, or null if `bins` is empty. Each bin is a pair: the lower end of its range, and the percentage
-      of training rows below this number.
+    - "quantile" writes the quantile of a number. `bins` holds a pair for each quantile: the smallest number, and the percentage of
+      training rows below this number. Empty `bins` turn all numbers into null.
     """
 
     style: NumberStyle

@@ -91,7 +91,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Return the same stage as `fit_row_to_text`, but without fitting: `bins` holds the quantiles of each column."""
+    """Return the stage of `fit_row_to_text` for quantiles that are already known. The argument `bins` maps column names to quantiles."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
@@ -172,7 +172,7 @@ class RowToText(RowWise):
 
     @property
     def bins(self) -> Bins:
-        """Quantiles of each column. Each quantile is a pair: its smallest number, and the percentage of training rows below this number."""
+        """For each column, pairs of the smallest number in a quantile and the percentage of training rows below this number."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:

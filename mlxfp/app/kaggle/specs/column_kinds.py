@@ -75,7 +75,7 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
-    """Return True for columns of codes: integers that floats would round, or few different integers with leading zeros."""
+    """Return True for columns of codes: integers too large for float64, or integers with leading zeros and few distinct values."""
     if not (are_numbers(known) and are_numbers(others)):
         return False
     return bool(rounded_integers(known) or rounded_integers(others)) or (have_leading_zeros(known) and _are_categories(known, others))

@@ -47,8 +47,8 @@ def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    Only the first number depends on the time zone. Missing dates and texts in another form are NaN. A day after the end of its month falls
-    into the next month: February 30 is read as March 2, or March 1 in a leap year.
+    Only the first number depends on the time zone. Missing dates are NaN, and so are texts that are not dates in the given order. A day
+    after the end of its month falls into the next month: February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]

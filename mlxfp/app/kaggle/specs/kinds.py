@@ -16,8 +16,8 @@ Answer = Literal["class", "labels", "value"]  # answer of a model per row: a sin
 
 _FEW = 20  # at most 20 consecutive integers from 0 or 1 are classes; more values are quantities
 _MOST_CLASS_NUMBERS = 10  # more than 10 consecutive integers can be counts, such as the number of visits
-_STEPS = 1.5  # allowance for noise in the frequencies of counts
-_RARE = 0.3  # the rarest count has at most this share of the rows of the most frequent count
+_STEPS = 1.5  # tolerance for noise
+_RARE = 0.3  # maximum ratio of the lowest to the highest frequency
 _STRATA = 10
 # Names of metrics. This module must stay free of MLX, and the metrics in `METRICS` would import MLX.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
@@ -124,10 +124,10 @@ def _count_up(texts: pa.Array) -> bool:
 
 
 def _is_quantity(texts: pa.Array, counts: pa.Array) -> bool:
-    """Return True for more than 10 integers whose frequencies rise to one peak and fall to few rows, as the frequencies of counts do.
+    """Return True for more than 10 distinct integers that look like counts: their frequencies have one peak, and some integers are rare.
 
-    The sum of the steps between neighbouring frequencies is twice the peak for a single peak. Frequencies of class numbers in any order
-    have larger steps, and balanced classes have no rare values.
+    With a single peak, the differences between the frequencies of neighbouring integers add up to twice the highest frequency. Class
+    numbers have larger differences, because the order of classes is arbitrary. Balanced classes have no rare values.
     """
     if len(texts) <= _MOST_CLASS_NUMBERS:
         return False

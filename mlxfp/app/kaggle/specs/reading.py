@@ -107,7 +107,7 @@ def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
 
 
 def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
-    """Return the texts that usually mean a missing value, such as "None", but are values in the spec. The keys are columns."""
+    """Return, by column, the texts that usually mean a missing value (such as "None") but are declared as values in the spec."""
     declared = dict.fromkeys(spec.target, spec.classes) | {
         column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
     }

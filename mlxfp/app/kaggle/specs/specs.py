@@ -74,9 +74,9 @@ class ColumnSpec:
     """Type and title of an input column, with names for its values.
 
     `values` maps values of a categorical column, such as "1" in the file, to names, such as "first class". `absent` lists values that mean
-    "none", such as a pool area of 0 for a house without a pool. Rows written as text omit absent values or say "none".
+    "none", such as a pool area of 0 for a house without a pool. The conversion of a row to text omits these values or writes "none".
 
-    The texts None and NA usually mean a missing value (see `read_part`), but not if `values` or `absent` contains the text.
+    The texts None and NA usually mean a missing value (see `read_part`). If `values` or `absent` lists such a text, the text is a value.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())

@@ -133,7 +133,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
 
 
 def _as_array(values: Any) -> NDArray[Any]:
-    """Return predictions as an array. Missing values stay, although NumPy itself drops a mask and turns NaN among texts into text."""
+    """Return predictions as an array and keep missing values. NumPy itself ignores masks, and converts NaN in a list of texts to "nan"."""
     array = np.asarray(values)
     if isinstance(values, np.ma.MaskedArray):
         array = array.astype(object)
@@ -157,7 +157,7 @@ def _id_of(model: Submission, shared: Sequence[str], sample: PathLike) -> str:
 
 
 def _copy_problems(checked: Submission, model: Submission, name: str, shared: Sequence[str]) -> Iterator[str]:
-    """Yield a problem for each column, besides the id, whose values in the test file differ from the sample."""
+    """Yield a problem for each column that a submission copies from the test file, if the values differ from the sample."""
     for column in shared:
         expected = dict(zip(model.column(name), model.column(column), strict=True))
         pairs = zip(checked.column(name), checked.column(column), strict=True)

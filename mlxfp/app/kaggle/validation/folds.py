@@ -50,10 +50,10 @@ class Fold:
         return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
-        """Split the training rows into rows for training and rows for early stopping. Rows with equal `Folds.units` stay together.
+        """Split the training rows into rows for training and rows for early stopping. Rows of a group, or with equal times, stay together.
 
-        `share` is the fraction of units for early stopping. The units are random, but folds that train only on earlier rows use the last
-        units. Both results hold at least one unit.
+        `share` is the fraction of rows for early stopping (in folds by group or time: the fraction of groups or times). Folds by time use
+        the last rows for early stopping. Other folds use random rows. Both results hold at least one row.
 
         >>> train, stopping = next(iter(kfold(10, count=2, seed=0))).inner(0.2, seed=0)
         >>> len(train), len(stopping)
@@ -84,7 +84,7 @@ class Fold:
 class Folds:
     """Assignment of rows to folds, created by the functions of this module. Iteration yields every `Fold`, one repeat after the other.
 
-    - `assignments`: int64[R, N] for R repeats and N rows. Number of the fold with the row as validation row, or -1 without such a fold.
+    - `assignments`: int64[R, N] for R repeats and N rows: the number of the fold that validates a row, or -1 if no fold validates the row.
     - `units`: int64[N]. Rows with equal numbers are in the same fold.
     - `forward`: if True, each fold trains only on rows of folds with lower numbers.
     - `groups`: optional group numbers, int64[N]. No group is in both the training rows and the validation rows of a fold.

@@ -40,10 +40,10 @@ class Confidence:
             )
 
     def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Select rows by their probabilities. Return the ascending indices of the selected rows and the likeliest classes, both int64[n].
+        """Select unlabelled rows. Return the ascending indices of the selected rows and the likeliest classes, both int64[n].
 
-        `probabilities` of unlabelled rows is [N] for class 1, or [N, C]. `labels` holds the classes of all labelled rows, which limit the
-        fraction of each class.
+        `probabilities` is an array [N] for the second of two classes, or [N, C]. `labels` holds the classes of all labelled rows. The
+        fraction of a class in `labels` limits the number of selected rows of this class.
         """
         chances = finite_numbers("The teacher's predictions", probabilities)
         if chances.ndim == 1:

@@ -29,10 +29,10 @@ class Metric:
     """Competition metric. Calling the metric with targets and predictions returns a number.
 
     - `kaggle`: name of the metric on Kaggle.
-    - `needs`: expected predictions: "labels" (class numbers), "probabilities" ([N] for class 1, or [N, C]) or "values".
-    - `function`: maps float64[N] targets and predictions to a number, on the host.
-    - `device`: optional function for batches on the device, from (outputs, labels) to totals. `mlxfp.metrics.merge` merges the totals of
-      several batches. Outputs are logits in most cases, scores for roc_auc, and predicted values for metrics of values.
+    - `needs`: expected predictions: "labels" (class numbers), "values" or "probabilities" ([N] for the second of two classes, or [N, C]).
+    - `function`: computes the metric on the host from float64[N] targets and predictions.
+    - `device`: optional function that computes totals of a batch on the device, from outputs and labels. `mlxfp.metrics.merge` merges
+      the totals of several batches. Outputs are scores for roc_auc, predicted values for regressions, and logits for classifiers.
     - `errors`: error that the training loss of a regression should minimise for this metric: "squared", "absolute" or "logarithmic".
 
     >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle

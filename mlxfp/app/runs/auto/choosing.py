@@ -196,9 +196,9 @@ def _one(index: int, count: int) -> Learn:
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
-    """Return the metric that is optimized to find the weights of a blend of models.
+    """Return the metric for the search of blend weights.
 
-    Log loss replaces metrics of class labels, because a small change of a weight hardly changes the labels.
+    Metrics of class labels are replaced by log loss, because a small change of a weight changes few labels.
     """
     if metric.errors == "logarithmic":
         return METRICS["rmse"]  # the predictions are already logarithms
@@ -214,7 +214,7 @@ def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:
-    """Convert the threshold, the class weights or the calibration to a dictionary that can be stored as JSON."""
+    """Return the threshold, the class weights or the calibration of a blend as a dictionary for a JSON file."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
     if isinstance(choice.after, ClassWeights):
@@ -225,7 +225,7 @@ def after_numbers(choice: Choice) -> dict[str, object]:
 
 
 def after_of(numbers: Mapping[str, object]) -> After | None:
-    """Restore the threshold, the class weights or the calibration. `numbers` is a result of `after_numbers`."""
+    """Return the threshold, the class weights or the calibration of a blend from the dictionary of a JSON file."""
     limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
     if isinstance(limit, float):
         return Threshold(limit)

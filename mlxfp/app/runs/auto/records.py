@@ -47,7 +47,7 @@ class Record:
         return tuple(entry for entry in self.entries if entry.kept)
 
     def decided(self, entry: Entry) -> "Record":
-        """Return a record with a new entry for one model. The file of the record is updated."""
+        """Replace the entry of one model, and write the new record to the file. Return the new record."""
         updated = evolve(self, entries=tuple(entry if old.name == entry.name else old for old in self.entries))
         updated.write()
         return updated

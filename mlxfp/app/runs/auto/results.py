@@ -79,7 +79,7 @@ def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
 
 
 def told(folder: Path) -> Iterator[RunEvent]:
-    """Yield an event with the score and weight of each model, and a message if a single model is submitted."""
+    """Yield an event with the score and weight of each model in a blend, and a message if the submission uses only one of the models."""
     numbers = read_json(folder / folders.METRICS)
     for name, member in numbers["members"].items():
         yield Weighed(folder, name, member["oof"], member["weight"], member["adds"])

@@ -86,12 +86,12 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
 def _members_events(  # noqa: PLR0913, PLR0917
     whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Train one model. Yield the events, and return the updated entry of the model.
+    """Train one model of a blend. Yield the events of the training, and return the updated entry of the model in the record of the run.
 
-    The argument `remaining` is the number of seconds left for all models, or None without a limit. A model is excluded if it does not
-    improve the blend, or if all its folds would take more than `remaining`. The time of all folds is estimated in the first fold, for
-    networks from the first training steps. Work before these steps, such as the compilation of kernels, counts only once. If a network is
-    too slow, the returned entry has fewer epochs and is undecided (`kept=None`): the caller must train the network again.
+    The argument `remaining` is the number of seconds left for all models. None means no limit. With a limit, a model is excluded in its
+    first fold if it does not improve the blend, or if the estimated time of all its folds exceeds the limit. The estimate counts the
+    time before the first training step only once, because kernels are compiled only once.
+    A network that is too slow gets fewer epochs: the returned entry has `kept=None`, and the caller trains the network again.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")
@@ -145,7 +145,7 @@ def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
 def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
     """Return the reason to exclude a model during its first fold, or "".
 
-    `expected` is the estimate of the seconds until its last fold ends, and `remaining` the number of seconds left for all models.
+    `expected` is the estimated time in seconds until the last fold ends. `remaining` is the number of seconds left for all models.
     """
     if expected > remaining:
         return "its first fold took more than its share of the time"

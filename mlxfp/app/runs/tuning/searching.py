@@ -104,10 +104,10 @@ def _train(
 
 
 def _with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) -> Plan:
-    """Return the run plan with the option values of a trial. The trial writes its files to `folder`/`name`."""
+    """Return a copy of the run plan for one trial, with the option values `values`. The trial writes its files to `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    return evolve(trial, data=evolve(plan.data, test=None))  # trials do not predict the test rows
+    return evolve(trial, data=evolve(plan.data, test=None))  # trials need only the validation score
 
 
 def _total(plan: Plan, predictions: list[Any]) -> float:

@@ -1,7 +1,7 @@
-"""An Optuna study in one SQLite file. The process may be killed at any time, and the next process continues the study.
+"""Storage of a search with Optuna in one SQLite file. If a process is killed, the next process continues the search.
 
-If a trial has the state RUNNING when the study is opened, the trial was interrupted. The study marks this trial as failed, and a new trial
-repeats the values in the same folder. The heartbeat of Optuna is not used, because it needs a minute and works only inside `optimize`.
+A trial in the state RUNNING at the start of a process was interrupted. This trial is marked as failed, and a new trial continues with
+the same option values and folder. The heartbeat of Optuna is not used, because it needs a minute and works only inside `optimize`.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ class BestTrial:
 class Study:
     """A study in a folder, returned by `opened`.
 
-    `given` has the values of the tuned options in the original configuration. After each trial, `note(best_trial)` is called.
+    `given` holds the values of the tuned options before the search. After each trial, `note(best_trial)` is called.
     """
 
     space: Space
@@ -70,8 +70,8 @@ class Study:
     def next(self, trials: int | None, *, late: bool) -> Trial | None:
         """Start a trial and return the trial. Return None at the end of the search.
 
-        `trials` is the maximum number of trials. With `late=True`, only the trial of the original configuration may start, because every
-        search needs its score.
+        The search ends after `trials` trials, or with `late=True` (no time left). The trial of the original configuration runs in any case,
+        because every search needs its score.
         """
         given = [trial.state.name for trial in self._in("COMPLETE", "WAITING") if _number(trial) == 0]
         if not given:

@@ -65,7 +65,7 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
     if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):
         raise DataError(
             f"{at(0)} holds a number, and the classes have numbers as names: {listed(map(repr, classes))}. The number could be an index or "
-            "a name. Convert the labels to texts with map, or give the number of classes."
+            f"a name. Convert the labels to texts with map, or declare indices with classes={len(classes)}."
         )
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers

@@ -30,12 +30,12 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
     compressed = _compression(head)
     if compressed is not None:
         raise _compressed(*compressed, head, path, packing)
-    encoding, sign = _encoding(head)
+    encoding, marker = _encoding(head)
     if encoding is not None:
-        given = f"{_unpacked(path, packing)} | " if packing is not None else ""
-        converted = f"iconv -f {encoding} -t UTF-8{'' if given else f' {quote(without_secrets(path))}'} > {_new_name(path)}"
+        decompress = f"{_unpacked(path, packing)} | " if packing is not None else ""
+        convert = f"iconv -f {encoding} -t UTF-8{'' if decompress else f' {quote(without_secrets(path))}'} > {_new_name(path)}"
         raise DataError(
-            f"Text is {encoding}: got {sign} of {encoding}, in line 1 of {without_secrets(path)}. Convert the file: {given}{converted}"
+            f"Text is {encoding}: got {marker} of {encoding}, in line 1 of {without_secrets(path)}. Convert the file: {decompress}{convert}"
         )
 
 

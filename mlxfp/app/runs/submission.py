@@ -92,7 +92,7 @@ def _class_probabilities(predictions: Numbers, spec: DatasetSpec, sample: Path) 
     if len(spec.classes) > 2 or set(np.unique(predictions)) <= {0.0, 1.0}:
         raise DataError(
             f"The sample {str(sample)!r} has a probability column for each class, but the run predicts labels. "
-            "Set competition.threshold=false, or blend runs with another method than vote."
+            "Set competition.threshold=false. To blend runs, choose another method than vote, because vote gives labels."
         )
     return np.stack([1 - predictions, predictions], axis=1)
 

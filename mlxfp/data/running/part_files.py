@@ -71,7 +71,7 @@ def _check_fixed_lists(chunk: RecordBatch, first: int) -> None:
             row = next(row for row in range(len(column)) if _is_unreadable(column.slice(row, 1)))
             index, kind = chunk.schema.get_field_index(field.name), type_code(_without_fixed_lists(field.type))
             raise ArgumentError(
-                f"Arrow cannot read a null or an empty list of fixed length from Parquet: got {column[row].as_py()!r:.80} in the column "
+                f"Arrow cannot read missing or empty lists of a fixed length from Parquet: got {column[row].as_py()!r:.80} in the column "
                 f"{field.name!r} of {field.type}, in row {first + row} of the file. Write the data with format='arrow', or convert the "
                 f"column: fp.map_chunks(lambda chunk: chunk.set_column({index}, {field.name!r}, chunk[{field.name!r}].cast({kind})))."
             )

@@ -298,7 +298,7 @@ def _open_member(path: str) -> Any:
         secret = opened.getinfo(members[0]).flag_bits & 1
         problem = "is encrypted" if secret else "uses a compression that Python lacks"
         raise DataError(
-            f"A file in an archive {problem}: {error}, in {path}. Unpack the archive, and give the path of the unpacked file: "
+            f"A file in an archive {problem}: {error}, in {path}. Read the unpacked file instead. To unpack the archive: "
             f"7z x {quote(str(archive or path))}"
         ) from error
     except BadZipFile as error:

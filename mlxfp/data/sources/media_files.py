@@ -203,8 +203,8 @@ class _MediaSource(Source):
         below = sorted(in_nfc(path.name) for path in Path(self.root).iterdir() if is_shown(path.name) and path.is_dir())
         if empty := [name for name in below if name not in folders]:
             raise DataError(
-                f"A class folder has no files to read: {empty[0]!r}, in {self._locate('')!r}. If other parts have files of this class, "
-                f"name the classes of all parts: classes={below!r:.200}. Otherwise remove the folder."
+                f"A class folder has no files to read: {empty[0]!r}, in {self._locate('')!r}. If another folder, such as "
+                f"train, has files of this class, name all classes: classes={below!r:.200}. Otherwise remove the folder."
             )
 
     def _notes(self) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ def test_archives_that_python_cannot_read_are_named(tmp_path: Path, flag: int, m
     path.write_bytes(data)
     message = message_of(fp.read_csv(path / "a.csv" if inside else path))
     assert message.startswith(f"A file in an archive {problem}")
-    assert message.endswith(f"Unpack the archive, and give the path of the unpacked file: 7z x {path}")
+    assert message.endswith(f"Read the unpacked file instead. To unpack the archive: 7z x {path}")
 
 
 def test_an_archive_without_files_is_named(tmp_path: Path):

@@ -334,7 +334,7 @@ class _Both:
 def _is_same(new: mx.array, old: mx.array) -> bool:
     """Return True if two array objects are the same array for MLX, such as an array and its unmodified copy.
 
-    MLX has no function for this comparison. A drawing of the computation graph shows equal arrays only once.
+    MLX has no function for this test, but a drawing of the computation graph shows such arrays as a single node.
     """
     return _drawn(old, new) == _drawn(old)
 

@@ -70,7 +70,7 @@ def through_bytes(value: Any) -> Any:
 
 
 def sampled_indices(count: int, sample: Sequence[int] | None) -> list[int]:
-    """Return sorted indices below `count`: the first index, the last index, and each number in `sample` modulo `count`, or all for None.
+    """Return sorted indices below `count`: first, last, and each number in `sample` modulo `count`. `sample=None` selects all indices.
 
     >>> sampled_indices(100, [7, 250]), sampled_indices(3, None), sampled_indices(0, [7])
     ([0, 7, 50, 99], [0, 1, 2], [])

@@ -254,7 +254,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Start or suspend the time limit in a `with` block. After the block, an outer block gets its full limit again."""
+        """Start (`watching=True`) or suspend the time limit for a `with` block. Then restart the limit of the enclosing block."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:

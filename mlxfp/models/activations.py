@@ -72,7 +72,7 @@ def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
 
 
 # The function Phi(x) is approximated by 1/2 + x P(x^2) / Q(x^2) with polynomials P and Q. The error is below 1e-8.
-# For |x| above the limit, Phi(x) is 0 or 1 within 5e-8.
+# For |x| above `_LIMIT`, Phi(x) is rounded to 0 or 1, with an error below 5e-8.
 # Fitting method: Lawson's method (iteratively reweighted least squares) at 200 Chebyshev points, with 60 decimal digits.
 _NUMERATOR = (
     2.2749278697666975e-08,
@@ -103,7 +103,7 @@ def _silu_slope(x: mx.array) -> mx.array:
 
 
 def _mish_share(x: mx.array) -> tuple[mx.array, mx.array]:
-    """Return e^x and tanh(log(1 + e^x)), computed as n / (n + 2) with n = e^x (e^x + 2). For x > 12, the hyperbolic tangent is 1."""
+    """Return e^x and tanh(log(1 + e^x)). The tanh equals n / (n + 2) with n = e^x (e^x + 2), and is 1 for x > 12."""
     power = exp(mx.minimum(x, 12.0))
     product = power * (power + 2)
     return power, product / (product + 2)
@@ -115,7 +115,7 @@ def _mish_slope(x: mx.array) -> mx.array:
 
 
 def _with_slope(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Return the function, computed in float32, with the derivative `slope`."""
+    """Return `function` computed in float32, with `slope` as derivative."""
     custom = mx.custom_function(function)
 
     @custom.vjp

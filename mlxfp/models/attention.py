@@ -86,7 +86,7 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
 
 
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
-    """Return scaled dot-product attention. `dropout` applies to the attention weights. For a `Band`, attention is computed in blocks.
+    """Return scaled dot-product attention. `dropout` applies to the attention weights. For a `bias` of type `Band`, cut rows into blocks.
 
     Keys and values may have fewer heads than queries. Several query heads then share a key and a value head ("GQA", Ainslie et al., 2023).
     """

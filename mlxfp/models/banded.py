@@ -75,10 +75,9 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Cut labels of tokens, such as segment ids [B, length], into blocks. The label of padding is 0.
+        """Cut labels of tokens [B, length], such as segment ids, into blocks. `arrange` is the method `cut` or `spread`.
 
-        If `arrange` is the method `cut`, the result is [B, count, 1, size]. If `arrange` is the method `spread`, the result is
-        [B, count, 1, span].
+        The result has the shape [B, count, 1, size] for `cut`, and [B, count, 1, span] for `spread`. The label of padding is 0.
         """
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
@@ -94,7 +93,7 @@ class Band:
     bias: mx.array = field(repr=False)
 
     def bias_of_rows(self, rows: int) -> mx.array:
-        """Repeat the mask for `rows` rows, and join the axes of rows and blocks: [rows * count, 1, size, span]."""
+        """Repeat the mask for each of `rows` rows, and join the first two axes: float[rows * count, 1, size, span], as in `Blocks`."""
         _, *shape = self.bias.shape
         return mx.broadcast_to(self.bias, (rows, *shape)).reshape(-1, 1, *shape[1:])
 
@@ -198,7 +197,7 @@ class _Documents:
         return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
 
     def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return True for each pair of query and key if the query sees the key: bool[B * count, 1, size, span].
+        """Return a mask that is True if a query sees a key: bool[B * count, 1, size, span], with the sizes of `blocks`.
 
         mlx-lm calls this method for every layer. `window_size` is the window of a layer with a sliding window.
         """

@@ -1,11 +1,11 @@
 """Checks of ids and labels. MLX does not check indices: an invalid index reads arbitrary memory or crashes the process.
 
-Code that indexes a table first calls `checked`. Three cases are possible:
+Code calls `checked` before an array of ids indexes a table. Three cases are possible:
 
-- The index has values, as in eager mode: `checked` tests the values.
-- The index is an argument of a compiled function, and has no values yet. `checked` records the valid range. The caller of the compiled
-  function then tests every call with `holds`. The test takes a few microseconds per batch, and no device time.
-- The index is computed inside a compiled function, and cannot be tested. `checked` returns False. The code sets the results to NaN.
+- Eager mode: the array has values, and `checked` tests the values.
+- The array is an argument of a compiled function. During the compilation, the array has no values, so `checked` only records the range of
+  valid ids. Before each later call, `holds` tests the argument, in a few microseconds and without device time.
+- A compiled function computes the array: no test is possible. `checked` returns False, and the code sets the results to NaN.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -125,11 +125,11 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Check ids or labels before they are used as indices. Return False if the numbers cannot be checked.
+    """Check ids or labels before they are used as indices. Return False if the check is impossible.
 
-    - Numbers with values: return True, or raise `BoundError` for an invalid number.
-    - Argument of a compiled function: return True. The function `holds` checks the argument later, at each call of the compiled function.
-    - Numbers computed inside a compiled function: return False.
+    - Eager mode: return True, or raise `BoundError` for an invalid number.
+    - `numbers` is an argument of a function that is being compiled: return True. `holds` checks the argument at each later call.
+    - `numbers` is computed in a function that is being compiled: return False.
 
     Examples with weight 0 in `weights`, [B], are not checked.
 

@@ -23,7 +23,7 @@ def is_faster(count: int) -> bool:
     return on_cpu() and count >= _FEW
 
 
-_FEW = 2048  # for fewer numbers, the single function of MLX is faster than the eight functions of this module
+_FEW = 2048  # for arrays below this size, one operation of MLX is faster than several operations of this module
 
 
 def softmax(x: mx.array) -> mx.array:
@@ -37,7 +37,7 @@ def logsumexp(x: mx.array) -> mx.array:
     x = x.astype(mx.float32)
     if not is_faster(x.size):
         return mx.logsumexp(x, axis=-1)
-    maximum = mx.clip(mx.stop_gradient(x.max(axis=-1, keepdims=True)), -3e38, 3e38)  # finite, because inf - inf is NaN
+    maximum = mx.clip(mx.stop_gradient(x.max(axis=-1, keepdims=True)), -3e38, 3e38)  # a finite maximum avoids inf - inf, which is NaN
     return mx.log(exp(x - maximum).sum(axis=-1)) + maximum.squeeze(-1)
 
 
@@ -51,7 +51,7 @@ def exp(x: mx.array) -> mx.array:
     return power
 
 
-_ROUNDING = 1.5 * 2.0**23  # adding this number to a float32 rounds the float to an integer
+_ROUNDING = 1.5 * 2.0**23  # adding and then subtracting this number rounds a small float32 to an integer
 
 
 def _power(x: mx.array) -> mx.array:

@@ -168,10 +168,10 @@ class Architecture:
 
 
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
-    """Return the file formats of two classes of transformers: `...ForTokenClassification` and `...ForSequenceClassification`.
+    """Return the file formats of the models `...ForTokenClassification` and `...ForSequenceClassification` of transformers.
 
-    `tokens` is a function that reads the settings of both classes from config.json. `rows` is a function that reads the additional settings
-    of the class `...ForSequenceClassification`.
+    The function `tokens` reads settings of both models from config.json. The function `rows` reads further settings of
+    `...ForSequenceClassification`.
     """
 
     def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:
@@ -190,7 +190,7 @@ def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: C
 
 
 def masked_head(modules: Names) -> HeadFormat:
-    """Return the file format of the class `...ForMaskedLM` of transformers."""
+    """Return the file format of the models `...ForMaskedLM` of transformers."""
 
     def read(json: Json) -> tuple[str, dict[str, Any]]:
         for key in ("tie_word_embeddings", "decoder_bias"):
@@ -265,7 +265,7 @@ def _numbered_names(count: int) -> tuple[str, ...]:
 
 
 def _name_in(names: Names, module: str) -> str:
-    """Convert the name of a module from mlxfp to transformers."""
+    """Return the name that transformers uses for a module of mlxfp."""
     if not names:
         return module
     number = re.search(r"\.(\d+)\.", module)

@@ -3,8 +3,8 @@
 A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also use two attributes
 of the body: the token embedding `tokens`, and the method `make_transform`, which creates the layers before the output (a `Transform`).
 
-Optional inputs of a body are `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`. A body raises
-`TypeError` for unsupported inputs.
+Optional inputs of a body are `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`: the maximum number
+of tokens in a packed document. A body raises `TypeError` for unsupported inputs.
 """
 
 from collections.abc import Sequence

@@ -138,7 +138,7 @@ class Body(nn.Module):
     """Base class of backbones: a config, a token embedding, and a function that creates the first layers of an output head."""
 
     def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Create the token embedding. `activation`, `eps` and `bias` configure the `Transform` that an output head may create later."""
+        """Create the token embedding, and the method `make_transform` with the settings `activation`, `eps` and `bias`."""
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size

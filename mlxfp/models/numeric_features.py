@@ -17,9 +17,9 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 class WithNumbers(nn.Module):
     """Wrapper that adds scores of `count` numeric features to the outputs of a row head, such as `Classifier` or `Regressor`.
 
-    Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: a linear layer receives the numbers (wide) and the output of two
-    layers of `width` units (deep). The linear layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs`
-    is the number of outputs of the head, `dropout` the dropout rate of the deep part.
+    A linear layer receives the numbers (wide), and the output of two layers of `width` units (deep). The linear layer starts at zero, so an
+    untrained wrapper returns the outputs of the head. `outputs` is the number of outputs of the head. `dropout` is the dropout rate of the
+    deep layers. Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016.
 
     The numbers should be finite. Center and scale the numbers, and replace missing values. Compute means, scales and replacements from the
     training rows only. If the column `numbers` holds lists of `count` numbers, the collator `text(carry=["numbers"])` adds them to a batch.

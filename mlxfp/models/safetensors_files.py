@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 checksum of a file into its metadata. The checksum replaces the zeros of `UNSEALED` in a new file."""
+    """Write the CRC-32 checksum of a file into its metadata. In a new file, zeros reserve space for the checksum."""
     at, checksum = _checksum(path)
     with path.open("r+b") as file:
         file.seek(at)

@@ -80,7 +80,7 @@ def load_openblas(threads: int | None = None) -> str | None:
 def free_cores() -> tuple[int, int]:
     """Return the number of idle cores available to this process (at least 1) and the number of all available cores.
 
-    The number of busy cores is the minimum of the current load and the one-minute load, so programs that have just ended do not count.
+    The number of busy cores is the number of running processes, or the mean of this number in the last minute if the mean is smaller.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

@@ -38,9 +38,9 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
 
     - `choices` maps paths such as `optimizer.name` to the allowed texts.
     - `origin(path)` returns the origin of a value for messages: a file with line, or the command line.
-    - `hint(key)` returns a hint for an unknown key, or None. Without a hint, the message shows the nearest known key.
-    - `checks` in the metadata of a field are functions of a value. A check returns None for a valid value, otherwise the expected value as
-      text.
+    - `hint(key)` returns a hint for an unknown key, or None. If `hint` returns None, the message shows the nearest known key.
+    - `checks` in the metadata of a field are functions. A check returns None for a valid value. For another value, a check returns a text
+      that describes valid values.
 
     Raises `ConfigError` with every mistake: path, origin, expected and received value.
 

@@ -89,7 +89,7 @@ def f1(
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
     known = at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
-    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # NaN, or 0 if all counted rows are valid
+    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # adds NaN to the counts if a row with a weight is invalid
     labels = mx.where(known == 1, labels, 0)
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
     counts = [sums_by_class(classes_of_rows, kept, classes) + invalid for classes_of_rows, kept in parts]
@@ -112,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    check_same_shape("roc_auc", scores, labels)  # without the conversion to float32, which would make integer scores beyond 2^24 equal
+    check_same_shape("roc_auc", scores, labels)  # checks only shapes, because float32 would make large integer scores equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
@@ -188,5 +188,5 @@ class Ranking(Measured):
 
 
 def _without_nan(logits: mx.array) -> mx.array:
-    """Return 1 for each row of logits, or NaN for a row with a NaN. The index of the largest logit does not show a NaN."""
+    """Return NaN for each row of logits that contains NaN, and 1 for each other row."""
     return mx.where(mx.isnan(logits.max(axis=-1)), mx.nan, 1.0)

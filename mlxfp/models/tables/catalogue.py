@@ -68,10 +68,10 @@ class TableModel:
       returns the output of each member, and each member is trained: see `TabM`.
     - `sizes`: maps the name of a size, such as "tiny", to the config fields of the size.
     - `bins`: the number of bins of a numeric column; 0 for a network without bins.
-    - `adapts`: True if the constructor takes example rows to scale the weights, and the config takes the number of training steps.
+    - `adapts`: True if the constructor accepts example rows for scaling weights, and the config accepts the number of training steps.
     - `smoothing`: label smoothing in training, unless the metric compares probabilities.
     - `defaults`: maps a section of a run's configuration to the published training settings.
-    - `rates`: learning rates of an optimizer that is made for this network and has its name. None: there is no such optimizer.
+    - `rates`: learning rates of the optimizer with the name of the network, or None if there is no such optimizer.
     - `space`: the search space of tuning. Each option of a configuration has a range, ("float" or "log" or "int", low, high), or a list of
       values, ("choice", ...).
     - `quick`: settings for training within minutes.

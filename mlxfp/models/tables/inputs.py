@@ -25,10 +25,10 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return the median and the scale factor of each number in the one-hot encoding of a category column, as (median, factor) pairs.
+    """Return (median, scale factor) of each number in the one-hot encoding of a category column.
 
     `counts` holds the number of training rows of each category, beginning with category 0. If `counts` is empty, the result is empty. The
-    factor is computed from the quartiles, as for a `NumberColumn`.
+    factor depends on the quartiles of the number in these rows, as for a `NumberColumn`.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())

@@ -57,9 +57,10 @@ class RealMLPConfig:
 class RealMLP(nn.Module):
     """RealMLP network for tables: maps numbers and categories to logits float[B, outputs], or scaled values float[B] or [B, outputs].
 
-    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD).
-    Numbers get periodic embeddings, and every input a learned scale. The linear layers use the neural tangent parametrization, and dropout
-    with a falling rate. The activations are learned mixtures of the identity and SELU (for classes) or Mish (for values).
+    Numbers get periodic embeddings, and a learned factor scales each input. The linear layers use the neural tangent parametrization. The
+    dropout rate falls during the training. The activations are learned mixtures of the identity and SELU (for classes) or Mish (for
+    values). Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data",
+    2024 (RealMLP-TD).
 
     A column of two categories becomes a number, -1 or 1. A column of a few more categories is one-hot encoded, and a column of many
     categories is embedded. A missing or unseen category becomes zeros. If `columns` comes from `fit_columns`, one-hot numbers are scaled

@@ -14,7 +14,7 @@ from mlxfp.testing.audit.values import Loader, numbers_of
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
     """Prepare a loader of Google's grain for an audit. `make(seed, workers)` returns a `DataLoader` or dataset for several epochs.
 
-    An epoch has `rows` rows. The number must be a multiple of the batch size.
+    An epoch has `rows` rows. `rows` must be a multiple of the batch size.
 
     >>> from mlxfp.testing import audit
     >>> audit.grain(lambda seed, workers: ..., rows=24).name
@@ -36,7 +36,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
-    """Prepare a streamed Hugging Face dataset for an audit. `make(seed)` returns an `IterableDataset`, which runs without workers.
+    """Prepare a streamed Hugging Face dataset for an audit without workers. `make(seed)` returns an `IterableDataset`.
 
     >>> from mlxfp.testing import audit
     >>> audit.datasets(lambda seed: ..., rows=24).name
@@ -55,10 +55,11 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
 
 
 def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Prepare a torch `DataLoader` for an audit. `make(seed, workers)` returns the loader. A second iteration is the next epoch.
+    """Prepare a torch `DataLoader` for an audit. `make(seed, workers)` returns the loader.
 
-    If the sampler, batch sampler or dataset has `set_epoch`, the audit calls `set_epoch` instead of iterating earlier epochs. A
-    `DataLoader` cannot save its state. To resume a run, the audit skips the first items.
+    Each iteration of the loader is an epoch. To begin with a later epoch, the audit iterates the earlier epochs first. If the sampler,
+    batch sampler or dataset has a method `set_epoch`, the audit calls this method instead. A `DataLoader` cannot save its state. To resume
+    a run, the audit skips the first items.
 
     >>> from mlxfp.testing import audit
     >>> audit.torch(lambda seed, workers: ..., rows=24).name
@@ -90,7 +91,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip `epochs` epochs and `state` items. Yield each remaining item of the epoch with its number, which counts from 1."""
+    """Skip `epochs` epochs, and `state` items of the next epoch. Yield each remaining item of the epoch and its number, counted from 1."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:

@@ -19,13 +19,14 @@ def examine(
 
     - determinism: equal seed, epoch and number of workers give equal items.
     - permutation: an epoch has each row once.
-    - orders: the row orders of any two (seed, epoch) pairs differ, and no order is a rotation or reversal of another order. Batches
-      do not always hold the same rows.
+    - orders: the row orders of any two (seed, epoch) pairs differ, and no order is a rotation or reversal of another order. Different
+      epochs combine different rows in a batch.
     - workers: a run with `workers` workers gives the same items as a run without workers.
     - resume: a new run from the state after any item yields exactly the remaining items, and nothing after the last item. A resumed run
       can be resumed too. A state does not change when the run continues or another run resumes from the state.
-    - other workers: a state of a run with `workers` workers continues without workers, and the reverse. Each row comes once.
-    - ranks, only with `Loader.ranks`: the ranks of a run have each row once.
+    - other workers: a run without workers can resume from the state of a run with workers. A run with workers can resume from the state of
+      a run without workers. Each row comes once.
+    - ranks, only with `Loader.ranks`: together, all ranks of a run read each row once.
     - other ranks, only with `Loader.ranks`: the states of two ranks continue on two, one and four ranks. Each row comes once.
     - errors, only with `Loader.apply`: an error in a row is raised. The epoch does not end early without an error.
     - locations, only with `Loader.apply`: the message or a note of the error contains the number of the row.

@@ -14,7 +14,7 @@ from mlxfp.testing.audit.values import Loader, lost_and_repeated, numbers_of
 
 
 def refuse(row: int, kind: type[Exception], number: int) -> int:
-    """Return `number`, or raise an error of type `kind` if `number` is `row`. The error message does not contain the number."""
+    """Return `number`. If `number` equals `row`, raise an error of type `kind`, without the number in the message."""
     if number == row:
         raise kind("this row is refused")
     return number

@@ -12,7 +12,7 @@ Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a ru
 
 
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
-    """Resume a run from its states. Yield a description of the first wrong result without workers, and of the first with workers."""
+    """Check runs that resume from saved states, without workers and with `workers` workers. Yield the first error in each case."""
     for count in sorted({0, workers}):
         # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
         epoch = 0 if count else 1

@@ -65,7 +65,7 @@ class Finding:
 
 
 def items_of(loader: Loader, seed: int, epoch: int, workers: int) -> Items:
-    """Run one epoch, and return the row numbers in each item."""
+    """Return the row numbers in each item of one epoch."""
     return tuple(numbers_of(item) for item, _ in loader.run(seed, epoch, workers, None))
 
 

@@ -142,7 +142,7 @@ class Law:
 
     @property
     def coverage(self) -> str:
-        """Sentence about the checked cursors of a dataset. Empty for other laws."""
+        """Sentence that says after which items of a dataset the law tested resuming. For other laws, the sentence is empty."""
         return " ".join(trial.coverage() for trial in self.trials if trial.coverage is not None)
 
     @property
@@ -153,9 +153,9 @@ class Law:
 
 
 def laws_of(part: Any) -> tuple[Law, ...]:
-    """Return the laws of a source, stage, collator or other part. To check a law alone, call the law.
+    """Return the laws of a source, stage, collator or other part of a pipeline. Call a law to check the part.
 
-    Some laws need arguments of `check`, such as `schema`. In this case, pass the part and the arguments as a `Subject`.
+    Some laws need arguments of `check`, such as `schema`. In this case, pass a `Subject` with the part and these arguments to `laws_of`.
 
     >>> import mlxfp as fp
     >>> [law.name for law in laws_of(fp.from_examples([{"x": 1}]))][:3]

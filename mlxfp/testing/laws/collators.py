@@ -29,8 +29,8 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Collate examples and return the batch as a dict. Lists of texts become tuples, other values numpy arrays.
 
-    An array of shape [T, B, ...] is transposed to [B, T, ...]. To recognise such an array, the examples are collated a second time, with
-    each example twice. If the length of the second axis doubles, this axis counts the examples.
+    An array of shape [T, B, ...] is transposed to [B, T, ...]. To find the axis B of an array, the function repeats the list of examples
+    and collates again. The axis B has then twice the length.
     """
     count, batch = len(examples), unchanged_batch_of(collator, examples)
     unclear = [name for name, values in batch.items() if isinstance(values, np.ndarray) and values.ndim > 1 and values.shape[1] == count]
@@ -123,7 +123,7 @@ def copied(collator: Collator) -> Collator:
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Check that a list of dicts and a view of a record batch give the same batch, even if the view is a slice of a larger record batch.
+    """Check that a collator returns the same batch for a list of dicts and for an `Examples` view of the same rows.
 
     >>> import mlxfp as fp
     >>> assert_list_and_view_agree(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -164,10 +164,10 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Check that an example has the same values in a group as alone, and its padding does not depend on the values of other examples.
+    """Check that an example has the same values in a group as alone, apart from padding.
 
-    All examples are padded on the same side: at the ends of the axes, or at the starts. Padding at the same index has the same value in
-    all rows. The law also checks a group that contains each example twice.
+    The padding must not depend on the values of other examples. All examples are padded on the same side: at the ends of the axes, or at
+    the starts. In all rows, the padding at an index has the same value. The law also checks a group that contains each example twice.
 
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -197,9 +197,9 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
-    """Return the side on which the rows of a batch are padded: "end" or "start". None: the rows do not fit either side.
+    """Return the side on which the rows of a batch are padded: "end" or "start". Return None if the rows without padding differ.
 
-    `single_rows` are the same rows, each collated alone. Apart from padding, both versions of a row must be equal.
+    The argument `single_rows` contains the expected rows: the same examples, each collated alone.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
@@ -257,10 +257,9 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
     """Check that a mask is 1 on the values of the column `tokens`, and 0 on padding. Each row of the mask has its padding on one side.
 
-    If an example has more values than the mask has positions, every position of its row is 1.
-
-    If the batch also has an array with the name of this column, the array must be as wide as the mask. At all positions with mask 0, the
-    array must hold the same number, the padding value. At positions with mask 1, the array must hold the tokens, not padding.
+    If an example has more values than the mask has positions, every position of its row is 1. If the batch has an array with the name
+    `tokens`, this array must be as wide as the mask. Where the mask is 0, the array must hold a padding value, the same number everywhere.
+    Where the mask is 1, the array must hold the tokens.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
@@ -292,7 +291,7 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
 def assert_mask_is_exact(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str = "input_ids", mask: str = "attention_mask"
 ) -> None:
-    """Check that the mask is 1 exactly on the real tokens, and the masked tokens are the tokens of the example in order.
+    """Check that the mask is 1 exactly on real tokens. The tokens with mask 1 must equal the tokens of the example, in order.
 
     >>> import mlxfp as fp
     >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])

@@ -18,7 +18,7 @@ __tracebackhide__ = True
 def assert_pads_with(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, value: float, mask: str | None = None
 ) -> None:
-    """Check that the array holds `value` at padding, and at all positions where the mask is 0.
+    """Check that `array` holds `value` at each position outside its example. With a `mask`, also check each position with mask 0.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
@@ -123,7 +123,7 @@ def stated_laws(
     carries: Mapping[str, str] | None,
     dtypes: Mapping[str, str] | None,
 ) -> Iterator[Callable[..., None]]:
-    """Yield the laws that check a batch against the arguments of `check`: `masks`, `padding`, `labels`, `carries` and `dtypes`.
+    """Yield one law for each expectation in `masks`, `padding`, `labels`, `carries` and `dtypes`, the arguments of `check`.
 
     Each law is a function of a collator and examples.
     """

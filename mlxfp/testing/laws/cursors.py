@@ -22,11 +22,11 @@ _COLUMNS = 4  # maximum number of columns in `assert_selects_columns`, because e
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
-    """Check that a run resumed after any item gives exactly the remaining items. A run may also be resumed at every item.
+    """Check that a run resumed after any item gives exactly the remaining items.
 
-    A cursor and its copy restored from bytes must give the same items.
-    Every cursor counts the items of the epoch. Hidden columns are compared too. `after` limits the resumed items: the first item, the last
-    item, and the items with the indices `after`. With `after=None`, the law resumes after every item, in quadratic time.
+    The law also checks a run that is interrupted and resumed after every item. A cursor and its copy restored from bytes must give the same
+    items. Every cursor counts the items of the epoch. Hidden columns are compared too. With `after`, the law resumes only after the first
+    item, the last item, and the items with the indices `after`. With `after=None`, the law resumes after every item, in quadratic time.
 
     >>> import mlxfp as fp
     >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -42,7 +42,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[i
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
-    for before, index in pairwise(indices):  # resume, read up to the next index, resume from the cursor of that item, and repeat
+    for before, index in pairwise(indices):  # read up to the item `index`, and resume from the cursor of this item
         steps = list(islice(iterate(dataset, latest and _copied(latest)), index - before))
         how = f"resuming {dataset!r} at {'every item' if after is None else 'several items'}"
         assert len(steps) == index - before, f"{how} ends after {before + 1 + len(steps)} of {len(whole)} items"
@@ -67,7 +67,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Check that a resumed run reads at most one source chunk again.
+    """Check that a resumed run repeats the read of at most one source chunk.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -142,11 +142,10 @@ def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0, after: Sequ
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Check that a transform changes neither the items nor the position of an error.
+    """Check that a transform changes no item, and that each error still occurs at the same item.
 
-    The law also checks a resumed run, and a consumer that stops early.
-
-    The law applies to transforms that change only the execution of a dataset: prefetching, caching, profiling.
+    The law also checks a resumed run, and a consumer that stops early. The law applies to transforms that change only the execution of a
+    dataset: prefetching, caching, profiling.
 
     >>> import mlxfp as fp
     >>> assert_transparent(fp.prefetch(2), fp.from_examples([{"x": 1}, {"x": 2}]))

@@ -70,7 +70,7 @@ def through_bytes(value: Any) -> Any:
 
 
 def sampled_indices(count: int, sample: Sequence[int] | None) -> list[int]:
-    """Return sorted indices below `count`: the first, the last and those in `sample`, modulo `count`. `sample=None` returns all indices.
+    """Return sorted indices below `count`: first, last, and each number in `sample` modulo `count`. `sample=None` selects all indices.
 
     >>> sampled_indices(100, [7, 250]), sampled_indices(3, None), sampled_indices(0, [7])
     ([0, 7, 50, 99], [0, 1, 2], [])
@@ -81,7 +81,7 @@ def sampled_indices(count: int, sample: Sequence[int] | None) -> list[int]:
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Return a dataset, `transform` applied to `chunks`, and a list. When a chunk is read, the list gets an entry."""
+    """Return two values: the dataset that `transform` makes from `chunks`, and a list that gets an item whenever a chunk is read."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     schema(dataset)  # Infer the schema before the log begins, because schema inference may read rows.
@@ -205,8 +205,8 @@ def assert_reads(source: Source, *, epoch: int = 0, after: Sequence[int] | None 
     """Check that reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
 
     Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the schema of the source.
-    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes. `after` limits the positions to
-    those after the first chunk, the last chunk, and the chunks with the indices `after`.
+    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes. With `after`, the law tests only
+    three kinds of positions: after the first chunk, after the last chunk, and after the chunks with the indices `after`.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)

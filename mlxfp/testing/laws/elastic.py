@@ -122,7 +122,7 @@ def _assert_continues(whole: _Run, cursor: Cursor, stop: int, largest: int, clai
 
 
 class _Counted:
-    """Copy of a dataset with a log: the number of rows in each chunk that a source yields. The copy yields groups of rows, not batches.
+    """Copy of a dataset without its collator. The list `log` records the number of rows in each chunk that a source yields.
 
     With `one_row=True`, sources give one row at a time, and nothing reads ahead.
     """

@@ -46,9 +46,9 @@ _EPOCHS = st.integers(0, 2)
 _COPIES = 10  # maximum number of times a collator is copied, because copying a tokenizer takes 0.1 s
 _IN_A_PROCESS = 20  # maximum number of datasets that are sent to a new process
 _SHORT = 24  # maximum number of items of a dataset whose cursors are all checked; in longer datasets, hypothesis chooses the cursors
-_MOST_INDICES = 50  # maximum number of different rows that a case takes by index
-_LOOK_UPS = 25  # maximum number of cases with rows taken by index, because every case reads the whole dataset for comparison
-_BETWEEN = 4  # maximum number of checked cursors between the first and the last cursor of a case, in a longer dataset
+_MOST_INDICES = 50  # maximum number of different indices in a random test of index access
+_LOOK_UPS = 25  # maximum number of random tests of index access, because every test reads the whole dataset for comparison
+_BETWEEN = 4  # maximum number of checked cursors in a random test of a long dataset, apart from the first and the last cursor
 _READINGS = 3  # maximum number of cases of a dataset, because every case reads the dataset many times
 _STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
@@ -126,9 +126,9 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Check of all random cases in one call of each law: the law receives a list. Other trials call a law once per case.
+    """Trial that calls each law once, with the list of all random cases. A plain `Trial` calls a law once per case.
 
-    `inputs` receives the cases as the list `cases`. If the check fails, hypothesis does not search for a smaller failing case.
+    The function `inputs` gets the list as the argument `cases`. If a law fails, hypothesis does not search for a smaller failing case.
     """
 
     pool: Trial | None = None
@@ -139,8 +139,8 @@ class Family:
     """Objects with the same laws, such as all stages or all collators.
 
     - `fits(subject)`: return True if an object belongs to the family.
-    - `takes`: names of the arguments of `check` for these objects.
-    - `trials(subject)`: yield the checks of an object: laws, and random cases for testing the laws.
+    - `takes`: names of the arguments of `check` that apply to these objects.
+    - `trials(subject)`: yield the trials of an object. A trial consists of laws and random cases.
     """
 
     name: str

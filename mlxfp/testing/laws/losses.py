@@ -51,7 +51,7 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
 
 
 def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:
-    """Check that a metric ignores a row of the batch if the array with index `index` holds only the number `value` in this row.
+    """Check that a metric ignores a row of the batch if `arrays[index]` is `value` in the whole row.
 
     Such a row has, for example, an ignored label or a mask of 0. A loss that counts ignored rows in its weight breaks the law.
 

@@ -1,8 +1,8 @@
 """Laws of models: padding, other rows, other documents and later tokens must not affect an output.
 
-A model is any function from (ids, mask) to outputs. Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one
-output per row. Outputs at padding are ignored. `ids` may be an array of MLX, torch or numpy. The model then gets all arrays in this
-library. A law without an argument `ids` gives MLX arrays to the model.
+A model is any function from (ids, mask) to outputs. Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one output
+per row. Outputs at padding are ignored. `ids` may be an array of MLX, torch or numpy. The law then calls the model with arrays of the same
+package. A law without the argument `ids` calls the model with MLX arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ Model = Callable[..., Any]
 def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind of padding
     model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
 ) -> None:
-    """Check that `extra` more padding tokens on one side change no output, for any padding id.
+    """Check that more padding tokens on one side do not change the outputs of a model.
 
-    `ids` and `mask` are int[B, L]. The mask is 1 on real tokens. `filler` is the id of the added tokens.
+    The law adds `extra` tokens with the id `filler` to each row. `ids` and `mask` are int[B, L]. The mask is 1 on real tokens.
 
     >>> import mlx.core as mx
     >>> total = lambda ids, mask: (ids * mask).sum(axis=1)
@@ -50,9 +50,10 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
 
 
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
-    """Check that documents packed into rows of `length` tokens by `pack` get the same outputs as each document alone.
+    """Check that a model returns the same outputs for a document alone and in a packed row.
 
-    The law calls `model(ids, mask, segment_ids=..., positions=...)` with and without a mask. The model must return one output per token.
+    The law packs the documents into rows of `length` tokens with `pack`. For a packed row, the law calls `model(ids, mask, segment_ids=...,
+    positions=...)`, and the same without `mask`. The model must return one output per token.
 
     >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
     """

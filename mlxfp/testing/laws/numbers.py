@@ -19,8 +19,8 @@ _LONGEST = 8  # number of bytes of the widest integer dtype
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Check that an array that holds the integers of a column has a dtype that is wide enough for these integers.
 
-    To find out which column an array holds, the law replaces all integers of a column by 1, and then by 2. The array holds this column if
-    the array contains 1 in the first case, and 2 in the second case.
+    To find the array of a column, the law collates an example with all integers of the column replaced by 1, and again replaced by 2. The
+    array contains 1 in the first batch, and 2 in the second batch.
 
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
@@ -66,8 +66,8 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Check that the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
-    A one-hot array that is as wide as the largest label of a batch breaks the law. To check the law, each number of an example is replaced
-    by the number of another example. A number that is the length of a list is not replaced.
+    A one-hot array that is as wide as the largest label of a batch breaks the law. To check the law, the function replaces a number in one
+    example by the number of the same column in another example. A number that is the length of a list is not replaced.
 
     >>> import mlxfp as fp
     >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])

@@ -1,6 +1,6 @@
 """Law of pipelines: a new process gives the same items.
 
-The items must not depend on Python's hash seed, or on values that earlier calls have stored.
+The items must not depend on Python's hash seed, or on values that are stored only in the memory of the old process.
 """
 
 import os

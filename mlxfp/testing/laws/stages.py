@@ -47,10 +47,10 @@ def assert_pipes(
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Check that a stage's step changes neither its state nor its chunk, and returns an equal result for an equal state and chunk.
+    """Check that a call of a stage changes neither state nor chunk, and that equal arguments give an equal result.
 
-    First, every stage of the dataset processes its input step by step. Then the steps are repeated in reverse order, from the old
-    states and from copies of the states restored from bytes. A state that a cursor cannot store breaks the law.
+    First, the law calls every stage with its chunks in order. Then the law repeats the calls in reverse order, with the earlier states, and
+    with copies of these states restored from bytes. A state that a cursor cannot store breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -118,9 +118,9 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Check that a transform reads no rows too early: only the rows of its items, `ahead` further rows, and the rest of the current chunk.
+    """Check that a transform reads only the rows of the requested items, `ahead` more rows, and the remaining rows of a source chunk.
 
-    The law applies only to transforms that keep the row order. For such transforms, the last row of the n items is the last row needed.
+    The law applies only to transforms that keep the row order.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

@@ -23,10 +23,10 @@ _CALLS = 12  # Number of calls without `mx.compile`. A value that changes at eve
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Check that a step changes neither state nor batch. A second call must give a bit-identical result, also without `mx.compile`.
+    """Check that a training step changes neither state nor batch, and that a second call gives a bit-identical result.
 
-    A compiled step keeps the Python values of its first call, for example a counter in an optimizer. To find such values, the law
-    also calls the step several times without `mx.compile`.
+    The law repeats the test without `mx.compile`. A compiled step keeps the Python values of its first call, for example a counter in an
+    optimizer. Several calls without `mx.compile` reveal such values.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -68,9 +68,9 @@ def _without_compile() -> Iterator[None]:
 
 
 def assert_uses_parameters(step: "Step", state: "TrainState", batch: "Batch") -> None:
-    """Check that the metrics of a step depend on the parameters. If all parameters are NaN, at least one metric must not be finite.
+    """Check that the metrics of a step depend on the parameters: if all parameters are NaN, at least one metric must not be finite.
 
-    A loss that calls another model than its argument breaks the law.
+    A loss that ignores its argument `model` and calls another model breaks the law.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers

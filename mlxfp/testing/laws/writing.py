@@ -17,7 +17,7 @@ class _Stopped(Exception):  # noqa: N818  # an interrupt, not an error
 
 
 def assert_written_alike(dataset: Dataset[Any], runner: Runner, *, rows_per_file: int = 10) -> None:
-    """Check that `write` makes files with the same bytes for any runner, even if `write` is stopped after each file and called again.
+    """Check that `write` makes the same bytes with and without `runner`, even if `write` is stopped after each file and called again.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": i} for i in range(30)]), fp.map(dict))

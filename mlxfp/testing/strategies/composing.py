@@ -78,7 +78,6 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
 
 
 def _parts() -> st.SearchStrategy[Any]:
-    """Return a hypothesis strategy for the stages `take` and `skip`. `redraw=True` permits these stages after a shuffle."""
     return st.builds(take, st.integers(2, 9), redraw=st.just(value=True)) | st.builds(skip, st.integers(0, 3), redraw=st.just(value=True))
 
 

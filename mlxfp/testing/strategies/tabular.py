@@ -158,9 +158,9 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without maps, and with tensor columns that are not nullable.
+    """Return the schema without map columns, and with tensor columns that are not nullable.
 
-    Maps and null tensors are left out because a user function that returns its rows changes the types of such columns.
+    If a user function returns its input rows, maps and null tensors get other types.
     """
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 

@@ -52,9 +52,9 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints (step -> file) without damaged checkpoints at the end of a run. Warn about each omitted checkpoint.
+    """Return the checkpoints (step -> file) up to the newest undamaged checkpoint. Warn about each omitted file.
 
-    If all checkpoints are damaged, none is omitted, so that reading a checkpoint raises the error.
+    If all checkpoints are damaged, none is omitted: a later read of the newest file raises the error.
     """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
@@ -160,7 +160,7 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
 
 
 def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if a fused array, such as queries, keys and values, has other segment sizes in the file than in the model."""
+    """Raise `CheckpointError` if the segments of a fused array, such as queries and keys, differ in size between file and model."""
     for array, sizes in sorted(stored["segments"].items()):
         if target["segments"].get(array, sizes) != sizes:
             expected = target["segments"][array]

@@ -238,7 +238,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
 @frozen
 class _OtherRun:
-    """Newest checkpoint of an earlier run with more or fewer ranks: its step, and the number of ranks that shared one copy of the model."""
+    """Newest checkpoint of a run with another number of ranks: step, and number of ranks that shared one copy of the model."""
 
     step: int
     parts: int

@@ -45,9 +45,9 @@ class EventStream(Iterator[Event]):
 
 
 def _is_dropped_by_a_statement() -> bool:
-    """Return True if a statement such as `fit(...)` called a function and did not use the returned stream.
+    """Return True if a statement such as `fit(...)` ignored the event stream that the function returned.
 
-    Return False for a stream dropped by an error, a return or a reassignment, because the program may drop such a run on purpose.
+    Return False if an error, a return or a new assignment deleted the stream, because the program may want this.
     """
     frame = sys._getframe(1).f_back  # noqa: SLF001  # no public API names the caller of `__del__`
     if frame is None:

@@ -309,7 +309,7 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
-    """Return the progress, and the mean metrics of all steps since the last reading. Steps between two readings have no metrics."""
+    """Return the progress, and the means of all metrics since the last reading. If `run` reads no metrics at this step, return no means."""
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)

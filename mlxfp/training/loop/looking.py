@@ -94,9 +94,10 @@ def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> boo
 
 
 def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
-    """Run a validation function until the first batch is evaluated. Raise errors of the function built by `evaluate`.
+    """Run a validation function until the first batch is evaluated, to report mistakes before the training.
 
-    All other errors are ignored: code such as weight averaging may fail with a state before the first step.
+    Raise only errors that occur inside a function of `evaluate`. Other errors are ignored: code such as weight averaging may fail with a
+    state before the first step.
     """
     token, failed = _IN_TRIAL.set(True), None
     try:

@@ -29,8 +29,8 @@ class PlateauTracker:
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
         """Return the tracker updated with the metrics of one evaluation.
 
-        For the metric `hard/loss`, evaluations without the prefix `hard/` belong to other observers and are ignored. Raises
-        `UnknownNameError` if an evaluation has other metrics with this prefix, but not `hard/loss`.
+        If the metric is `hard/loss`, metrics without the prefix `hard/` come from another observer, and are ignored. Raises
+        `UnknownNameError` if `metrics` has a name with the prefix `hard/`, but not `hard/loss`.
         """
         if self.metric not in metrics:
             if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):

@@ -81,7 +81,7 @@ def _digest(array: mx.array) -> bytes:
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
-    """Return the same events, but end this process if the next event takes longer than the `limit` of `connect`."""
+    """Yield the given events. End this process if an event takes longer than the argument `limit` of `connect`, in seconds."""
     return events if ranks is None or ranks.world.size == 1 else _watched(ranks, events)
 
 
@@ -99,11 +99,12 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
 
     - `first`: the number of completed steps.
     - `size`: the number of batches on every rank, or None if unknown.
-    - `read`: a function from a step number to True if `fit` reads the metrics of the step.
+    - `read`: a function that returns True for each step number at which `fit` reads metrics.
 
-    Before some steps, the ranks tell each other if their next batch is ready. If a rank cannot prepare a batch, this rank raises the error
-    at the next such exchange, and all other ranks raise `RankError`. Until the exchange, the failed rank uses its last batch again, because
-    the other ranks wait for its gradients.
+    The ranks exchange messages before the first step, after the last batch and before each step of `read`, or before every step if `size`
+    is None. A message says if the next batch of a rank is ready. If a rank could not prepare its batch, this rank raises the error after
+    the next exchange, and all other ranks raise `RankError`. Until then, this rank repeats its last batch, because the other ranks wait for
+    its gradients.
     """
     if ranks is None or ranks.world.size == 1:
         return feed

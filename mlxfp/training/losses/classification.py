@@ -109,7 +109,8 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
-    # `wrong` is the logit of the less probable answer, and `shares` the probability of this answer. A certain label has the share 0, so
+    # `wrong` is the logit of the less probable answer, and `shares` is the probability of this answer.
+    # If the label is exactly 0 or 1, the share is 0. The loss is then correct for infinite logits, and exact for large logits.
     # infinite logits give the limit, and large logits lose no digits.
     sure = labels > 0.5
     wrong, shares = mx.where(sure, -logits, logits), mx.where(sure, 1 - labels, labels)
@@ -229,12 +230,12 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
 
 
 def _after(array: mx.array, *others: mx.array) -> mx.array:
-    """Return the array, but make MLX compute `others` first. Otherwise the matrix products of all chunks could be in memory together."""
+    """Return `array`, and make MLX compute `others` before. This order keeps only one large matrix product at a time in memory."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
 
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
-    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # squares of huge numbers would be infinite
+    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # avoids infinite squares of huge numbers
     return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # 1e-12 keeps the gradient finite for rows of zeros

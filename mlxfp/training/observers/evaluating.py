@@ -22,8 +22,8 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
     The function `validate` returns the metrics of a state. If this function calls a function of `evaluate`, as in
     `lambda state: check(state, valid)`, the first batch is evaluated once before the run, to report mistakes early.
 
-    For several validation datasets, use several observers with different values of `name`. Their metrics are called `name/metric`. If a
-    checkpoint was written before an evaluation of the same step, the continued run first makes this evaluation.
+    For several validation datasets, use several observers with different values of `name`. Their metrics are called `name/metric`. A run
+    may have ended between the checkpoint and the evaluation of a step. The continued run then begins with this evaluation.
 
     With `ranks`, every rank calls its own `validate`, but the event has the metrics of rank 0 on all ranks. Observers such as
     `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.

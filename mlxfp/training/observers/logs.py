@@ -1,4 +1,4 @@
-"""The log of a run as JSON lines, and events with the memory use."""
+"""Two observers: one writes the log of a run as JSON lines, and one adds events with the memory use."""
 
 import json
 import os
@@ -146,7 +146,7 @@ def _json_line(record: Mapping[str, Any]) -> str:
 
 
 def _parse_json(line: str) -> tuple[str, int, float]:
-    """Return the event name, the step and the seconds of a line. Raises `ValueError` for a line that `log_metrics` has not written."""
+    """Return event, step, and seconds since the start of the run. Raises `ValueError` for a line that `log_metrics` has not written."""
     record = json.loads(line)
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
@@ -166,7 +166,7 @@ def _is_number(value: object) -> bool:
 
 
 def _begin(path: Path, first: Event) -> float:
-    """Remove the lines of a log that a continued run will write again. Return the time in the last remaining line, in seconds."""
+    """Remove the lines of a log that a continued run will write again. Return the field `seconds` of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # If the history has no evaluation of this step, the run stopped before the evaluation. The continued run repeats all later events.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))

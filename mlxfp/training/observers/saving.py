@@ -169,7 +169,7 @@ def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Ev
 
 
 def _is_due(event: Event, last: int, moment: float, *, steps: int | None, seconds: float | None) -> bool:
-    """Return True if it is time for a checkpoint. The previous checkpoint was written at step `last` and at the time `moment`."""
+    """Return True if `steps` or `seconds` have passed since the last checkpoint, written at step `last` and time `moment`."""
     if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics and (steps or seconds))):
         return False
     if steps is not None:
@@ -202,7 +202,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Record an evaluation or the settings of the run. Return True if a file is complete and not yet reported by `wait`."""
+        """Record an evaluation or the settings of the run. Return True if `wait` can report a complete file."""
         if isinstance(event, RunStarted):
             self.history, self.settings = event.history, {"optimizer": event.optimizer, "pretrained": event.pretrained}
         elif isinstance(event, Evaluated):
@@ -240,7 +240,7 @@ def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, kee
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
     """Raise `ArgumentError` if the folder has checkpoints of steps after `step`. With `drop=True`, remove these checkpoints instead.
 
-    Other ranks may have been killed before they wrote their checkpoints of the same step. The removed checkpoints are then useless.
+    If some ranks were killed before they wrote the checkpoint of a step, the files of this step on other ranks are useless.
     """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]

@@ -35,9 +35,9 @@ class ConfiguredRate:
 
 
 def configured_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[ConfiguredRate | None]:
-    """Return the learning rates that the settings of the optimizer give for the last update, in the order of `learning_rates`.
+    """Return the learning rates of the last update, computed from the settings of the optimizer.
 
-    Before the first update, the learning rate of a schedule is None.
+    The order is the same as in `learning_rates`. Before the first update, the learning rate of a schedule is None.
     """
     if isinstance(optimizer, optimizers.MultiOptimizer):
         pairs = zip(optimizer.optimizers, opt["states"], strict=True)

@@ -54,7 +54,7 @@ def adamw(
 
 
 def by_name(name: str, learning_rate: float | Schedule, *, weight_decay: float = 0.0) -> optimizers.Optimizer:
-    """Return an optimizer of the table `OPTIMIZERS`. Weight decay applies to matrices, but not to vectors (see `vectors`).
+    """Return an optimizer of the table `OPTIMIZERS`. Weight decay applies to matrices, but not to vectors, such as biases.
 
     The kind of decay depends on the method. adamw, lion and adafactor shrink the weights directly (decoupled decay: Loshchilov and Hutter,
     2019). adam and sgd add the decay to the gradients (L2 penalty). Therefore adam with decay differs from adamw.
@@ -92,7 +92,7 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
 
 
 def frozen() -> optimizers.Optimizer:
-    """Return an optimizer that leaves parameters unchanged, for one of the groups in `grouped`.
+    """Return an optimizer that leaves parameters unchanged, for use as an argument of `grouped`.
 
     The optimizer keeps no moments. With `clip_norm`, the gradients of the group are still computed, because the norm covers all gradients.
     To avoid this work, freeze the parameters with `model.body.freeze()` instead.
@@ -334,7 +334,7 @@ class _Both:
 def _is_same(new: mx.array, old: mx.array) -> bool:
     """Return True if two array objects are the same array for MLX, such as an array and its unmodified copy.
 
-    MLX has no function for this comparison. A drawing of the computation graph shows equal arrays only once.
+    MLX has no function for this test, but a drawing of the computation graph shows such arrays as a single node.
     """
     return _drawn(old, new) == _drawn(old)
 

@@ -55,7 +55,7 @@ def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: m
 
 
 def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
-    """Divide the summed gradients in `sums` by the total weight in `sums`. Cast the results to the dtypes of the parameters."""
+    """Return `sums["gradients"]` divided by `sums["weight"]`, in the dtypes of the parameters."""
     weight = mx.where(sums["weight"] == 0, 1, sums["weight"])
     return tree_map(lambda leaf, param: (leaf / weight).astype(param.dtype), sums["gradients"], params)
 
@@ -80,9 +80,9 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True if the value of the condition is known and true. Otherwise return the condition as an array.
+    """Return True if the condition is known to be true. Otherwise return the condition, an array.
 
-    A compiled step does not know the value. If the condition is the constant True, `where_tree` needs no `mx.where`.
+    A compiled step cannot know the value. For True, `where_tree` needs no `mx.where`.
     """
     try:
         return True if not compiled and condition.item() else condition
@@ -94,7 +94,7 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
     """Return the new tree if the condition is true, else the old tree.
 
     The argument `only` has the indices of the leaves to select; all other leaves come from the new tree. `only=None` selects all leaves.
-    The argument `tied`, a result of `ties`, only reduces the number of GPU kernels.
+    The argument `tied`, a result of the function `ties`, saves GPU kernels and does not change the result.
     """
     if condition is True:
         return new
@@ -114,13 +114,11 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return the leaf index of each parameter of a state, with the leaf indices of its optimizer moments and its average.
+    """Return pairs: the leaf index of a parameter, and the leaf indices of its optimizer moments and its average.
 
-    The result helps `where_tree` to save GPU kernels. `mx.compile` builds one kernel for each final result. With separate `mx.where`
-    selections of a parameter, its moments and its average, an update needs up to five kernels.
-
-    `where_tree` therefore makes the parameter depend on its moments, with an `mx.where` whose condition is always false. The values stay
-    the same, but the moments become intermediate results, which MLX computes in the kernel of the parameter.
+    `where_tree` uses the pairs to save GPU kernels. `mx.compile` builds one kernel for each final result, so an update of a parameter, its
+    moments and its average needs up to five kernels. `where_tree` adds an `mx.where` with a condition that is always false, and so makes
+    the parameter depend on its moments. MLX then computes the moments in the kernel of the parameter. The values stay the same.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -133,7 +131,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the leaf index of each parameter, with the leaf indices in `tree` at the same path or below.
+    """Yield pairs: the leaf index of a parameter, and all leaf indices below the same path of `tree`.
 
     The trees `params` and `tree` contain leaf indices instead of arrays.
     """

@@ -74,9 +74,9 @@ def get_arrays(source: Any, tree: Any) -> Any:
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Return the buffers that a call of a module may have changed, as a dict from leaf index to new array.
 
-    The result has all buffers with a new array object. A change in place, as with `+=`, keeps the array object and cannot be detected. The
-    result therefore has all arrays of at most 4,096 elements too. A larger array with the same object counts as a frozen weight and is
-    omitted, because further work on large arrays, such as messages between ranks, would be expensive.
+    The result has each buffer with a new array object, and each array of at most 4,096 elements. A change in place, as with `+=`, keeps the
+    array object, so the function cannot detect this change. Larger arrays with the old object are treated as frozen weights, because
+    messages with large arrays are expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}

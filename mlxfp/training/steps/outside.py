@@ -24,9 +24,9 @@ Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # A reference (read, hol
 
 @define
 class Outside:
-    """Arrays that a function reads from closures, globals and attributes, and all variables and attributes on the way to the arrays.
+    """Arrays that a function reads from closures, globals and attributes, with the references that lead to the arrays.
 
-    The variables and attributes are read at compilation. `has_changed` reads each variable and attribute again, and compares the values.
+    A reference is a variable, attribute or item and its value. `has_changed` reads each reference again, and compares the values.
 
     >>> teacher = nn.Linear(2, 2)
     >>> def loss(teacher, model, batch):
@@ -45,7 +45,7 @@ class Outside:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Search all values that a function can reach. The search includes the code of other functions that the function can reach."""
+        """Search for arrays in all values that a function can reach, and in all functions that the function can call."""
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -55,7 +55,7 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a variable or attribute on the way to an array has another value than at compilation."""
+        """Return True if a reference has another value than at the time of the search."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
         except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell
@@ -71,7 +71,7 @@ class _Visit:
         self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
-        """Return True if the value is or contains an array. Record the references from the value to the array in `outside.edges`."""
+        """Return True if the value is or contains an array. Add the references that lead from the value to an array to `self.outside`."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
         if isinstance(value, (mx.array, np.ndarray)):
@@ -150,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield a reference to each value as an item of a tuple. A tuple cannot change, so these references always give the same values."""
+    """Put the values into a tuple, and yield a reference to each item. Such a reference never changes."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -231,17 +231,14 @@ def _unwrapped(tree: Any, wrapped: ModulePaths, path: tuple[str | int, ...]) -> 
 
 @frozen
 class _Division:
-    """Division of an array between ranks along `axis`. The field `sizes` has the segment sizes of the whole array, or None if unknown."""
+    """Division of an array between ranks along `axis`. `sizes` are sizes of fused arrays, such as queries and keys, or None."""
 
     axis: int
     sizes: tuple[int, ...] | None
 
 
 def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[_Division | None]:
-    """Yield a `_Division` for each array divided between ranks, and None for each whole array, in the order of `flatten`.
-
-    The argument `source` is a module, and `tree` is the tree of its arrays.
-    """
+    """Yield a `_Division` for each array divided between ranks, and None for each whole array, in the order of `flatten(tree)`."""
     within = within or isinstance(source, FullyShardedModule)
     for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(part, mx.array):

@@ -13,10 +13,10 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return a dict of leaf indices: from each earlier path of a shared module to the last path of the same module.
+    """Return a dict for layers used at several paths of a model: from each earlier leaf index to the last leaf index of the same array.
 
-    A module used at several paths has several leaves in `tree`. `put_arrays` writes all of these leaves into the module in order, so the
-    last leaf is used and receives the gradient.
+    A layer used at several paths has several leaves in `tree`. `put_arrays` writes all these leaves into the layer in order. The model thus
+    uses the last leaf, and only this leaf receives the gradient.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})

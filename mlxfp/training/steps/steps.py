@@ -241,7 +241,7 @@ class TrainStep:
         return self._runs.setdefault(key, self._compiler.get(key, run) if self._options.compile else run)
 
     def look(self, state: TrainState, batch: Batch) -> None:
-        """Raise `BoundError` if an id or label of a batch is out of range. Nothing is compiled, and the rest of the loss is not computed.
+        """Call the loss without compilation. Raise `BoundError` at the first id or label out of range.
 
         This method also checks ids and labels that the model or the loss computes from the batch. A compiled step cannot check these.
         """
@@ -298,8 +298,8 @@ class TrainStep:
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
         """Return two values: a tuple of results, and the gradients of the mean loss (the sum of losses, divided by the divisor).
 
-        The results are the sum of losses, the divisor, the weight, the buffers, and the indices of buffers that the loss may have changed.
-        The divisor equals the weight of the batch, or with `fully_shard` the sum of this weight over all ranks.
+        The results are the sum of losses, the divisor, the weight of the batch, the buffers, and the indices of buffers that the loss may
+        have changed. With `fully_shard`, the divisor is the total weight on all ranks. Otherwise the divisor equals the weight.
         """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
@@ -354,7 +354,7 @@ class TrainStep:
         return kept
 
     def _checked(self, state: TrainState) -> TrainState:
-        """Add missing initial values for options such as `ema`. Raise `ArgumentError` if state and model are divided differently."""
+        """Add missing initial values for options such as `ema`. Raise `ArgumentError` if ranks divide model and state differently."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
         if state.shards != self._options.shards:
@@ -393,7 +393,7 @@ class Consumer:
         return self.step.bytes_sent
 
     def __call__(self, batch: Batch) -> None:
-        """Train on one batch. With several ranks, a rank with more batches than another rank ends after the `limit` of `connect`."""
+        """Train on one batch. If other ranks have no batch left, this process ends after `limit` seconds, an argument of `connect`."""
         ranks = self.step.ranks
         with nullcontext() if ranks is None else ranks.waiting():
             self.state, metrics = self.step(self.state, batch)

@@ -189,8 +189,8 @@ class Jitted(Generic[P, R]):
 class Compiler:
     """A cache of compiled functions. `variants` is the number of traces (compilations).
 
-    For a known key, the cache returns the function compiled first, so functions with the same key must compute the same results. Ids and
-    labels in the arguments are checked against the sizes of their tables, such as embedding tables, before the results are used.
+    The first function with a key is compiled and stored under the key. All functions with one key must therefore compute the same results.
+    Ids and labels in the arguments are checked against the sizes of their tables, such as embedding tables, before the results are used.
     """
 
     _name: str
@@ -207,7 +207,7 @@ class Compiler:
         return len(self._seen)
 
     def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function compiled for a cache key. For a new key, compile `function`, whose last argument is a list of arrays."""
+        """Return the compiled function of a cache key. For a new key, compile `function`: its last argument must be a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
             bounds: Bounds = {}
@@ -257,7 +257,7 @@ def _checked(
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Call a compiled function. Check that ids and labels in its last argument are in range. A new trace may add ranges to `bounds`."""
+    """Call a compiled function. Check that ids and labels in the last argument lie in `bounds`. A compilation adds ranges to `bounds`."""
     check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # inside another compiled function, no separate compilation is necessary
@@ -281,7 +281,7 @@ def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
 
 
 def _renewed(array: mx.array) -> mx.array:
-    """Return a new array object with the same memory. MLX cannot trace a function that also reads an argument from a closure or global."""
+    """Return a new array object with the same memory. MLX cannot compile a function if an argument is also an array of its closure."""
     renewed = mx.stop_gradient(array)
     mx.eval(renewed)
     return renewed

@@ -133,7 +133,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # without "mlxfp-", threadpoolctl takes the file for OpenBLAS and fails
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # for a name without mlxfp-, threadpoolctl fails
     if not library.exists():
         _build(library)
     _check_ours(library)

@@ -42,7 +42,7 @@ def file_work(plan: FilePlan) -> Work:
     for part, batches in (("train on", splits.train), ("validate with", splits.valid)):
         if not length(batches):
             raise ConfigError(
-                f"training.size: got {training.size} rows in a batch, and the rows to {part} in {plan.source} do not fill a batch. "
+                f"training.size={training.size} rows in a batch are too many: the rows to {part}, in {plan.source}, do not fill a batch. "
                 "Reduce training.size, or add data."
             )
     return Work(model.make(training.seed), model.goal, splits.train, splits.valid, length(plan.parts.train) or 0, training.seed)

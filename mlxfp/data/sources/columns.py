@@ -29,7 +29,7 @@ def as_columns(columns: Any) -> tuple[str, ...] | None:
 def check_names(names: Sequence[str], path: str) -> None:
     """Raise `SchemaError` for a file without columns, for repeated column names and for reserved column names."""
     if not names:
-        raise SchemaError(f"A table has no columns, in {path}. Remove the table.")
+        raise SchemaError(f"The table in the file {path} has no columns. Remove the file.")
     check_unique_names(names, path)
 
 

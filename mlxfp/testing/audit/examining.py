@@ -100,7 +100,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
         yield f"{loader.name} has batches of the same rows in all epochs, such as {sorted(epochs[0][0])}. Shuffle rows before batching"
         return
     orders: dict[tuple[int, int], tuple[int, ...]] = {}
-    # Some loaders repeat the order of the second epoch in all later epochs, so epoch 2 of seed 0 is compared as well.
+    # Some loaders give all epochs after epoch 1 the same order. Epochs 1 and 2 are therefore compared as well.
     for cases in (_CASES, ((0, 2),)):
         orders |= {case: sum(items_of(loader, *case, 0), ()) for case in cases}
         pairs = [*_equal_orders(orders, lambda order: order, ""), *_equal_orders(orders, _canonical_order, ", rotated or reversed")]

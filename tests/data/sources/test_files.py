@@ -217,7 +217,7 @@ def test_columns_have_names_of_their_own():
         check_names(["a", "b", "a"], "x.csv")
     with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename the column\."):
         check_names(["a", "__row__"], "x.csv")
-    with pytest.raises(SchemaError, match=r"A table has no columns, in x\.csv\. Remove the table\."):
+    with pytest.raises(SchemaError, match=r"The table in the file x\.csv has no columns\. Remove the file\."):
         check_names([], "x.csv")
 
 

@@ -89,6 +89,6 @@ def _encoding(head: bytes) -> tuple[str | None, str]:
     for order, (one, two, three, four) in (("BE", empty), ("LE", empty[::-1])):
         if all(one) and all(two) and not any(four):
             return f"UTF-32{order}", "the NUL bytes"
-        if not any(two) and not any(four) and sum(one + three) >= max(2, len(one + three) / 4):
+        if not any(two) and not any(four) and sum(one + three) >= max(3, len(one + three) / 2):
             return f"UTF-16{order}", "the NUL bytes"
     return None, ""

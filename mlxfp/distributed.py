@@ -68,9 +68,9 @@ class Ranks:
 
     @property
     def tensor_group(self) -> mx.distributed.Group:
-        """Group of the ranks that share the model copy of this rank. `shard_linear` divides layers between these ranks.
+        """Communication group for `shard_linear`: this rank, and all other ranks that share one copy of the model with this rank.
 
-        Raises `ArgumentError` if each rank has a complete copy. Use `connect(tensor=n)` to divide a copy between n ranks.
+        Raises `ArgumentError` if every rank has a complete copy. To store one copy on n ranks, use `connect(tensor=n)`.
 
         >>> connect().tensor_group.size()
         1
@@ -95,9 +95,10 @@ class Ranks:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this process if the `with` block takes longer than the `limit` of `connect`, for example because another rank has died.
+        """Limit the time of a `with` block that waits for other ranks. The argument `limit` of `connect` is the limit in seconds.
 
-        During the wait, an exception or Ctrl-C cannot interrupt MLX. If MLX itself detects a dead rank, the block raises `RankError`.
+        After this time, the process ends, because neither an exception nor Ctrl-C can interrupt MLX. If MLX detects that another rank has
+        died, the block raises `RankError`.
 
         >>> with connect().waiting():
         ...     total = 1 + 1
@@ -114,7 +115,7 @@ class Ranks:
                 raise self._rank_error(str(error)) from error
 
     def working(self) -> AbstractContextManager[None]:
-        """Suspend the time limit of `waiting` for a `with` block without communication.
+        """Suspend the time limit of an enclosing `waiting` block, during work without communication.
 
         >>> with connect().waiting(), connect().working():
         ...     total = 1 + 1
@@ -231,7 +232,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
-    """Yield the indices of the arrays in each message. A message has one dtype, and at least `_MESSAGE` bytes except the last message."""
+    """Divide arrays into messages to other ranks, by dtype and size. Yield the indices of the arrays in each message."""
     pending: dict[mx.Dtype, list[int]] = {}
     sizes: dict[mx.Dtype, int] = {}
     for index, array in enumerate(arrays):
@@ -254,7 +255,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Start (`watching=True`) or suspend the time limit for a `with` block. Then restart the limit of the enclosing block."""
+        """Start a time limit for a `with` block, or allow any time (`watching=False`). Afterwards, restart the limit of the outer block."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:
@@ -355,9 +356,9 @@ def shard_linear(
 
 
 def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
-    """Return two groups of ranks: the ranks that share the model copy of this rank, and the ranks that hold the same part of other copies.
+    """Return the two communication groups of this rank, for a run with several copies of a divided model. Otherwise return (None, None).
 
-    Return (None, None) if each rank has a complete copy, or if all ranks share one copy.
+    The ranks of the first group hold one copy. The second group has one rank of each copy, with the same part of the model.
     """
     if world.tensor in (1, world.size):
         return None, None

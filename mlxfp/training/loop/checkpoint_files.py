@@ -52,9 +52,9 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Return the checkpoints (step -> file) up to the newest undamaged checkpoint. Warn about each omitted file.
+    """Omit damaged checkpoints that are newer than the last undamaged checkpoint, and warn. The dicts map steps to files.
 
-    If all checkpoints are damaged, none is omitted: a later read of the newest file raises the error.
+    If all checkpoints are damaged, return all of them. A later read of the newest file then raises the error.
     """
     damaged = []
     for step in sorted(paths_by_step, reverse=True):
@@ -145,7 +145,7 @@ def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` if the file or the model does not record the segments, such as queries and keys, of a divided array."""
+    """Raise `CheckpointError` if the segment sizes of a divided array are unknown. Segments are, for example, queries, keys and values."""
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()

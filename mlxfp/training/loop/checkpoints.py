@@ -206,12 +206,11 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     The same code therefore starts a new run and continues a killed run. If the newest file is damaged, the function warns and reads an
     older file. With `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
 
-    The number of ranks may differ from the run that wrote the checkpoints. All ranks then read the newest checkpoint of any rank, and `fit`
-    continues if the global batches are the same. If the saved model was divided between ranks, the function joins the parts. Each rank then
-    keeps the arrays that `like` assigns to this rank.
+    A run can continue with another number of ranks, if the global batches stay the same. In this case, all ranks read the newest checkpoint
+    of any rank. Parts of a divided model are joined, and each rank then keeps the arrays that `like` has on this rank.
 
-    Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of the same step, or if the segment
-    sizes of a divided layer are unknown. MLX's own `shard_linear` does not record segment sizes.
+    Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of the same step, or if parts cannot be
+    joined. Parts made by MLX's own `shard_linear` cannot be joined.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -238,7 +237,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
 @frozen
 class _OtherRun:
-    """Newest checkpoint of a run with another number of ranks: step, and number of ranks that shared one copy of the model."""
+    """Newest checkpoint of an earlier run with another number of ranks. In the earlier run, `parts` ranks shared one copy of the model."""
 
     step: int
     parts: int
@@ -286,9 +285,9 @@ def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _joined(paths: Sequence[Path], target: TrainState) -> Checkpoint:
-    """Join arrays divided between ranks, then keep only the part of this rank.
+    """Read one file for each part of a saved model, and join the parts of each array. Return only the part of this rank in the new run.
 
-    The target state defines the parts of the new run. Arrays are processed one at a time to limit memory.
+    The state `target` defines this part. Arrays are processed one at a time to limit memory.
     """
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]

@@ -1,4 +1,4 @@
-"""Requests of observers to change a running `fit`. Events flow only out of a run, so requests use a separate argument of `fit`."""
+"""Requests to change the state of a running `fit`, for example the learning rate."""
 
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Control:
         self._requests: deque[tuple[Change, str]] = deque()
 
     def request(self, change: Change, reason: str) -> None:
-        """Request `state = change(state)` before the next step. The `StateChanged` event contains the reason."""
+        """Ask the run to replace its state by `change(state)` before the next step. The `StateChanged` event repeats `reason`."""
         check_callable(change=change)
         check_text(reason=reason)
         self._requests.append((change, reason))

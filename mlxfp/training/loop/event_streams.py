@@ -45,10 +45,7 @@ class EventStream(Iterator[Event]):
 
 
 def _is_dropped_by_a_statement() -> bool:
-    """Return True if a statement such as `fit(...)` ignored the event stream that the function returned.
-
-    Return False if an error, a return or a new assignment deleted the stream, because the program may want this.
-    """
+    """Return True if the program called `fit(...)` as a statement, without using the events."""
     frame = sys._getframe(1).f_back  # noqa: SLF001  # no public API names the caller of `__del__`
     if frame is None:
         return False

@@ -41,8 +41,8 @@ class Event:
     """An event of a training run, with the state, the cursor and the running metrics after the event.
 
     State, cursor and metrics form a checkpoint from which `fit` continues exactly. The continued run repeats the evaluations of this step,
-    unless the `history` passed to `fit` has these evaluations. Epochs count from 0. The cursor is None before the first batch, and if the
-    batches passed to `fit` are not a dataset, but for example a list.
+    unless the `history` passed to `fit` has these evaluations. Epochs count from 0. The cursor is None before the first batch. The cursor
+    is always None if the batches are not a dataset, but for example a list.
 
     >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7

@@ -231,7 +231,7 @@ class _Run:
 class _Progress:
     """The values of a run that change in every step, such as the state and the cursor.
 
-    `unread` has the cursor before each batch whose metrics were not yet read from the device.
+    `unread` has one cursor for each step since the last reading of metrics: the cursor before the batch of the step.
     """
 
     state: TrainState
@@ -309,7 +309,7 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
-    """Return the progress, and the means of all metrics since the last reading. If `run` reads no metrics at this step, return no means."""
+    """Return the new progress, and the mean metrics since the last reading. If this step reads no metrics, the means are empty."""
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)

@@ -1,4 +1,4 @@
-"""Errors for non-finite losses: the step, the source rows, and a way to load the batch."""
+"""Check for non-finite losses. The error names the step and the source rows, and shows code that loads the batch again."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite

@@ -27,10 +27,10 @@ class PlateauTracker:
     waited: int = 0
 
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
-        """Return the tracker updated with the metrics of one evaluation.
+        """Return a copy of this `PlateauTracker`, updated with the metrics of one evaluation.
 
-        If the metric is `hard/loss`, metrics without the prefix `hard/` come from another observer, and are ignored. Raises
-        `UnknownNameError` if `metrics` has a name with the prefix `hard/`, but not `hard/loss`.
+        A tracker of `hard/loss` ignores evaluations without the prefix `hard/`. Raises `UnknownNameError` if an evaluation with this prefix
+        has no metric `hard/loss`.
         """
         if self.metric not in metrics:
             if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):
@@ -41,7 +41,7 @@ class PlateauTracker:
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
     def after_event(self, event: Event) -> "PlateauTracker":
-        """Return the tracker updated with all evaluations in an event.
+        """Return a copy of this `PlateauTracker`, updated with all evaluations in an event.
 
         An `Evaluated` event has one evaluation. The `RunStarted` event of a continued run has all earlier evaluations.
         """

@@ -101,10 +101,11 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
     - `size`: the number of batches on every rank, or None if unknown.
     - `read`: a function that returns True for each step number at which `fit` reads metrics.
 
-    The ranks exchange messages before the first step, after the last batch and before each step of `read`, or before every step if `size`
-    is None. A message says if the next batch of a rank is ready. If a rank could not prepare its batch, this rank raises the error after
-    the next exchange, and all other ranks raise `RankError`. Until then, this rank repeats its last batch, because the other ranks wait for
-    its gradients.
+    In an exchange, each rank tells the other ranks if its next batch is ready. If `size` is None, every step begins with an exchange.
+    Otherwise exchanges take place before the first step, before steps that read metrics, and after the last batch.
+
+    A rank that fails to prepare a batch repeats its last batch until the next exchange, because the other ranks wait for its gradients.
+    The failed rank then raises the error, and the other ranks raise `RankError`.
     """
     if ranks is None or ranks.world.size == 1:
         return feed

@@ -15,9 +15,9 @@ _ONCE = ("weight", "skipped")  # metrics averaged over steps without weighting b
 
 @frozen
 class RunningMetrics:
-    """Metrics of the current epoch: `totals` of the steps already read from the device, and `unread` metrics of each later step.
+    """Metrics of the current epoch. `totals` has the sums over the earlier steps. `unread` has the metrics of each later step.
 
-    The metrics of the last step may still be on the device. `fit` adds unread metrics to the totals only at regular steps, because every
+    The metrics of the last step may still be on the device. `fit` adds `unread` to the totals only at regular steps, because every
     addition rounds the totals.
     """
 
@@ -25,10 +25,9 @@ class RunningMetrics:
     unread: tuple[Mapping[str, Any], ...] = ()
 
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
-        """Return the running metrics with the metrics of a step added.
+        """Add the metrics of one more step. Return the new running metrics.
 
-        The method waits for the previous step and converts the metrics of that step to Python numbers. The host is therefore at most one
-        step ahead of the device.
+        The method first waits for the metrics of the previous step. The host is therefore at most one step ahead of the device.
         """
         known = (*self.unread[:-1], *read_numbers(self.unread[-1:]))
         return RunningMetrics(self.totals, (*known, metrics))

@@ -230,7 +230,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
 
 
 def _after(array: mx.array, *others: mx.array) -> mx.array:
-    """Return `array`, and make MLX compute `others` before. This order keeps only one large matrix product at a time in memory."""
+    """Return `array`, and make MLX compute the arrays `others` first. Only one large matrix product is then in memory at a time."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
 

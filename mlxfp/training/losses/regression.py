@@ -9,10 +9,10 @@ from mlxfp.support.errors import ArgumentError
 
 @explain_call
 def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Sum the squared differences: (sum, values), two float32 scalars.
+    """Return two float32 scalars: the sum of the squared differences, and the number of values.
 
-    Computed in float32, which rounds integers beyond 2**24. Values are weighted by `example_weights`, [B], with default 1. Raises
-    `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B] and give a wrong loss.
+    The argument `example_weights`, [B], gives each example a weight in both scalars. Integers above 2**24 are rounded to float32.
+    Raises `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B] and give a wrong loss.
 
     >>> total, weight = mse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), weight.item()

@@ -202,7 +202,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Record an evaluation or the settings of the run. Return True if `wait` can report a complete file."""
+        """Update the history and the settings from an event. Return True if a file is complete, but not yet reported by `wait`."""
         if isinstance(event, RunStarted):
             self.history, self.settings = event.history, {"optimizer": event.optimizer, "pretrained": event.pretrained}
         elif isinstance(event, Evaluated):
@@ -240,7 +240,7 @@ def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, kee
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
     """Raise `ArgumentError` if the folder has checkpoints of steps after `step`. With `drop=True`, remove these checkpoints instead.
 
-    If some ranks were killed before they wrote the checkpoint of a step, the files of this step on other ranks are useless.
+    The removed checkpoints are useless, because some ranks were killed before they saved the same steps.
     """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]

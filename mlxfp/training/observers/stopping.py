@@ -56,9 +56,9 @@ def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
 def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "SIGTERM", *, ranks: Ranks | None = None) -> Observer:
     """End the run after the current step when the process receives a signal. The reason of the `Stopped` event is the signal name.
 
-    A batch system sends SIGTERM some time before the machine is taken away; a `checkpoint` after this observer then writes a last file.
-    SIGINT is Ctrl-C. A second signal, or a signal after the run, is handled as without this observer. With `ranks`, a signal on any
-    rank ends the run on all ranks, as soon as `fit` reads the metrics.
+    A batch system sends SIGTERM some time before it takes the machine away. To save a last checkpoint, put the observer `checkpoint` after
+    this observer. SIGINT is Ctrl-C. The observer handles only the first signal during the run. Later signals have their usual effect.
+    With `ranks`, a signal on any rank ends the run on all ranks, as soon as `fit` reads the metrics.
 
     Python handles signals only in the main thread. A run in another thread therefore raises `ArgumentError` at the start.
 

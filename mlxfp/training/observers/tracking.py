@@ -107,11 +107,11 @@ class _Worker:
         self._pool.shutdown()
 
     def submit(self, job: Callable[[Any], object]) -> None:
-        """Queue a function that gets the run of the tracker as argument. If the run could not start, the function is skipped."""
+        """Add `job` to the queue of the thread. The thread calls `job(run)`, unless the run of the tracker could not start."""
         self.jobs.append(self._pool.submit(self._do, job))
 
     def log(self, numbers: Sequence[Number]) -> None:
-        """Log numbers, except numbers of steps that a continued run has already logged."""
+        """Log metrics, except metrics of steps that the tracker already has from an earlier part of the run."""
         self.submit(partial(self._log, numbers=numbers))
 
     def _log(self, run: Tracker, numbers: Sequence[Number]) -> None:

@@ -346,9 +346,9 @@ def _drawn(*arrays: mx.array) -> str:
 
 
 def _arranged_like(tree: Any, other: Any) -> Any:
-    """Arrange the arrays of `other` in the order of `tree`. Arrays found only in `tree` are kept.
+    """Replace the arrays of `tree` by the arrays of `other` with the same keys. The keys stay in the order of `tree`.
 
-    The order can differ, because MultiOptimizer merges its groups in any order.
+    `other` can have another order, because MultiOptimizer merges its groups in any order.
     """
     if isinstance(tree, dict):
         return {key: _arranged_like(value, other[key]) if key in other else value for key, value in tree.items()}

@@ -186,7 +186,7 @@ def _after_warmup(done: mx.array, rate: float, warmup: int, after: mx.array) -> 
 
 
 def _share(done: mx.array, steps: int, warmup: int) -> mx.array:
-    """Return the completed share of a decay, from 0 to 1."""
+    """Return the completed fraction of the steps after the warmup, from 0 to 1."""
     return mx.clip((done - warmup) / (steps - warmup), 0, 1)
 
 

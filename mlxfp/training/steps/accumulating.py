@@ -80,9 +80,9 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True if the condition is known to be true. Otherwise return the condition, an array.
+    """Return the Python constant True if the array `condition` is known to be true. Otherwise return `condition` unchanged.
 
-    A compiled step cannot know the value. For True, `where_tree` needs no `mx.where`.
+    The values of arrays are unknown in a compiled step. If the constant is returned, `where_tree` needs no `mx.where`.
     """
     try:
         return True if not compiled and condition.item() else condition
@@ -91,10 +91,10 @@ def decided(condition: mx.array, *, compiled: bool) -> Condition:
 
 
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
-    """Return the new tree if the condition is true, else the old tree.
+    """Return the tree `new` if the condition is true, else the tree `old`.
 
-    The argument `only` has the indices of the leaves to select; all other leaves come from the new tree. `only=None` selects all leaves.
-    The argument `tied`, a result of the function `ties`, saves GPU kernels and does not change the result.
+    The argument `only` has the indices of the leaves to select in this way. All other leaves come from `new`. `only=None` selects all
+    leaves. The argument `tied`, a result of `ties`, makes compiled steps faster and does not change the values.
     """
     if condition is True:
         return new
@@ -114,11 +114,11 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Return pairs: the leaf index of a parameter, and the leaf indices of its optimizer moments and its average.
+    """Find the arrays that an update changes together with each parameter: its optimizer moments and its average.
 
-    `where_tree` uses the pairs to save GPU kernels. `mx.compile` builds one kernel for each final result, so an update of a parameter, its
-    moments and its average needs up to five kernels. `where_tree` adds an `mx.where` with a condition that is always false, and so makes
-    the parameter depend on its moments. MLX then computes the moments in the kernel of the parameter. The values stay the same.
+    Return pairs: the leaf index of a parameter, and the leaf indices of these arrays. With the pairs, `where_tree` needs fewer GPU kernels.
+    `mx.compile` builds one kernel for each result, so an update of one parameter needs up to five kernels. `where_tree` makes the parameter
+    depend on the other arrays, by an `mx.where` with the condition False. MLX then computes all these arrays in one kernel.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -131,9 +131,9 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield pairs: the leaf index of a parameter, and all leaf indices below the same path of `tree`.
+    """Yield the index of each parameter in `params`, with the indices at the same path of `tree`, such as its optimizer moments.
 
-    The trees `params` and `tree` contain leaf indices instead of arrays.
+    Both trees contain leaf indices instead of arrays.
     """
     if isinstance(params, int):
         yield params, flatten(tree)[1]
@@ -148,11 +148,10 @@ def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
 def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None, *, summed: Collection[int]
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Add up gradients, loss and weight over all copies of the model.
+    """Add up gradients, losses and weights over all copies of the model. Return the sums, the mean loss, the total weight and `counts`.
 
-    The argument `counts` is True if the results of this copy are finite. `summed` has the indices of gradients that are already
-    sums over all ranks. Return the sums of gradients and weights, the mean loss, the total weight, and `counts` for all copies together:
-    True if every copy has finite results, and None if the argument is None.
+    The argument `counts` is True if the results of this copy are finite. The returned `counts` is True if the results of all copies are
+    finite. `counts=None` returns None. The argument `summed` has the indices of gradients that are already sums over all ranks.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

@@ -27,7 +27,7 @@ _REQUIRED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 @define(eq=False)
 class Drawing:
-    """Detector of random draws in a `drawing_from` block. A draw replaces the key array of the generator, so a new array shows a draw."""
+    """Detector of random draws in a `drawing_from` block. A draw replaces the key of the generator, so a new key reveals a draw."""
 
     untouched: mx.array
 
@@ -42,7 +42,7 @@ _DRAWING: ContextVar[Drawing | None] = ContextVar("drawing", default=None)
 
 @contextmanager
 def drawing_from(key: mx.array) -> Iterator[Drawing]:
-    """Make the global generator of this thread draw from a key, uint32[2]. Restore the previous key at the end.
+    """Set the key, uint32[2], of the global random generator for a `with` block. Restore the previous key after the block.
 
     >>> with drawing_from(mx.random.key(3)):
     ...     first = mx.random.uniform().item()

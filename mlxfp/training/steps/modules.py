@@ -72,11 +72,11 @@ def get_arrays(source: Any, tree: Any) -> Any:
 
 
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
-    """Return the buffers that a call of a module may have changed, as a dict from leaf index to new array.
+    """Return the new arrays of buffers that a call of a module may have changed, by leaf index.
 
-    The result has each buffer with a new array object, and each array of at most 4,096 elements. A change in place, as with `+=`, keeps the
-    array object, so the function cannot detect this change. Larger arrays with the old object are treated as frozen weights, because
-    messages with large arrays are expensive.
+    A changed buffer normally has a new array object. A change in place, as with `+=`, keeps the array object and cannot be detected. The
+    result therefore also has all buffers of at most 4,096 elements. Larger buffers with the old object are treated as frozen weights,
+    because messages with large arrays are expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}
@@ -98,9 +98,9 @@ def _is_frozen(module: nn.Module) -> bool:
 
 
 def _missing_arrays(tree: Any, part: Any) -> Any:
-    """Return the arrays of `tree` that are missing in `part`, or None if no array is missing.
+    """Return the arrays that `tree` has and `part` lacks, in the structure of `tree`. Return None if `part` has all arrays.
 
-    Lists keep their length: the placeholder {} replaces an item without missing arrays.
+    In lists, the placeholder {} stands for an item with no such arrays.
     """
     if isinstance(tree, dict):
         return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None

@@ -45,7 +45,7 @@ class Outside:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Search for arrays in all values that a function can reach, and in all functions that the function can call."""
+        """Find the outside arrays of a function. The search includes all functions that the function can call."""
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -55,7 +55,7 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a reference has another value than at the time of the search."""
+        """Return True if a variable, attribute or item that led to an outside array has a new value since the call of `Outside.of`."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
         except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell

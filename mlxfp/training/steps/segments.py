@@ -23,9 +23,9 @@ def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:
 
 
 def rows_of(sizes: Sequence[int], index: int, count: int) -> NDArray[np.int64]:
-    """Return the row indices of one of `count` parts of a fused array. The part with number `index` has an equal share of each segment.
+    """Return the indices of the rows of a fused array that one rank gets. Each rank gets an equal share of each segment.
 
-    The argument `sizes` has the number of rows of each segment, such as queries, keys and values.
+    `sizes` has the number of rows of each segment, such as queries, keys and values. The rank is number `index` of `count` ranks.
 
     >>> rows_of((4, 2), 1, 2).tolist()
     [2, 3, 5]

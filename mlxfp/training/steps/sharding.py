@@ -60,7 +60,7 @@ class Shards:
 
     @property
     def label(self) -> str:
-        """Part of the model on this rank, as text for messages."""
+        """Text for messages that names the part of the model on this rank, for example "part 1 of 2"."""
         return f"part {self.index + 1} of {self.count}"
 
 
@@ -111,7 +111,7 @@ def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple
 
 
 def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
-    """Map the name of each divided array in a state, such as a moment, to the name of the parameter."""
+    """Map the name of each divided array in a state to a parameter name. For example, an optimizer moment maps to its parameter."""
     arrays = dict(zip(names_of(shards, trees), flatten(trees)[1], strict=True))
     parameters = {}
     for name, array in arrays.items():

@@ -13,10 +13,10 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return a dict for layers used at several paths of a model: from each earlier leaf index to the last leaf index of the same array.
+    """Find the leaves of `tree` that belong to a layer used at several paths of a model.
 
-    A layer used at several paths has several leaves in `tree`. `put_arrays` writes all these leaves into the layer in order. The model thus
-    uses the last leaf, and only this leaf receives the gradient.
+    Such a layer has one leaf per path. `put_arrays` writes these leaves into the layer in order, so the model uses only the last leaf, and
+    only this leaf receives the gradient. The result maps the index of each earlier leaf to the index of the last leaf.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})

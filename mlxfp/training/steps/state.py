@@ -65,10 +65,10 @@ class TrainState:
 
 
 def with_plain_strides(array: mx.array) -> mx.array:
-    """Return an array with the same strides as after saving and loading.
+    """Return an array with standard strides, so that a loaded state gives bit-identical results to the saved state.
 
-    The strides of axes of length 1 are arbitrary, but they determine the order of sums in matrix products of MLX. With other strides,
-    the last digits of results would differ after loading a state.
+    In MLX, axes of length 1 can have any stride. Loading changes these strides, and the strides determine the order of sums in matrix
+    products. Other strides would therefore change the last digits of results.
     """
     return array.reshape(-1).reshape(array.shape) if array.ndim > 1 and 1 in array.shape else array
 

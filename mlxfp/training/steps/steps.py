@@ -191,13 +191,13 @@ class TrainStep:
 
     @property
     def variants(self) -> int:
-        """Number of traces: one per set of batch shapes, or two with `accumulate`."""
+        """Number of traces (compilations). Each new set of batch shapes needs one trace, or two traces if `accumulate` is above 1."""
         return self._compiler.variants
 
     def start(self, state: TrainState) -> TrainState:
         """Return the state with initial values for options of `train_step`, such as the averages of `ema`.
 
-        A step calls `start` automatically for a state of `train_state`. For `load_state`, pass `like=step.start(state)`.
+        The first step does this automatically. To load a checkpoint, call `load_state(path, like=step.start(state))`.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -206,7 +206,7 @@ class TrainStep:
     def consumer(self, state: TrainState) -> "Consumer":
         """Return a function that trains on one batch per call and waits for the result.
 
-        `profile(batches, consume=step.consumer(state))` measures how long training waits for data, and the bytes sent per step.
+        `profile(batches, consume=step.consumer(state))` shows how long training waits for data, and the bytes sent to other ranks per step.
 
         >>> import mlxfp as fp
         >>> step = fp.train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
@@ -249,7 +249,7 @@ class TrainStep:
         self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
 
     def pure(self, structure: TreeDef, trees: Trees, key: mx.array, arrays: list[mx.array], *, updates: bool) -> tuple[Trees, Metrics]:
-        """Make one uncompiled step on `trees_of(state)`. The batch is a list of arrays and its tree structure."""
+        """Compute one training step without compilation. `trees` contains the state. `structure` and `arrays` contain the batch."""
         self._check_trees(trees)
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
@@ -296,10 +296,10 @@ class TrainStep:
         return add_up_squares(ranks, holders, squares)
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return two values: a tuple of results, and the gradients of the mean loss (the sum of losses, divided by the divisor).
+        """Return the results of the loss, and the gradients of the mean loss.
 
-        The results are the sum of losses, the divisor, the weight of the batch, the buffers, and the indices of buffers that the loss may
-        have changed. With `fully_shard`, the divisor is the total weight on all ranks. Otherwise the divisor equals the weight.
+        The results are the sum of losses, the divisor, the batch weight, the buffers, and the indices of possibly changed buffers. The mean
+        loss is the sum divided by the divisor. The divisor is the batch weight. For `fully_shard`, the weights of all ranks are added up.
         """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
@@ -393,7 +393,7 @@ class Consumer:
         return self.step.bytes_sent
 
     def __call__(self, batch: Batch) -> None:
-        """Train on one batch. If other ranks have no batch left, this process ends after `limit` seconds, an argument of `connect`."""
+        """Train on one batch. If other ranks have no batch left, this process ends after the time limit in `connect(limit=...)`."""
         ranks = self.step.ranks
         with nullcontext() if ranks is None else ranks.waiting():
             self.state, metrics = self.step(self.state, batch)

@@ -207,7 +207,7 @@ class Compiler:
         return len(self._seen)
 
     def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled function of a cache key. For a new key, compile `function`: its last argument must be a list of arrays."""
+        """Return the compiled function stored under a key. For a new key, compile `function`, whose last argument is a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
             bounds: Bounds = {}
@@ -257,7 +257,7 @@ def _checked(
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Call a compiled function. Check that ids and labels in the last argument lie in `bounds`. A compilation adds ranges to `bounds`."""
+    """Call a compiled function. Check the ids and labels in the last argument against `bounds`, the ranges found during compilation."""
     check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # inside another compiled function, no separate compilation is necessary
@@ -302,7 +302,7 @@ _Constants = tuple[_Constant | None, ...]  # one item per leaf of a tree: the co
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
-    """Return all leaves in order, from the arrays and the constants."""
+    """Return all leaves of a tree in order. `_divide` has separated these leaves into arrays and constants."""
     rest = iter(arrays)
     return [next(rest) if constant is None else constant.value for constant in constants] if constants else arrays
 

@@ -117,7 +117,7 @@ class Regressor(nn.Module):
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
-        """Return the numbers, float[B], or float[B, outputs] for several outputs. See `Classifier` for the arguments."""
+        """Return the predicted numbers: float[B] for one output, float[B, outputs] for several. See `Classifier` for the arguments."""
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
 
@@ -231,7 +231,7 @@ class CausalLM(nn.Module):
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits, float[..., vocab_size], of hidden states of `body`, float[..., hidden_size]."""
+        """Convert hidden states of the backbone to logits. The shape [..., hidden_size] becomes [..., vocab_size]."""
         logits: mx.array = self.body.tokens.as_linear(hidden) if self.tie_word_embeddings else self.output(hidden)
         return logits
 

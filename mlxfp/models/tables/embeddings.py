@@ -79,7 +79,7 @@ class PiecewiseLinearEmbedding(nn.Module):
         self.bias = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "bias"))
 
     def encode(self, numbers: mx.array) -> mx.array:
-        """Return the piecewise linear encoding of numbers, float[B, count], as float[B, count, bins]."""
+        """Return the piecewise linear encoding of each number. The shape [B, count] becomes [B, count, bins]."""
         return mx.clip(numbers[..., None] * self._slope + self._start, self._low, self._high)
 
     def __call__(self, numbers: mx.array) -> mx.array:

@@ -25,13 +25,13 @@ _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
-    """Return a key for MLX's random functions, uint32[2], from a seed and names."""
+    """Return a random key for MLX, uint32[2], that depends on a seed and names."""
     value = fold_in(seed, *names)
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
 
 def derived_key(key: mx.array, name: str) -> mx.array:
-    """Derive a key, uint32[2], from a key and a name: `key ^ random_key(0, name)`.
+    """Derive a random key, uint32[2], from another key and a name: `key ^ random_key(0, name)`.
 
     >>> derived_key(random_key(7), "layer").tolist() == (random_key(7) ^ random_key(0, "layer")).tolist()
     True

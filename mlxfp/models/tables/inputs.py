@@ -13,7 +13,7 @@ _TWO = 2  # a column of two categories becomes one number
 
 
 def one_hot(categories: mx.array, count: int) -> mx.array:
-    """Return the one-hot encoding of categories, int[B], as float32[B, count]. If `count` is 2, the shape is [B, 1].
+    """Return the one-hot encoding of categories. The shape [B] becomes [B, count], or [B, 1] if `count` is 2.
 
     Category 0 (missing) and categories above `count` become zeros. If `count` is 2, category 1 becomes 1, and category 2 becomes -1.
 

@@ -33,7 +33,7 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
     """Check that a metric can be computed in parts: the merged values of the parts of a batch equal the value of the whole batch.
 
     `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` holds the number of examples in each
-    part. The order in which parts are merged must not matter. If the metric is undefined for the whole batch (`DataError`), the metric must
+    part. The order and grouping of the parts must not matter. If the metric is undefined for the whole batch (`DataError`), the metric must
     also be undefined for the merged parts.
 
     >>> import mlx.core as mx

@@ -32,9 +32,9 @@ def train_valid_batches(  # noqa: PLR0913  # each argument is a plain word
 
     `encode` is a stage, or a `compose` of stages, such as `tokenize(...)`. The stage is applied to every split before batching.
 
-    Training batches have exactly `size` rows. An epoch skips the remaining training rows, and the skipped rows change between epochs. The
-    other splits lose no rows. `prefetched` is the number of training batches prepared in advance. The result has a dataset of batches for
-    each split.
+    Training batches have exactly `size` rows. Rows that do not fill a training batch are left out; each epoch leaves out other rows.
+    Validation and test batches contain all rows. `prefetched` is the number of training batches prepared in advance. The result holds a
+    dataset of batches for each split.
 
     >>> import mlxfp as fp
     >>> parts = fp.train_valid_test(fp.from_examples([{"x": i, "label": i % 2} for i in range(50)]), seed=0)

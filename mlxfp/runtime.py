@@ -62,7 +62,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     If the call is too late or OpenBLAS is missing, a `RuntimeWarning` names the remedy, and MLX stays slow.
 
     The function loads the OpenBLAS of the system (`libopenblas0` on Debian), otherwise the wheel scipy-openblas32 from the extra `cpu`.
-    The functions in the wheel have other names, so three C functions with the names that MLX needs are compiled once into the cache
+    The wheel uses other function names than MLX. A small C library translates the names. The library is compiled once into the cache
     folder of the user (`$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`).
 
     Without `threads`, the environment variable `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` sets the number of threads. Without these
@@ -154,7 +154,7 @@ def warn_if_slow() -> None:
 
 
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
-    """Set when progress is shown on standard error: reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
+    """Choose when standard error shows progress of reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
 
     - `"auto"` (default): a progress bar on terminals and in notebooks, for work longer than two seconds. Commands and `observers.progress`
       also write lines to log files.

@@ -44,9 +44,9 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 
 
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
-    """Return the example weight of each value of an array with the given shape, float32. The default weight is 1.
+    """Return one float32 weight for each value of an array of the given shape. Without `example_weights`, all weights are 1.
 
-    `example_weights` are [B], one weight per example, or have the shape of the first axes of the array.
+    `example_weights` has one weight per example, [B], or the shape of the first axes of the array.
     """
     if example_weights is None:
         return mx.ones(shape)

@@ -115,7 +115,7 @@ def _mish_slope(x: mx.array) -> mx.array:
 
 
 def _with_slope(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Return `function` computed in float32, with `slope` as derivative."""
+    """Return a new function that computes `function` in float32. The derivative of the new function is `slope`."""
     custom = mx.custom_function(function)
 
     @custom.vjp

@@ -32,7 +32,7 @@ def nearby(length: int, window: int) -> mx.array | None:
 
 
 def earlier(queries: int, keys: int) -> mx.array:
-    """Return the causal mask of the last `queries` of `keys` tokens, bool[1, 1, queries, keys]. Each token sees itself and earlier tokens.
+    """Return the causal mask, bool[1, 1, queries, keys]. Each query sees its own token and earlier tokens. The queries are the last tokens.
 
     >>> earlier(2, 3).squeeze().tolist()
     [[True, True, False], [True, True, True]]
@@ -86,7 +86,7 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
 
 
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
-    """Return scaled dot-product attention. `dropout` applies to the attention weights. For a `bias` of type `Band`, cut rows into blocks.
+    """Return scaled dot-product attention. `dropout` applies to the attention weights. If `bias` is a `Band`, attention runs in blocks.
 
     Keys and values may have fewer heads than queries. Several query heads then share a key and a value head ("GQA", Ainslie et al., 2023).
     """

@@ -50,7 +50,7 @@ class Blocks:
         return padded.reshape(rows, heads, self.count, self.size, width).swapaxes(1, 2).reshape(-1, heads, self.size, width)
 
     def spread(self, keys: mx.array) -> mx.array:
-        """Return the keys (or values) that each block of queries can see: [B, heads, length, D] becomes [B * count, heads, span, D]."""
+        """Copy the visible keys (or values) of each block of queries. [B, heads, length, D] becomes [B * count, heads, span, D]."""
         rows, heads, _, width = keys.shape
         ends = self.before * self.size, (self.count + self.after) * self.size - self.length
         blocks = mx.pad(keys, [(0, 0), (0, 0), ends, (0, 0)]).reshape(rows, heads, -1, self.size, width)
@@ -75,10 +75,7 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Cut labels of tokens [B, length], such as segment ids, into blocks. `arrange` is the method `cut` or `spread`.
-
-        The result has the shape [B, count, 1, size] for `cut`, and [B, count, 1, span] for `spread`. The label of padding is 0.
-        """
+        """Cut one number per token, [B, length], into blocks. `arrange` is `self.cut` or `self.spread`. Padding gets the number 0."""
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 
@@ -93,7 +90,7 @@ class Band:
     bias: mx.array = field(repr=False)
 
     def bias_of_rows(self, rows: int) -> mx.array:
-        """Repeat the mask for each of `rows` rows, and join the first two axes: float[rows * count, 1, size, span], as in `Blocks`."""
+        """Repeat the mask for `rows` rows. The first axis holds the blocks of all rows: float[rows * count, 1, size, span]."""
         _, *shape = self.bias.shape
         return mx.broadcast_to(self.bias, (rows, *shape)).reshape(-1, 1, *shape[1:])
 
@@ -197,7 +194,7 @@ class _Documents:
         return mx.tile(mx.arange(self.blocks.count) * self.blocks.size, len(self.segments))
 
     def make_mask(self, length: int, *, return_array: bool = False, window_size: int | None = None) -> mx.array:
-        """Return a mask that is True if a query sees a key: bool[B * count, 1, size, span], with the sizes of `blocks`.
+        """Return the mask of each block, bool[B * count, 1, size, span]. True means that a query sees a key.
 
         mlx-lm calls this method for every layer. `window_size` is the window of a layer with a sliding window.
         """
@@ -205,9 +202,9 @@ class _Documents:
         return self.blocks.seen(None, self.segments, reach=reach, causal=True).flatten(0, 1)[:, None]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the keys and values that each block of queries can see, [B * count, heads, span, D].
+        """Return the keys and values of all tokens that a block can see, for each block: [B * count, heads, span, D].
 
-        The arguments hold the keys and values of the tokens of each block, [B * count, heads, size, D].
+        The arguments hold only the keys and values of the block's own tokens, [B * count, heads, size, D].
         """
         if self.blocks.count == 1:
             return keys, values

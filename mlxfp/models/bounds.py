@@ -147,7 +147,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Collect ranges of valid ids while a function is compiled. Each call of `checked` with one of `arrays` adds a range to `bounds`."""
+    """Collect in `bounds` the valid ranges of `arrays`, the arguments of a function that MLX compiles. `checked` adds the ranges."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -156,10 +156,10 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
 
 
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
-    """Check the ids and labels in `arrays`, the arguments of a compiled function. Return True if all lie in the valid ranges `bounds`.
+    """Check ids and labels before a call of a compiled function. Raises `BoundError`, which names the argument, for an invalid number.
 
-    Raises `BoundError` with the name of the argument for an invalid number. Returns False if another function is being compiled, because
-    the arguments then have no values.
+    `arrays` are the arguments of the call, and `bounds` their valid ranges. Returns True after a complete check. Returns False if the
+    arrays have no values, because another function is being compiled.
     """
     for index, bound, weighted in bounds:
         numbers = arrays[index]

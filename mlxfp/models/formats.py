@@ -147,9 +147,9 @@ class Architecture:
 
     - `body`: class of the backbone, or function that creates the backbone. Called as body(config, seed=...).
     - `config`: class of the config.
-    - `sizes`: config fields by the name of a size.
-    - `vocab_size`: default vocabulary size, which is the size of the tokenizer most used with the architecture.
-    - `rows`: default settings of heads with one output per row.
+    - `sizes`: maps the name of a size, such as "base", to config fields.
+    - `vocab_size`: default vocabulary size, taken from the tokenizer most used with the architecture.
+    - `rows`: default settings of heads with one output per row, such as classifiers of texts.
     - `tokens`: default settings of heads with one output per token.
     - `formats`: file formats for loading and saving.
 
@@ -168,9 +168,9 @@ class Architecture:
 
 
 def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
-    """Return the file formats of the models `...ForTokenClassification` and `...ForSequenceClassification` of transformers.
+    """Return the file formats of the heads `...ForTokenClassification` and `...ForSequenceClassification` of transformers.
 
-    The function `tokens` reads settings of both models from config.json. The function `rows` reads further settings of
+    `tokens` is a function that reads the settings of both heads from config.json. `rows` is a function that reads additional settings of
     `...ForSequenceClassification`.
     """
 

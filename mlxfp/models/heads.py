@@ -70,9 +70,9 @@ class Classifier(nn.Module):
         self.body = body  # assigned after `draw_weights`, which must not change the weights of the backbone
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
-        """Return the logits, float[B, outputs], of `ids`, int[B, L]. `mask`, [B, L], is 1 on real tokens; None means no padding.
+        """Return one row of logits per text. Token ids of shape [B, L] give logits of shape [B, outputs].
 
-        `token_type_ids`, int[B, L], require a body with token types, such as `Bert`.
+        `mask`, [B, L], is 1 on real tokens; None means no padding. `token_type_ids`, int[B, L], require a body with token types (`Bert`).
         """
         pooled = _pool(self.body, encode(self.body, ids, mask, token_type_ids=token_type_ids), mask, self.pooling)
         logits: mx.array = self.output(self.dropout(self.transform(pooled)))
@@ -117,7 +117,7 @@ class Regressor(nn.Module):
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
-        """Return the numbers, float[B], or float[B, outputs] for several outputs. See `Classifier` for the arguments."""
+        """Return the predicted numbers: float[B] for one output, float[B, outputs] for several. See `Classifier` for the arguments."""
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
 
@@ -163,7 +163,7 @@ class TokenClassifier(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]. Other arguments are passed to `body`."""
+        """Return logits per token. Ids of shape [B, L] give logits of shape [B, L, outputs]. Other arguments are passed to `body`."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
 
@@ -197,11 +197,11 @@ class MaskedLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to `body`."""
+        """Return logits per token. Ids of shape [B, L] give logits of shape [B, L, vocab_size]. Other arguments are passed to `body`."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits, float[..., vocab_size], of hidden states of `body`, float[..., hidden_size]."""
+        """Convert hidden states of the backbone to logits. The shape [..., hidden_size] becomes [..., vocab_size]."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
 
@@ -227,11 +227,11 @@ class CausalLM(nn.Module):
         self.body = body
 
     def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input | int) -> mx.array:
-        """Return the next-token logits, float[B, L, vocab_size], of `ids`, int[B, L]. Other arguments are passed to `body`."""
+        """Return next-token logits. Ids of shape [B, L] give logits of shape [B, L, vocab_size]. Other arguments are passed to `body`."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits, float[..., vocab_size], of hidden states of `body`, float[..., hidden_size]."""
+        """Convert hidden states of the backbone to logits. The shape [..., hidden_size] becomes [..., vocab_size]."""
         logits: mx.array = self.body.tokens.as_linear(hidden) if self.tie_word_embeddings else self.output(hidden)
         return logits
 

@@ -25,13 +25,13 @@ _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
-    """Return a key for MLX's random functions, uint32[2], from a seed and names."""
+    """Return a random key for MLX, uint32[2], that depends on a seed and names."""
     value = fold_in(seed, *names)
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
 
 def derived_key(key: mx.array, name: str) -> mx.array:
-    """Derive a key, uint32[2], from a key and a name: `key ^ random_key(0, name)`.
+    """Derive a random key, uint32[2], from another key and a name: `key ^ random_key(0, name)`.
 
     >>> derived_key(random_key(7), "layer").tolist() == (random_key(7) ^ random_key(0, "layer")).tolist()
     True
@@ -63,7 +63,7 @@ class Dropout(nn.Module):
         self._key: mx.array | None = None
 
     def keyed(self, key: mx.array) -> "Dropout":
-        """Draw the mask of every later call from a key, uint32[2]. Return the layer."""
+        """Set the random key, uint32[2], of every later call. Return the layer."""
         self._key = key
         return self
 
@@ -80,10 +80,10 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """`mlx.nn.Embedding` that checks the ids: valid ids are 0 to `count` - 1. In messages, `table` names the rows, such as "tokens".
+    """`mlx.nn.Embedding` that raises `BoundError`, a `DataError`, for invalid ids. Valid ids are 0 to `count` - 1.
 
-    Raises `BoundError`, a `DataError`, for invalid ids. Ids computed inside a compiled function cannot be checked. The vectors of such
-    invalid ids are NaN.
+    The argument `table` is a word for the error message, such as "tokens". Ids computed inside a compiled function cannot be checked: the
+    vectors of invalid ids are then NaN.
 
     >>> Embedding(5, 2, table="tokens")(mx.array([5]))
     Traceback (most recent call last):
@@ -98,7 +98,7 @@ class Embedding(nn.Embedding):
         self._table = table
 
     def __call__(self, ids: mx.array) -> mx.array:
-        """Return the vectors, float[..., size], of ids, int[...]."""
+        """Return one vector per id. Ids of shape [...] give vectors of shape [..., size]."""
         return look_up(super().__call__, ids, Bound(self._table, len(self["weight"])))
 
 
@@ -106,7 +106,7 @@ class QuantizedEmbedding(nn.QuantizedEmbedding):
     """`mlx.nn.QuantizedEmbedding` with the checks of `Embedding`."""
 
     def __call__(self, ids: mx.array) -> mx.array:
-        """Return the vectors, float[..., size], of ids, int[...]."""
+        """Return one vector per id. Ids of shape [...] give vectors of shape [..., size]."""
         return look_up(super().__call__, ids, Bound("rows", len(self["weight"])))
 
 
@@ -135,10 +135,10 @@ class Transform(nn.Module):
 
 
 class Body(nn.Module):
-    """Base class of backbones: a config, a token embedding, and a function that creates the first layers of an output head."""
+    """Base class of backbones. A backbone has a config, a token embedding, and the function `make_transform` for output heads."""
 
     def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Create the token embedding, and the method `make_transform` with the settings `activation`, `eps` and `bias`."""
+        """Create the token embedding. `activation`, `eps` and `bias` are settings of the layers that `make_transform` creates."""
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
@@ -192,7 +192,7 @@ class Config:
 
 
 def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
-    """Return the sizes of an architecture as a registry. Each size lists values for the config fields in `fields`."""
+    """Return a registry of model sizes. Each argument in `sizes` lists the values of the config fields named in `fields`."""
     return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
 
 

@@ -57,9 +57,10 @@ class WithNumbers(nn.Module):
         self.head = head  # `head` is assigned last, because `draw_weights` must not change its weights
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
-        """Return the outputs of the head plus the scores of `numbers`, [B, count], with the shape and dtype of the head's outputs.
+        """Return the outputs of the head for the texts, plus the outputs of the numeric layers for `numbers`, [B, count].
 
-        Other arguments are passed to the head. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for a wrong shape.
+        The sum has the shape and dtype of the head's outputs. Other arguments are passed to the head. Raises `ArgumentTypeError` without
+        numbers, and `ArgumentError` for a wrong shape.
         """
         wanted = [len(ids), self.count]
         if not isinstance(numbers, mx.array):

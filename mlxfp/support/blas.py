@@ -78,9 +78,10 @@ def load_openblas(threads: int | None = None) -> str | None:
 
 
 def free_cores() -> tuple[int, int]:
-    """Return the number of idle cores available to this process (at least 1) and the number of all available cores.
+    """Return two counts: the idle cores available to this process (at least 1), and all available cores.
 
-    The number of busy cores is the number of running processes, or the mean of this number in the last minute if the mean is smaller.
+    Each running process keeps a core busy. Two counts of running processes are known: now, and the mean of the last minute. The
+    smaller count is used.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
@@ -109,9 +110,9 @@ def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> No
 
 
 def blas_library(extension: str) -> Path | None:
-    """Return the path of the library from which the extension module at the path `extension` calls `cblas_sgemm`.
+    """Return the path of the BLAS library that an extension module uses. `extension` is the path of the module, which must be loaded.
 
-    The module must be loaded. Return None if the dynamic linker finds no function of this name.
+    Return None if the dynamic linker finds no function `cblas_sgemm`.
     """
     loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
     loaded_globally = _file_of(ctypes.CDLL(None))

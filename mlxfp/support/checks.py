@@ -1,4 +1,4 @@
-"""Checks of arguments when a stage is built, so that mistakes raise before the first row."""
+"""Checks of the arguments of stages. A wrong argument raises an error when the stage is created, before any row is read."""
 
 import dis
 import os
@@ -280,7 +280,7 @@ def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str
 
 
 def _data_hint(function: Callable[..., Any], arguments: Sequence[object]) -> Iterator[str]:
-    """Yield the correct call with `pipe` if a dataset was passed to a function that returns a stage, such as `batch`."""
+    """Yield a hint if a dataset was passed to a function that returns a stage, such as `batch`. The hint shows the call with `pipe`."""
     makes_stage = _MAKES_STAGE.match(str(_shown(signature(function).return_annotation)))
     if makes_stage and any(map(_is_dataset, arguments)):
         yield f"Call the function with settings only, and pass the dataset to pipe: fp.pipe(dataset, fp.{function.__name__}(...))."

@@ -33,7 +33,7 @@ class MlxfpError(Exception):
 
 
 class ArgumentError(MlxfpError, ValueError):
-    """Error for an argument of the right type with an invalid value.
+    """Error for an invalid value of an argument. The type of the argument is right.
 
     >>> import mlxfp as fp
     >>> fp.batch(0)
@@ -176,7 +176,7 @@ class NonFiniteError(MlxfpError, ArithmeticError):
     """
 
     def __init__(self, message: str, step: int, rows: tuple[Any, ...], cursor: Any) -> None:
-        """Store the message, and the values that a program needs to continue after the error."""
+        """Store the message, and the attributes `step`, `rows` and `cursor`."""
         super().__init__(message)
         self.step = step
         self.rows = rows

@@ -15,9 +15,10 @@ _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
 
 
 def decimal_mark(texts: pa.Array | pa.ChunkedArray) -> str | None:
-    """Return the decimal mark of formatted numbers: a point or a comma. Return None if a text is no number, or if all are plain numbers.
+    """Return the decimal mark of a column of texts with formatted numbers: a point or a comma.
 
-    If both marks are possible, as in "1,234", the comma separates thousands.
+    The result is None if a text is not a number, or if all texts are plain numbers, such as "12.5". If both marks are possible, as in
+    "1,234", the comma separates thousands.
 
     >>> decimal_mark(pa.array(["€1,234.50", "€7"])), decimal_mark(pa.array(["12,5 %", None])), decimal_mark(pa.array(["1.2.1997"]))
     ('.', ',', None)
@@ -47,7 +48,7 @@ def have_only_commas(texts: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def conversion(cells: str, mark: str) -> str:
-    """Return Python code that converts the text `cells` to a number.
+    """Return Python code that converts a text to a number. `cells` is the Python expression for the text.
 
     >>> conversion("row['price']", ",")
     "float(re.sub(r'[^0-9,+-]', '', row['price']).replace(',', '.'))"

@@ -100,7 +100,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def scrolled(content: Html) -> Html:
-    """Return content that scrolls sideways if the content is wider than the page, also with the keyboard."""
+    """Wrap content in a box that scrolls sideways, with the mouse or the keyboard, if the content is wider than the page."""
     return element("div", content, class_="scroll", tabindex=0)
 
 

@@ -1,4 +1,4 @@
-"""Functions that define a field of a configuration class (default, help text, bounds), and JSON schemas of these classes."""
+"""Fields of configuration classes with default values, help texts and bounds. JSON schemas of configuration classes."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,7 +22,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Return a field of a configuration class with bounds. If the type allows None, the value None passes every check."""
+    """Return a field of a configuration class. The value of the field must be within the bounds, or None if the type allows None."""
     bounds = (
         (at_least, "at least", "minimum", ge),
         (above, "above", "exclusiveMinimum", gt),
@@ -34,7 +34,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
 
 
 def path_option(default: str | None, about: str) -> Any:
-    """Return a field for a path. `~` becomes the home folder, because shells do not expand `~` after `=`."""
+    """Return a field for a path in a configuration class. The home folder replaces a leading `~`, which shells keep in `name=~/file`."""
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 

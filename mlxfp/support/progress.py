@@ -1,6 +1,6 @@
-"""Progress of work longer than two seconds: a tqdm bar on a terminal or in a notebook, lines in the log of a command.
+"""Progress of work longer than two seconds. Terminals and notebooks show a tqdm bar. Logs of commands contain lines of progress.
 
-Only the main thread of the first process shows progress. Worker processes and ranks after the first show nothing.
+Only the main thread of the main process shows progress. Worker processes and all ranks except the first show nothing.
 """
 
 import os
@@ -26,7 +26,7 @@ _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variabl
 
 @contextmanager
 def lines_in_logs() -> Iterator[None]:
-    """Write progress as log lines in this block if there is no terminal or notebook. The setting MLXFP_PROGRESS=0 turns progress off."""
+    """Write progress as log lines inside a `with` block, unless there is a terminal or notebook. MLXFP_PROGRESS=0 turns progress off."""
     token = _LINES.set(True)
     try:
         yield

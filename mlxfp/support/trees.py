@@ -30,7 +30,7 @@ class TreeDef:
 
     @cached_property
     def build(self) -> _Build:
-        """Function from an iterator of leaves to the tree."""
+        """Function that builds a tree of this structure from an iterator of leaves."""
         return _builder(self.node)
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark law tests. Store the checked part in the report, because a worker process of pytest-xdist sends only the report."""
+    """Mark the test of a law. Add the names of the checked object and of the law to the report, for the summary after the run."""
     laws: Any = sys.modules.get(_LAWS)
     call = getattr(item, "callspec", None)
     for law in () if laws is None or call is None else call.params.values():

@@ -126,7 +126,7 @@ class PowerOfMean(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Return e to the power of the mean."""
+        """Return the perplexity: e to the power of the mean log loss."""
         average = mean(name, self.total, self.weight)
         return inf if average > _LARGEST else exp(average)  # `math.exp` raises OverflowError for large numbers
 

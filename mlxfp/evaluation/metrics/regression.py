@@ -63,7 +63,7 @@ def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | 
 
 @frozen
 class RootOfMean(Measured):
-    """Sum and weight of the squared differences, collected for `rmse`."""
+    """Totals for `rmse`: the weighted sum of the squared differences, and the sum of the weights."""
 
     total: Any
     weight: Any
@@ -90,7 +90,7 @@ class Explained(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Return 1 minus the squared errors of the predictions divided by the squared errors of the mean."""
+        """Return R2: 1 - (squared errors of the predictions) / (squared distances of the targets from their mean)."""
         kept = self.weights != 0
         predictions, targets, weights = self.predictions[kept], self.targets[kept], self.weights[kept]
         if len(np.unique(targets)) < 2:

@@ -43,10 +43,10 @@ class GroupedRates:
 
 @frozen(kw_only=True)
 class QuickTraining:
-    """Settings for training a network within minutes, used by `model.name=auto`. The settings replace defaults of the network.
+    """Settings for training a network within minutes, used by `model.name=auto`.
 
-    - `values`: settings for regression.
-    - `slow`: settings for machines without a GPU.
+    - `values`: options for regression, which replace defaults of the network.
+    - `slow`: options for machines without a GPU, which replace defaults of the network.
     - `rows`: maximum number of table rows on machines without a GPU; None means no limit.
     - `updates`: maximum number of updates per fold on machines without a GPU; None means no limit.
 
@@ -71,7 +71,7 @@ class TableModel:
     - `adapts`: True if the constructor accepts example rows for scaling weights, and the config accepts the number of training steps.
     - `smoothing`: label smoothing in training, unless the metric compares probabilities.
     - `defaults`: maps a section of a run's configuration to the published training settings.
-    - `rates`: learning rates of the optimizer with the name of the network, or None if there is no such optimizer.
+    - `rates`: learning rates of the network's own optimizer, such as "realmlp". None if the network has no such optimizer.
     - `space`: the search space of tuning. Each option of a configuration has a range, ("float" or "log" or "int", low, high), or a list of
       values, ("choice", ...).
     - `quick`: settings for training within minutes.

@@ -155,10 +155,7 @@ class TableColumns(RowWise):
         return Traits(row_wise=True, columns_read=self.names, longest_row=identity)
 
     def schema(self, schema: Schema) -> Schema:
-        """Return the schema with the added columns.
-
-        Raises `SchemaError` for missing columns, and for numeric columns of another type.
-        """
+        """Return the schema with the added columns. Raises `SchemaError` if an input column is missing or has the wrong type."""
         check_columns(self.names, [name for name in schema.names if name not in HIDDEN], "fit_columns")
         _check_kinds(schema, [column.name for column in self._measured()], self._named())
         extended = schema
@@ -188,7 +185,7 @@ class TableColumns(RowWise):
         return f"TableColumns({len(self.numbers)} of numbers, {len(self.categories)} of categories)"
 
     def _measured(self) -> tuple[NumberColumn, ...]:
-        """Return the numeric columns of the rows, without columns computed from texts."""
+        """Return the numeric columns that exist in the rows. Columns computed from texts are left out."""
         from_texts = {name for text in self.texts for name in text.names}
         return tuple(column for column in self.numbers if column.name not in from_texts)
 

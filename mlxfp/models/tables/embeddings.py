@@ -35,7 +35,7 @@ class PeriodicEmbedding(nn.Module):
         self.bias = mx.random.uniform(-bound, bound, (count, size - 1), key=random_key(seed, "bias"))
 
     def __call__(self, numbers: mx.array) -> mx.array:
-        """Embed numbers, float[B, count], as float[B, count, size]."""
+        """Return one vector per number. The shape [B, count] becomes [B, count, size]."""
         waves = mx.cos(2 * pi * self.frequency[:, None] * numbers.T[..., None] + self.phase[:, None])  # [count, B, frequencies]
         linear = (waves @ self.weight).swapaxes(0, 1) + self.bias
         return mx.concatenate([linear, numbers[..., None]], axis=-1)
@@ -79,11 +79,11 @@ class PiecewiseLinearEmbedding(nn.Module):
         self.bias = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "bias"))
 
     def encode(self, numbers: mx.array) -> mx.array:
-        """Return the piecewise linear encoding of numbers, float[B, count], as float[B, count, bins]."""
+        """Return the piecewise linear encoding of each number. The shape [B, count] becomes [B, count, bins]."""
         return mx.clip(numbers[..., None] * self._slope + self._start, self._low, self._high)
 
     def __call__(self, numbers: mx.array) -> mx.array:
-        """Embed numbers, float[B, count], as float[B, count, size]."""
+        """Return one vector per number. The shape [B, count] becomes [B, count, size]."""
         curved = (self.encode(numbers).swapaxes(0, 1) @ self.weight).swapaxes(0, 1)
         embedded: mx.array = numbers[..., None] * self.slope + self.bias + curved
         return embedded

@@ -13,7 +13,7 @@ _TWO = 2  # a column of two categories becomes one number
 
 
 def one_hot(categories: mx.array, count: int) -> mx.array:
-    """Return the one-hot encoding of categories, int[B], as float32[B, count]. If `count` is 2, the shape is [B, 1].
+    """Return the one-hot encoding of categories. The shape [B] becomes [B, count], or [B, 1] if `count` is 2.
 
     Category 0 (missing) and categories above `count` become zeros. If `count` is 2, category 1 becomes 1, and category 2 becomes -1.
 
@@ -25,10 +25,10 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return (median, scale factor) of each number in the one-hot encoding of a category column.
+    """Return a pair (median, scale factor) for each position of a one-hot vector that encodes a category column.
 
-    `counts` holds the number of training rows of each category, beginning with category 0. If `counts` is empty, the result is empty. The
-    factor depends on the quartiles of the number in these rows, as for a `NumberColumn`.
+    `counts` holds the number of training rows of each category, beginning with category 0. Both numbers come from the encoded training
+    rows, as for a `NumberColumn`. If `counts` is empty, the result is empty.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())

@@ -211,7 +211,7 @@ class FadingDropout(Dropout):
     """
 
     def __call__(self, x: mx.array, share: float | mx.array = 1.0) -> mx.array:
-        """Set random values to zero. The dropout rate is `rate` * `share`. In evaluation mode, return the array unchanged."""
+        """Set random values to zero. The factor `share` changes the dropout rate to `rate` * `share`. Evaluation mode changes nothing."""
         if not self.training or self.rate == 0:
             return x
         kept = 1 - self.rate * share

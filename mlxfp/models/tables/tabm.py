@@ -102,7 +102,7 @@ class TabM(nn.Module):
         return answers[..., 0] if self._single else answers
 
     def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
-        """Return the combined output: logits float[B, outputs], or scaled values float[B] or [B, outputs]."""
+        """Return the mean prediction of all members: logits, float[B, outputs], or scaled values, float[B] or [B, outputs]."""
         answers, kind = self.members(numbers, categories), self.config.target.kind
         if kind == "value":
             return answers.mean(axis=1)

@@ -80,8 +80,9 @@ def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
     """Prepare a stream or buffer of mlx-data for an audit.
 
-    `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer. The next epoch starts after `reset()`, if
-    the method exists. Streams and buffers cannot save their state. To resume a run, the audit skips the first items.
+    `make(seed, workers)` calls `mlx.data.core.set_state(seed)` and returns the stream or buffer. Before the next epoch, the audit calls the
+    method `reset` of the stream or buffer, if this method exists. Streams and buffers cannot save their state. To resume a run, the audit
+    skips the first items.
 
     >>> from mlxfp.testing import audit
     >>> audit.mlx_data(lambda seed, workers: ..., rows=24).name
@@ -91,7 +92,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip `epochs` epochs, and `state` items of the next epoch. Yield each remaining item of the epoch and its number, counted from 1."""
+    """Yield (item, number) pairs of the epoch with the index `epochs`. Skip the first `state` items. Numbers begin with 1."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:
@@ -125,7 +126,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
 
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
-    """Prepare an mlxfp pipeline for an audit. The function `make(seed, workers)` creates the pipeline (a dataset).
+    """Prepare an mlxfp pipeline for `audit.examine`. The argument `make` is a function: `make(seed, workers)` returns the pipeline.
 
     >>> import mlxfp as fp
     >>> from mlxfp.testing import audit

@@ -19,8 +19,8 @@ def examine(
 
     - determinism: equal seed, epoch and number of workers give equal items.
     - permutation: an epoch has each row once.
-    - orders: the row orders of any two (seed, epoch) pairs differ, and no order is a rotation or reversal of another order. Different
-      epochs combine different rows in a batch.
+    - orders: the row orders of any two (seed, epoch) pairs differ. A rotated or reversed order does not count as different. The batches of
+      two epochs do not all consist of the same rows.
     - workers: a run with `workers` workers gives the same items as a run without workers.
     - resume: a new run from the state after any item yields exactly the remaining items, and nothing after the last item. A resumed run
       can be resumed too. A state does not change when the run continues or another run resumes from the state.
@@ -115,7 +115,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
 def _equal_orders(
     orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
 ) -> Iterator[str]:
-    """Yield a description of the (seed, epoch) pairs with equal orders, if any. `form_of` converts an order before the comparison."""
+    """Yield one text that lists the epochs with equal orders, or nothing. `form_of` converts each order before the comparison."""
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:

@@ -14,7 +14,7 @@ from mlxfp.testing.audit.values import Loader, lost_and_repeated, numbers_of
 
 
 def refuse(row: int, kind: type[Exception], number: int) -> int:
-    """Return `number`. If `number` equals `row`, raise an error of type `kind`, without the number in the message."""
+    """Raise an error of type `kind` if `number` is the row number `row`, otherwise return `number`. The message does not name the row."""
     if number == row:
         raise kind("this row is refused")
     return number
@@ -26,7 +26,7 @@ def enlarge(number: int) -> np.ndarray[Any, Any]:
 
 
 def check_errors(loader: Loader, workers: int) -> Iterator[str]:
-    """Yield a description of each epoch that ends normally although reading one of its rows raises an error."""
+    """Yield a description of each hidden error: a row raises an error, but the loader ends the epoch without an error."""
     for kind in (ValueError, StopIteration):
         for count in sorted({0, workers}):
             items, error = _epoch_with_an_error(loader, kind, count)

@@ -12,7 +12,7 @@ Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a ru
 
 
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
-    """Check runs that resume from saved states, without workers and with `workers` workers. Yield the first error in each case."""
+    """Check that a run resumed from a saved state gives the remaining items. Yield the errors without workers and with workers."""
     for count in sorted({0, workers}):
         # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
         epoch = 0 if count else 1

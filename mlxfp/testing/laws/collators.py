@@ -144,7 +144,7 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
 
 
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
-    """Check that a batch has one row per example, and permuting the examples permutes the rows.
+    """Check that a batch has one row per example. If the order of the examples changes, the rows must change in the same way.
 
     >>> import mlxfp as fp
     >>> assert_permutes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
@@ -197,9 +197,10 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
-    """Return the side on which the rows of a batch are padded: "end" or "start". Return None if the rows without padding differ.
+    """Return the side on which the rows of a batch are padded: "end" or "start".
 
-    The argument `single_rows` contains the expected rows: the same examples, each collated alone.
+    The argument `single_rows` holds the rows of the same examples, each collated alone. Returns None if a row without its padding differs
+    from the row in `single_rows`.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
@@ -233,10 +234,10 @@ def example_slices(row: NDArray[Any], single: NDArray[Any], *, at_end: bool) -> 
 
 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
-    """Check that padding an example to the length of longer examples changes neither its real tokens nor its other values.
+    """Check that padding does not change the values of an example. The law compares a batch of all examples with batches of one example.
 
     `mask` is the name of the array int[B, L] with 1 on real tokens. In arrays of shape [B, L, ...], only the values of real tokens are
-    compared. If the batch has no such array, all values are compared, and an example in a padded array breaks the law.
+    compared. If the batch has no array with the name `mask`, padding counts as values: a collator that pads an array breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])

@@ -18,7 +18,7 @@ __tracebackhide__ = True
 def assert_pads_with(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, value: float, mask: str | None = None
 ) -> None:
-    """Check that `array` holds `value` at each position outside its example. With a `mask`, also check each position with mask 0.
+    """Check that the padding in the array with the name `array` is `value`. Positions where the array `mask` is 0 must also hold `value`.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": [3]}]

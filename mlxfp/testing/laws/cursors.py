@@ -86,11 +86,11 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 
 
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
-    """Check that the optimized plan of a dataset and the unoptimized pipeline give the same items, source rows and keys, and share cursors.
+    """Check that optimization changes neither the items of a dataset nor their source rows and keys.
 
-    After every item of the optimized run, the unoptimized run continues from the saved cursor. The law also checks the reverse. If a plan
-    has no optimization, the law compares only the items, because `assert_resumable` checks the cursors. `after` limits the items, as in
-    `assert_resumable`.
+    The law compares runs with and without optimization. Each run must be able to continue from cursors of the other run.
+    If a dataset has nothing to optimize, the law compares only the items, because `assert_resumable` checks the cursors. `after` limits the
+    number of cursors, as in `assert_resumable`.
 
     Check this law for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`.
 
@@ -123,7 +123,7 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence
 
 
 def _is_as_written(dataset: Dataset[Any]) -> bool:
-    """Return True if the plan of a dataset has no optimization, and the source contains no other datasets."""
+    """Return True if optimization does not change a dataset. A source that contains other datasets gives False."""
     planned, stages = dataset.plan, dataset.resolved.stages
     same_stages = [id(step.stage) for step in planned.steps] == [id(stage) for stage in stages]
     return same_stages and planned.source is dataset.source and not children(dataset.source)
@@ -142,10 +142,10 @@ def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0, after: Sequ
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Check that a transform changes no item, and that each error still occurs at the same item.
+    """Check that `transform(dataset)` gives the same items and errors as `dataset`, in the same order.
 
     The law also checks a resumed run, and a consumer that stops early. The law applies to transforms that change only the execution of a
-    dataset: prefetching, caching, profiling.
+    dataset, such as prefetching, caching or profiling.
 
     >>> import mlxfp as fp
     >>> assert_transparent(fp.prefetch(2), fp.from_examples([{"x": 1}, {"x": 2}]))
@@ -165,7 +165,9 @@ def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: in
 
 
 def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: int = 0) -> None:
-    """Check that a run with workers gives the same items, cursors and errors as a run with one thread. Each run also continues the other.
+    """Check that a run with workers gives the same items, cursors and errors as a run with one thread.
+
+    Each of the two runs must also be able to continue from a cursor of the other run.
 
     >>> import mlxfp as fp
     >>> rows = fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.map(dict), fp.batch(2))

@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Give each column without nulls the nullability that the schema `kinds` states. Types and metadata stay unchanged."""
+    """Make columns nullable or not, as in the schema `kinds`. Columns with nulls are unchanged."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
@@ -202,11 +202,11 @@ def assert_same_items(actual: Dataset[Any], expected: Dataset[Any], *, epoch: in
 
 
 def assert_reads(source: Source, *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
-    """Check that reading from the position after a chunk gives exactly the following chunks, and reading twice gives equal chunks.
+    """Check that a source can continue from the position after any chunk, and that a second reading gives equal chunks.
 
-    Reading from the last position gives no chunk. Reading a chunk does not change earlier chunks. All chunks have the schema of the source.
-    The numbers of rows or items add up to the length of the source. Positions can be converted to bytes. With `after`, the law tests only
-    three kinds of positions: after the first chunk, after the last chunk, and after the chunks with the indices `after`.
+    After the last position, nothing follows. Reading a chunk does not change earlier chunks. All chunks have the schema of the source. The
+    numbers of rows or items add up to the length of the source. Positions can be converted to bytes. The argument `after` lists indices of
+    chunks. The law then tests only the positions after these chunks, after the first chunk and after the last chunk.
 
     >>> import mlxfp as fp
     >>> assert_reads(fp.from_examples([{"x": 1}]).source)

@@ -122,9 +122,9 @@ def _assert_continues(whole: _Run, cursor: Cursor, stop: int, largest: int, clai
 
 
 class _Counted:
-    """Copy of a dataset without its collator. The list `log` records the number of rows in each chunk that a source yields.
+    """Copy of a dataset, without the collator, that counts the rows read by sources. The list `log` holds the number of rows of each chunk.
 
-    With `one_row=True`, sources give one row at a time, and nothing reads ahead.
+    If `one_row` is True, sources yield one row at a time, and prefetching is off.
     """
 
     def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:

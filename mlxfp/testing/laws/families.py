@@ -126,9 +126,9 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Trial that calls each law once, with the list of all random cases. A plain `Trial` calls a law once per case.
+    """Trial that passes all random cases to each law in a single call. A plain `Trial` calls a law once per case.
 
-    The function `inputs` gets the list as the argument `cases`. If a law fails, hypothesis does not search for a smaller failing case.
+    The function `inputs` receives the list of cases as the argument `cases`. After a failure, hypothesis does not search for smaller cases.
     """
 
     pool: Trial | None = None
@@ -136,11 +136,11 @@ class Pooled(Trial):
 
 @frozen
 class Family:
-    """Objects with the same laws, such as all stages or all collators.
+    """Kind of object that `check` accepts, such as stages or collators, with the laws of these objects.
 
     - `fits(subject)`: return True if an object belongs to the family.
     - `takes`: names of the arguments of `check` that apply to these objects.
-    - `trials(subject)`: yield the trials of an object. A trial consists of laws and random cases.
+    - `trials(subject)`: yield each `Trial` of an object: laws, and the random cases for a check of the laws.
     """
 
     name: str

@@ -30,11 +30,11 @@ def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, t
 
 
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Check that the values of a metric for the parts of a batch merge, in any grouping, to the value for the whole batch.
+    """Check that a metric can be computed in parts: the merged values of the parts of a batch equal the value of the whole batch.
 
-    `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` is the number of examples in
-    each part. If the metric is undefined for the whole batch (`DataError`), the metric must be undefined for the merged parts as
-    well.
+    `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` holds the number of examples in each
+    part. The order and grouping of the parts must not matter. If the metric is undefined for the whole batch (`DataError`), the metric must
+    also be undefined for the merged parts.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp

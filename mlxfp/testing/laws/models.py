@@ -1,8 +1,8 @@
-"""Laws of models: padding, other rows, other documents and later tokens must not affect an output.
+"""Laws of models: the output for a token or row must not depend on padding, other rows, other documents or later tokens.
 
 A model is any function from (ids, mask) to outputs. Outputs have shape [B, L, ...] with one output per token, or [B, ...] with one output
 per row. Outputs at padding are ignored. `ids` may be an array of MLX, torch or numpy. The law then calls the model with arrays of the same
-package. A law without the argument `ids` calls the model with MLX arrays.
+package. Laws that create the ids themselves use MLX arrays.
 """
 
 from collections.abc import Callable, Sequence

@@ -91,7 +91,7 @@ def assert_conserves_tokens(
 
 
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
-    """Count equal rows. Rows are compared by repr, because reprs are hashable and NaN then equals NaN."""
+    """Return how often each row occurs. Rows are compared as text (repr), because dicts are not hashable and NaN differs from NaN."""
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))
 
 

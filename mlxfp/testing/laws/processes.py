@@ -64,9 +64,9 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
 
 
 def answer() -> None:
-    """Read datasets from the standard input, and write their items: for each dataset, the items after a cursor, then all items.
+    """Read datasets from the standard input, and write their items to the standard output. A new Python process calls this function.
 
-    Called in the new process.
+    For each dataset, the output holds the items after a cursor, and the items of the whole epoch.
     """
     output, sys.stdout = sys.stdout.buffer, sys.stderr  # Functions of users may print, so the standard output is replaced.
     try:

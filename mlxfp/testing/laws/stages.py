@@ -103,7 +103,8 @@ def assert_chunks_do_not_matter(
 def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
     """Check that a transform applied twice in a row gives the same items with and without optimization.
 
-    The check finds errors in the stage trait `fuse`, which merges two stages into one. Transforms that reject their own output pass.
+    The check finds errors in the stage trait `fuse`, which merges two stages into one. If a transform raises an error for its own output,
+    the law checks nothing.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -118,9 +119,9 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Check that a transform reads only the rows of the requested items, `ahead` more rows, and the remaining rows of a source chunk.
+    """Check that a transform reads no more rows of the source than the requested items need.
 
-    The law applies only to transforms that keep the row order.
+    The transform may read `ahead` more rows, and the rest of the last chunk. The law applies only to transforms that keep the row order.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

@@ -82,10 +82,7 @@ def _parts() -> st.SearchStrategy[Any]:
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Return a strategy for `map` and `map_chunks` stages with a declared schema.
-
-    Without a declared schema, the schema is inferred from epoch 0, and may not fit the rows of other epochs.
-    """
+    """Return a hypothesis strategy for `map` and `map_chunks` stages with a declared schema. An inferred schema may not fit all epochs."""
     maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))

@@ -124,7 +124,7 @@ def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, 
 
 @st.composite
 def templates(draw: st.DrawFn, schema: Schema) -> Template:
-    """Return a strategy for templates over columns of `schema` with valid field names.
+    """Return a strategy for templates. The fields of the templates are the columns of `schema` whose names are valid field names.
 
     >>> from hypothesis import find
     >>> find(templates(pa.schema({"x": pa.int8()})), lambda sentence: len(sentence.columns) > 0)
@@ -158,9 +158,9 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema without map columns, and with tensor columns that are not nullable.
+    """Return the schema for user functions that return their input rows. Columns that would get another type are left out or changed.
 
-    If a user function returns its input rows, maps and null tensors get other types.
+    Map columns are left out. Tensor columns are no longer nullable.
     """
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 

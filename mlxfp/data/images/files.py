@@ -38,7 +38,7 @@ def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory |
     """Return the pixels of an image file, uint8[H, W, C].
 
     If simplejpeg is installed, it decodes JPEG files to the same pixels as Pillow in two thirds of the time. If `memory` is given, the
-    pixels can be a view of this buffer. The next image read with this buffer overwrites them.
+    pixels can be a view of this buffer. The next image read with this buffer overwrites these pixels.
 
     Raises `UnusableImageError` for a damaged file, too many pixels or an unsupported mode.
     """

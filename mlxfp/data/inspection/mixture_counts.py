@@ -92,7 +92,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that the pipeline makes from the rows of `chunk`. Stop counting at `cursor.done`."""
+    """Return the number of items that the pipeline makes from the rows of `chunk`. Count at most `cursor.done` items."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:

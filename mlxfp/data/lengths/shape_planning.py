@@ -111,7 +111,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Return the possible group sizes if `count` rows are divided into groups of `size` rows. `count=None`: unknown number of rows."""
+    """Return the possible group sizes: `size` rows, and fewer rows in the last group. `count` is the total number of rows, or None."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)

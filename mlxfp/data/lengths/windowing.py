@@ -61,10 +61,12 @@ _TOKENS_AT_ONCE = 1 << 20
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """Stage that cuts a stream of tokens into windows. The state has two parts:
+    """Stage that cuts a stream of tokens into windows.
+
+    The state has two parts:
 
     - table of the tokens not yet removed, with one row per document. The column `offset` counts the removed tokens of each document.
-    - number of tokens at the start of this table that earlier windows already contain.
+    - number of tokens at the start of this table that earlier windows already contain
     """
 
     _length: int

@@ -140,7 +140,7 @@ class Mix(Joined):
 
         A resume position consists of four tuples, each with one entry per dataset:
 
-        - number that the weights count: yielded tokens for `by="tokens"`, otherwise yielded items
+        - progress towards the weights: number of yielded tokens for `by="tokens"`, otherwise number of yielded items
         - number of yielded items
         - number of completed passes, or -1 for a dataset that has ended
         - cursor of the dataset

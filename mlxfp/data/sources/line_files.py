@@ -119,7 +119,7 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the byte offset of the first record that contradicts the type `kind` of the column `name`. Return 0 if it is unknown."""
+        """Return the byte offset of the first record that contradicts the type `kind` of the column `name`. Return 0 if unknown."""
         return 0
 
     def schema(self) -> Schema:

@@ -23,9 +23,10 @@ _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\x
 
 
 def check_text(head: bytes, path: str, packing: str | None) -> None:
-    """Raise `DataError` if the content of a file is compressed, an archive, or text in UTF-16 or UTF-32.
+    """Raise `DataError` for file content that is compressed, an archive, or text in UTF-16 or UTF-32.
 
-    `packing` is the compression that the file suffix names, such as gzip. `head` contains the first bytes after this decompression.
+    The argument `head` holds the first bytes of the content. If the file suffix names a compression, such as gzip, the content was
+    decompressed before, and `packing` is the name of this compression. The check then finds a second compression.
     """
     compressed = _compression(head)
     if compressed is not None:
@@ -40,7 +41,7 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
 
 
 def compressed_instead(path: str) -> DataError | None:
-    """Return the error if a local file, read as Parquet or Arrow, is compressed. Return None if the file is not compressed."""
+    """Return a `DataError` for a local file that was compressed as a whole, for example with gzip. Return None for other files."""
     with Path(path).open("rb") as file:
         head = file.read(HEAD)
     compressed = _compression(head)
@@ -71,14 +72,14 @@ def _unpacked(path: str, packing: str) -> str:
 
 
 def _new_name(path: str, *, twice: bool = False) -> str:
-    """Return a name for the converted file, in the folder of `path`. `twice=True`: the converted file is still compressed."""
+    """Return a name for the converted file, in the same folder. Set `twice=True` for a file that was compressed twice."""
     old = Path(without_secrets(path))
     packed = old.suffix.lower() in {*COMPRESSIONS, ".bz2", ".xz", ".lz4", ".7z", ".rar"} and not twice
     return quote(str(old.with_suffix("") if packed else old.with_stem(f"{old.stem}-converted")))
 
 
 def _encoding(head: bytes) -> tuple[str | None, str]:
-    """Return the encoding of a text, and a name for the bytes that show the encoding. The encoding is None for UTF-8 or unknown text."""
+    """Return the name of a text encoding, and a description of the bytes that reveal it. The name is None for UTF-8 or unknown text."""
     marked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
     if marked is not None:
         return marked, "the byte order mark"

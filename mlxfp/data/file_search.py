@@ -18,7 +18,7 @@ from mlxfp.support.errors import DataError, MissingFileError, MlxfpError
 
 
 def _check_folders(pattern: Path) -> None:
-    """Raise `DataError` for a folder without permission that matches the beginning of a pattern. `glob` would skip the folder."""
+    """Raise `DataError` if no permission exists to list a folder that a pattern searches. `glob` would skip this folder."""
     for parent in pattern.parents:
         for folder in map(Path, glob(str(parent)) if has_magic(str(parent)) else ()):  # noqa: PTH207  # Path.glob rejects absolute patterns
             if folder.is_dir():

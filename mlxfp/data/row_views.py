@@ -35,17 +35,14 @@ _MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only, becau
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
-    """Return the number of rows for the next chunk. `content` is the measured size of `count` rows in bits.
-
-    The number is small for large rows, such as images.
-    """
+    """Return the number of rows for the next chunk. `content` is the total size of `count` measured rows, in bits."""
     return max(_FIRST_ROWS, min(most, 8 * _BYTES_AT_ONCE * count // max(1, content)))
 
 
 def _rows_like(chunk: RecordBatch, most: int) -> int:
-    """Return the number of rows for the next chunk, given that rows are as large as the rows of `chunk`.
+    """Return the number of rows for the next chunk, if its rows are as large as the rows of `chunk`.
 
-    The number is a power of two, like most batch sizes. Few batches then need rows from two chunks.
+    The number is a power of two. Most batch sizes are powers of two, so most batches need rows of a single chunk.
     """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
@@ -67,10 +64,7 @@ class View(Wrapper):
         """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return a stage that selects the rows of this view while the wrapped dataset is read in order.
-
-        Return None if the view needs no such stage.
-        """
+        """Return a stage that selects the rows of this view if its dataset is read in order. Return None to select all rows."""
         return None
 
     @cached_property

@@ -37,9 +37,10 @@ class Memory:
 def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory | None = None) -> Pixels:
     """Return the pixels of an image file, uint8[H, W, C].
 
-    Raises `UnusableImageError` for a damaged file, too many pixels or an unsupported mode. If simplejpeg is installed, it decodes
-    JPEG files to the same pixels as Pillow in two thirds of the time. With `memory`, the pixels are valid until the next file is read
-    into the buffer.
+    If simplejpeg is installed, it decodes JPEG files to the same pixels as Pillow in two thirds of the time. If `memory` is given, the
+    pixels can be a view of this buffer. The next image read with this buffer overwrites these pixels.
+
+    Raises `UnusableImageError` for a damaged file, too many pixels or an unsupported mode.
     """
     pil, decoded = pillow(needed_by), None
     try:

@@ -38,7 +38,7 @@ def pillow(needed_by: str) -> Any:
 def check_size(size: Size, pil: Any, change: str = "") -> None:
     """Raise `UnusableImageError` for a size above Pillow's pixel limit, before memory for the pixels is allocated.
 
-    The argument `change` contains the words of the error message before the number of pixels. The default is "the image has".
+    The argument `change` is the beginning of the error message, up to the number of pixels. The default is "the image has".
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:

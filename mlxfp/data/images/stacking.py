@@ -13,7 +13,7 @@ from mlxfp.support.errors import DataError
 
 @frozen(repr=False)
 class Stacked(RowWise):
-    """Stage that stacks all images of a group (rows after `batch`) into one array. Error messages name the function `wanted_by`."""
+    """Stage that stacks all images of a group (rows after `batch`) into one array. `wanted_by` is a function name for error messages."""
 
     image: str
     mode: Mode | None

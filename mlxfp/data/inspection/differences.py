@@ -55,7 +55,7 @@ def _lines(a: Dataset[Any], b: Dataset[Any]) -> Iterator[str]:
 
 
 def _pair(one: Any, other: Any) -> Iterator[str]:
-    """Yield the report lines for a stage (or source) that differs between two pipelines. None: the pipeline lacks this stage."""
+    """Yield the report lines for a stage (or source) that differs between two pipelines. A missing stage is given as None."""
     if one is None or other is None or one[0] != other[0] or type(one[2]) is not type(other[2]):
         yield from [] if one is None else [f"- {one[0]}"]
         yield from [] if other is None else [f"+ {other[0]}"]

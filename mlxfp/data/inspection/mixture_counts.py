@@ -45,9 +45,9 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     - If `prefetch` or `take` follows the mixture, all rows of the current chunk count.
     - If mixtures are nested, the shares belong to the outer mixture.
 
-    The call processes the current source chunk again, at most about a dozen times.
+    The call runs the pipeline again on the current source chunk, up to about twelve times.
 
-    Raises `PipelineError` without a mixture, or if a later source reads the whole mixture at once (`load`, `cache`, `shuffle` in memory).
+    Raises `PipelineError` if the pipeline has no mixture, or if `load`, `cache` or `shuffle` in memory follows the mixture.
     Raises `CursorMismatchError` for a cursor of another pipeline.
 
     >>> import mlxfp as fp
@@ -92,7 +92,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 
 def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
-    """Return the number of items that the pipeline makes from the rows of `chunk`, at most `cursor.done` items."""
+    """Return the number of items that the pipeline makes from the rows of `chunk`. Count at most `cursor.done` items."""
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
@@ -106,7 +106,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Hooks (changes of a run) that replace the rows of the source with `chunk`."""
+    """Hooks that give the pipeline the rows of `chunk` instead of the rows of its source."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

@@ -144,8 +144,8 @@ _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of
 def _stages_of_row(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
     """Yield the output of the source and of each stage for a single row.
 
-    The argument `leaf` is the index of the data source among all data sources of the pipeline. The argument `row` is the index of the row
-    in this data source.
+    The argument `leaf` is the index of a data source. The index counts all data sources of the pipeline. The argument `row` is the index
+    of the row in this data source.
     """
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
@@ -197,7 +197,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Add the column `weight` with the value 1 if `source` has this column. `shard` gives padding rows the weight 0."""
+    """Add the columns that `source` has and `chunk` lacks, with the value 1. An example is the column `weight` that `shard` adds."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:
@@ -239,7 +239,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield printable lines about the items after a part. If the part turns one item into one item, only changed columns are printed."""
+    """Yield printable lines about the items after a stage. If one item went in and one came out, print only changed columns."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

@@ -76,7 +76,7 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Pair of the batch size and this stage for a single rank. None if the number of ranks does not change the groups."""
+        """Batch size of all ranks together, and the same stage for one rank. None if the groups are equal for every number of ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Append `chunk` to `rest`, the rows of an unfinished group. Drop columns that are missing in `rest` or `chunk`."""
+    """Append `chunk` to `rest`, the rows of an unfinished group. Keep only columns that are in both."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
@@ -179,7 +179,7 @@ class _Unbatch(Stage):
     emits = "examples"
 
     def __call__(self, dataset: Any) -> Any:
-        """Return a dataset of the ungrouped rows. If `bucket_by_length` has planned the groups in advance, the rows have random access."""
+        """Return a dataset of the ungrouped rows. These rows have random access if `bucket_by_length` planned all groups in advance."""
         return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
 
     traits = Traits(longest_row=identity)

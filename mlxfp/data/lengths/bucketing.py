@@ -146,7 +146,7 @@ class _BucketByLength(Grouping):
         return super().__call__(dataset)
 
     def plan(self, lengths: Indices) -> IndexPlan:
-        """Return the groups for rows of these lengths: int64[N]."""
+        """Return the rows of each group. The argument `lengths` holds the length of each row: int64[N]."""
         full, waiting = self._full_groups(lengths)
         last = self._leftover_groups(lengths[waiting])
         kind = np.int32 if len(lengths) < 2**31 else np.int64

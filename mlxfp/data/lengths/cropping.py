@@ -68,7 +68,10 @@ class _CropWaveforms(RowWise):
         return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
 
     def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
-        """Return how many samples to remove from the start of each row, int64[N]. `spare` is the number of samples to remove in total."""
+        """Return the number of samples to cut at the start of each row, int64[N].
+
+        The argument `spare` is the number of samples to cut at the start and end of the row together.
+        """
         if self.seed is None:
             return spare // 2
         draws = fold_into_rows(row_keys(chunk), _NAME, self.seed) % (spare + 1).astype(np.uint64)

@@ -38,7 +38,10 @@ class IndexPlan:
 
 
 def has_lengths(dataset: Dataset[Any]) -> bool:
-    """Return True if the rows keep their order in all epochs, and row lengths are in memory or in memory-mapped files."""
+    """Return True if groups can be planned from the row lengths before training.
+
+    The rows need the same order in all epochs. Their lengths must be in memory or in memory-mapped files.
+    """
     if dataset.reorders or any(stage.traits.projection is None for stage in dataset.stages):
         return False
     source, inner = dataset.source, children(dataset.source)
@@ -141,7 +144,7 @@ class _Packed(Task):
 
 @frozen(repr=False)
 class Ungrouped(View):
-    """Source of the rows of groups that were planned from row lengths. The rows follow the order of the groups, which may be shuffled."""
+    """Source that yields the rows of planned groups one by one. The order of the groups, which may be shuffled, is kept."""
 
     @property
     def traits(self) -> SourceTraits:
@@ -149,7 +152,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source that planned the groups, without later shuffles of the groups."""
+        """Source that planned the groups. This source comes before any shuffle of the groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source

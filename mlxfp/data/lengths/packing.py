@@ -169,7 +169,7 @@ class _Pack(Stage):
         return PackingPlan(documents.astype(small), np.append(starts, len(rows)), firsts.astype(np.int32), sizes.astype(np.int32))
 
     def gathered(self, documents: RecordBatch, plan: PackingPlan) -> RecordBatch:
-        """Return the packed rows of a plan. Row i of `documents` is the document for entry i of the plan."""
+        """Return the packed rows of a plan. The arguments have the same order: row i of `documents` belongs to entry i of the plan."""
         tokens, ends = read_tokens(documents, self.column, "pack")
         values = [tokens, *(read_aligned(documents, name, (self.column, ends), "pack") for name in self.aligned)]
         bounds = ends_of(plan.sizes.astype(np.int64))
@@ -223,7 +223,7 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, open_tokens: int) -> RecordBatch:
-        """Cut documents longer than a packed row, and drop empty documents. `open_tokens` is the number of tokens in all open rows."""
+        """Cut documents longer than a packed row, and drop empty documents. `open_tokens` counts the tokens of unfinished packed rows."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-open_tokens % self._longest, ends[-1], self._longest)
@@ -247,7 +247,11 @@ class _Pack(Stage):
         return np.searchsorted(self.lengths, sizes)
 
     def _assign(self, sizes: Indices, used: Indices, kinds: Indices) -> Placed:
-        """Assign documents to rows. For each open row, `used` is the number of tokens, and `self.lengths[kinds]` is the maximum length."""
+        """Assign documents to packed rows.
+
+        Two arguments describe the packed rows that still have space. `used` holds the number of tokens of each row. `kinds` holds the index
+        of the maximum row length in `self.lengths`.
+        """
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
             return ends[:-1] // self._longest, np.arange(ends[-1] // self._longest)
@@ -279,7 +283,7 @@ class _Pack(Stage):
 
 
 def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed:
-    """Sort the rows from index `count` on by their first document. Return `placed` and `closed` with the new row indices."""
+    """Renumber the packed rows from index `count` on, in the order of their first documents. Return both arrays with the new indices."""
     rows, firsts = np.unique(placed, return_index=True)
     new = rows >= count
     numbers = np.arange(placed.max(initial=count - 1) + 1)
@@ -288,7 +292,7 @@ def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort documents by packed row, closed rows first. Return the documents, and the new row index of each document."""
+    """Sort documents by packed row, with completed rows first. Return the documents, and the new row index of each document."""
     order, rows = _order(rows, closed)
     return pieces.take(order), rows
 

@@ -62,8 +62,8 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
 def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     """Return the possible token shapes [B, L] of the batches of a pipeline.
 
-    The grouping stage gives the batch sizes. If the number of rows is known, at most the last batch has another size. The collator gives
-    the padded lengths. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` give maximum row lengths.
+    A batch has B rows of L tokens. The grouping stage determines B. If the number of rows is known, only the last batch can be smaller.
+    The collator determines L. `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` limit L.
 
     No data is read if all stages and collators declare their sizes. Otherwise, for example with a `map` function, the pipeline runs for an
     epoch, and the result contains the shapes of this epoch. A user-defined stage declares its sizes by the fields `longest_row` and
@@ -111,7 +111,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Return the possible sizes of groups of `size` rows, including a smaller last group. `count` is the number of rows (None: unknown)."""
+    """Return the possible group sizes: `size` rows, and fewer rows in the last group. `count` is the total number of rows, or None."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)

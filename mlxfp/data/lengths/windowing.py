@@ -61,10 +61,12 @@ _TOKENS_AT_ONCE = 1 << 20
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """Stage that cuts a stream of tokens into windows. The state is (stream, covered).
+    """Stage that cuts a stream of tokens into windows.
 
-    `stream` is a table of the tokens that later windows need, with one row per document. The column `offset` counts the tokens already
-    removed from each document. Earlier windows already contain the first `covered` tokens of the stream.
+    The state has two parts:
+
+    - table of the tokens not yet removed, with one row per document. The column `offset` counts the removed tokens of each document.
+    - number of tokens at the start of this table that earlier windows already contain
     """
 
     _length: int

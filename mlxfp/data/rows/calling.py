@@ -1,4 +1,4 @@
-"""Calls of user functions on rows, with a random generator for each row, notes on errors, and early cancellation."""
+"""Functions that call user functions on rows. They pass random generators, add details to errors, and can cancel the calls."""
 
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -24,8 +24,8 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 def context_until(unwanted: Callable[[], bool]) -> Context:
     """Return a copy of the current context (`contextvars`) in which calls of user functions can be cancelled.
 
-    As soon as `unwanted()` returns True, the function `call` raises `UnwantedWork` instead of calling a user function. An earlier check
-    of the current context still applies.
+    As soon as `unwanted()` returns True, the function `mlxfp.data.rows.calling.call` raises `UnwantedWork` instead of calling a user
+    function. A condition that was set before in the current context can also cancel the calls.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())

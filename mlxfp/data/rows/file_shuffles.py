@@ -1,7 +1,7 @@
 """Shuffle over many files. Several files are open at a time, their rows are interleaved, and a buffer shuffles the interleaved rows.
 
-Each file is read by a separate dataset that applies the stages of the whole dataset. A cursor therefore holds one child cursor per
-open file. Files not yet opened need no cursor, because their order follows from the seed and the epoch.
+Each file becomes a dataset with the stages that precede the shuffle. A cursor of the shuffle holds one cursor for each open file. The
+order of the other files follows from the seed and the epoch.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from mlxfp.support.randomness import fold_in, fold_in_rows
 
 @frozen(repr=False)
 class Shuffle(Wrapper):
-    """Source of the rows of many files in random order. A resume position is the cursor of the dataset `stream`."""
+    """Source of the rows of many files in random order. A resume position is the cursor of the property `stream`, a dataset."""
 
     seed: int
     buffer: int
@@ -37,7 +37,6 @@ class Shuffle(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. The order of the rows differs in each epoch."""
         return attrs.evolve(super().traits, reorders=True, read_parts=lambda: (self.stream,))
 
     def __attrs_post_init__(self) -> None:

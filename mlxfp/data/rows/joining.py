@@ -1,4 +1,4 @@
-"""Sources that join several datasets: their common columns, and the join end to end."""
+"""Sources that join several datasets. `Concat` reads one dataset after the other."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,7 +75,7 @@ class Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the number of data sources in all joined datasets before dataset `index`."""
+        """Return the index of the first data source of joined dataset `index`. All data sources of the joined datasets are counted."""
         return self.first_leaves[index]
 
     @cached_property

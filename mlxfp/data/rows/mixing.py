@@ -1,4 +1,4 @@
-"""Functions that join datasets: end to end, with one item from each dataset in turn, or in proportion to weights."""
+"""Functions that join datasets. They read one dataset after another, alternate between datasets, or mix in given proportions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -106,10 +106,10 @@ def mix(
 
 @frozen(repr=False)
 class Mix(Joined):
-    """Source that mixes datasets. The items are sorted by due time, a number that depends on the weights.
+    """Source that mixes datasets. Each item gets a due time, and items are sorted by due time.
 
-    With constant weights, the due time of an item is a count divided by the weight of its dataset. The count is the number of items (or
-    tokens) that the dataset has yielded before this item.
+    The due time depends on the number of items (or tokens) that the same dataset has yielded before. With constant weights, the due time
+    is this number divided by the weight of the dataset.
     """
 
     weights: Weights
@@ -140,8 +140,8 @@ class Mix(Joined):
 
         A resume position consists of four tuples, each with one entry per dataset:
 
-        - number of tokens yielded with `by="tokens"`, otherwise the number of items yielded
-        - number of items yielded
+        - progress towards the weights: number of yielded tokens for `by="tokens"`, otherwise number of yielded items
+        - number of yielded items
         - number of completed passes, or -1 for a dataset that has ended
         - cursor of the dataset
         """
@@ -207,7 +207,7 @@ class Mix(Joined):
         return np.searchsorted(self.first_leaves[1:], source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Remove and return the buffered items that come before all items not yet read. Return None if there are no such items."""
+        """Remove and return the next items of the mixture from the buffers. Return None if a dataset must be read first."""
         horizon, first = min((reader.times[-1], index) for index, reader in readers.items())
         counts = {
             index: int(np.searchsorted(reader.times[:-1], horizon, side="right" if index < first else "left"))
@@ -287,8 +287,8 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times (sort keys in the mixture) of M buffered items, float64[M].
+        """Return the due times of M buffered items, float64[M]. The mixture sorts items by due time.
 
-        For each item, the argument `more` contains the number of earlier items (or tokens) in the buffered chunk: int64[M].
+        For each item, the argument `more` contains the number of buffered items (or tokens) of the dataset before this item: int64[M].
         """
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

@@ -42,8 +42,8 @@ class Weights:
     def due(self, index: int, given: Any) -> Times:
         """Return the due times of M items of dataset `index`, float64[M]. The mixture sorts its items by due time.
 
-        The argument `given`, of shape [M], holds for each item the number of examples or tokens that the dataset has yielded before this
-        item. The due time is infinite if the weight of the dataset is 0 until the end of the run.
+        For each item, the argument `given` holds the number of examples or tokens that the dataset yields before this item. The due time is
+        infinite if the weight is 0 for the remaining run.
         """
         begins, amounts, weights = self._phases
         phases = np.searchsorted(amounts[:, index], given, side="right") - 1
@@ -63,9 +63,11 @@ class Weights:
 
     @cached_property
     def _phases(self) -> tuple[Times, Times, Times]:
-        """Start times [K], amounts [K, N] and weights [K, N] of the K phases (spans of constant weights).
+        """Arrays that describe the K phases of N datasets. The weights are constant during a phase.
 
-        An amount is the number of items or tokens that a dataset yields before a phase.
+        - start time of each phase, [K]
+        - number of items or tokens that a dataset yields before a phase, [K, N]
+        - weight of a dataset during a phase, [K, N]
         """
         rates = np.array(self.weights)
         durations = np.diff(self.starts) / rates[:-1].sum(axis=1)
@@ -77,7 +79,7 @@ class Weights:
 def weights_for(count: int, weights: Sequence[float] | Mapping[int, Sequence[float]]) -> Weights:
     """Return the weights of `count` datasets as a `Weights`.
 
-    Raises `ArgumentError` for a negative weight, a missing weight, and weights that are all 0 at the same time.
+    Raises `ArgumentError` for a negative or missing weight. At every time, at least one weight must be positive.
     """
     check_types((Sequence, np.ndarray, Mapping), weights=weights)
     phases = dict(weights) if isinstance(weights, Mapping) else {0: weights}

@@ -53,7 +53,6 @@ class ShuffleBuffer(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Properties that the planner needs: the number of rows stays the same, and the order differs in each epoch."""
         notes = (f"buffers {self.buffer:,} rows; memory holds up to about twice as many",)
         return Traits(reorders=True, draws=True, length=identity, longest_row=identity, notes=lambda: notes)
 
@@ -92,7 +91,7 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows if most rows in memory are no longer in the buffer. The copy lets Python free the memory of the other rows."""
+    """Copy the buffered rows if they are less than half of the rows in memory. The memory of the other rows can then be freed."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
     return _gather_parts(pool, slots), np.arange(len(slots))

@@ -226,7 +226,7 @@ class _Cache(_Stored):
 
     @cached_property
     def _opened(self) -> tuple[pa.Table, tuple[int, ...], tuple[FileStamp, ...]]:
-        """Tuple of the table of all cached rows, the number of rows up to the end of each file, and the files."""
+        """Table of all cached rows, cumulative number of rows at the end of each file, and stamps of the files."""
         manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
         with reading_cache(self.folder):
             readers, files = open_files(self.folder, manifest)
@@ -323,7 +323,7 @@ class StoresBatches(Protocol):
     """Protocol of a stage, such as `collate`, that can convert its batches for `cache`."""
 
     def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
-        """Return the arrays of a batch as a single row. `schema` is the schema of earlier rows, and another schema raises an error."""
+        """Return a batch as one table row that holds its arrays. Raise an error if `schema`, the schema of earlier rows, does not fit."""
 
     def restored(self, row: RecordBatch) -> Batch:
         """Return the batch stored in a row."""

@@ -112,10 +112,7 @@ def skips_rows(dataset: Dataset[Any]) -> bool:
 
 
 def lists_all(dataset: Dataset[Any]) -> bool:
-    """Return True if the final cursor contains the complete list of skipped rows.
-
-    A later stage that stores or joins datasets loses the list.
-    """
+    """Return True if the final cursor lists all skipped rows. A stage after `on_error` that stores or joins datasets loses the list."""
     datasets = children(dataset.source)
     inside = len(datasets) == 1 and not dataset.source.traits.gathers and lists_all(datasets[0])
     return inside or any(isinstance(stage, OnError) for stage in dataset.stages)

@@ -32,7 +32,7 @@ _ROWS_RETRIED = 256  # Number of rows read at once by index after the source has
 class MarkFailed(Hooks):
     """Hooks that mark failed rows instead of raising their errors.
 
-    A resume position is (position of the source, index of the next row, True if rows are read by index).
+    A resume position has three parts: the position of the source, the index of the next row, and True if rows are read by index.
     """
 
     # Number of leading stages that mark failed rows. These stages run one by one, so that the failed stage is known.
@@ -167,7 +167,7 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Return a function that yields the remaining rows of a stage at the end of the data, with null in the error column."""
+        """Return a function that finishes a stage at the end of the data. The error column of the remaining rows is null."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 

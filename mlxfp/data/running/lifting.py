@@ -186,7 +186,7 @@ class _Lifted:
 class _Ready:
     """Plan and output schema for all tables with the same input schema.
 
-    If `cast` is not None, each table is first converted to the schema `cast`. Arrow cannot read some column types by row index.
+    If `cast` is not None, each table is first converted to this schema, because Arrow cannot take rows of some column types by index.
     """
 
     plan: Plan

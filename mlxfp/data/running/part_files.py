@@ -65,7 +65,7 @@ def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> 
 
 
 def _check_fixed_lists(chunk: RecordBatch, first: int) -> None:
-    """Raise `ArgumentError` for a null among lists of fixed length, because Arrow writes them to Parquet but cannot read them back."""
+    """Raise `ArgumentError` for a missing or empty list of a fixed length, which Arrow cannot read from Parquet."""
     for field, column in zip(chunk.schema, chunk.columns, strict=True):
         if _is_unreadable(column):
             row = next(row for row in range(len(column)) if _is_unreadable(column.slice(row, 1)))
@@ -160,7 +160,7 @@ def _rows_per_chunk(rows: RecordBatch) -> int | None:
 
 
 def _copied(chunk: RecordBatch) -> RecordBatch:
-    """Return a copy of the rows. For a slice without a copy, Arrow can also write bytes of rows outside the slice to the file."""
+    """Return a copy of the rows. If a slice is not copied, Arrow can write the bytes of rows outside the slice, too."""
     return chunk.take(number_array(np.arange(chunk.num_rows)))
 
 

@@ -41,20 +41,22 @@ def prefetch(
 
     Items are groups or batches. If `prefetch` comes before `batch`, items are chunks of rows.
 
-    If `workers` is greater than 1, or with `kind="processes"`, workers run all earlier stages without a state, such as `map`, `filter`,
-    `template` and `tokenize`. Workers also read files with one example each (images, sounds). They help before a shuffle or mixture, and
-    when `cache` writes its files. Stages with a state, such as `batch` and `pack`, run in the background thread.
+    The argument `kind` selects threads or processes as workers. Workers run if `workers` is greater than 1, or with `kind="processes"`:
+
+    - Workers run all earlier stateless stages, such as `map`, `filter`, `template` and `tokenize`, also those before a shuffle or mixture.
+    - Workers read files that hold one example each (images, sounds), and help `cache` to write its files.
+    - Stages that combine rows, such as `batch` and `pack`, run in the background thread.
 
     Use threads for functions that release the GIL (decoding, NumPy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`. Use
-    processes for Python code (extra `processes`: loky and cloudpickle). Functions that cannot be imported are pickled by value, so lambdas
-    work, and a script needs no `if __name__ == "__main__"`.
+    processes for Python code (extra `processes`: loky and cloudpickle). Lambdas and functions of a script work without
+    `if __name__ == "__main__"`.
 
     Preparation pauses while the prepared items hold at least `max_bytes` bytes. Values, order, errors and cursors are the same as without
-    `prefetch`. No argument is part of the fingerprint, so a resumed run may use other arguments. Threads and processes end when the
-    iteration ends, when the consumer stops, fails or drops the iterator, and before Python exits.
+    `prefetch`. A resumed run may use other arguments. Threads and processes end when the iteration ends, fails or is abandoned, and before
+    Python exits.
 
-    Raises `WorkerError` with the rows in work if a worker process dies, for example when killed for its memory use. Raises `WorkerError`
-    with the stage if a stage cannot be sent to a process.
+    Raises `WorkerError` if a worker process dies, for example when killed for its memory use. The message names the rows in work. Raises
+    `WorkerError` if a stage cannot be sent to a process. The message names the stage.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.prefetch(2)))
@@ -74,7 +76,7 @@ def prefetch(
 
 @frozen(repr=False)
 class Prefetch(Wrapper):
-    """Dataset that is read ahead in a thread. The position for a resume is the cursor of this inner dataset."""
+    """Source that reads another dataset ahead in a thread. The resume position is the cursor of this dataset."""
 
     depth: int = field(eq=False)  # `depth` and the fields below change the execution, but not the items, so equality ignores these fields.
     workers: int = field(default=1, eq=False)

@@ -147,9 +147,9 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Return the name of a file with the pickled `value`, which several jobs can read. The first call writes the file.
+        """Pickle a `Segment` or `Source` to a file that several jobs can read. Return the name of the file, which is written only once.
 
-        Return None for types other than `Segment` and `Source`. Such values are pickled into each job.
+        Return None for other types of `value`. These values are pickled separately for each job.
         """
         if not isinstance(value, Segment | Source):
             return None
@@ -259,7 +259,7 @@ _RUNNING = "running-"
 def _make_folder() -> tuple[Path, int]:
     """Create and lock the temporary folder of a run. Return the path of the folder and the file descriptor that holds the lock.
 
-    The folders of killed processes are deleted.
+    The function also deletes the folders of killed processes.
     """
     parent = None
     with suppress(OSError):

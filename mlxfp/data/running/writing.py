@@ -276,21 +276,21 @@ def _jobs(
 
 
 def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
-    """Check finished files with workers. Yield True for each undamaged file and False for each damaged file, in order."""
+    """Read finished files in worker processes. Yield True for an undamaged file and False for a damaged file, in the order of the files."""
     with closing(pool.map(((check, None) for check in checks), whole=True)) as results:
         for (check, _), result in results:
             yield result.complete if result.error is None else check.run().complete
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs that produce the rows of each file, and the cursor at the end of the file. A file covers `size` source rows."""
+    """Yield two values for each file of `size` source rows: the jobs that produce the rows, and the cursor at the end of the file."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]
 
 
 def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
-    """Write files in order. Return the number of files and the cursor at the end. `as_chunks` converts items to chunks of rows."""
+    """Write all items to numbered files. Return the number of files and the final cursor. `as_chunks` converts items to chunks of rows."""
     index, cursor = 0, beginning(dataset)
     while out.known(index)[0] is not None:
         index += 1

@@ -112,7 +112,7 @@ class WrittenFolder:
             self._note(index, file, None)
 
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of a file, and the cursor at the end of the file. The data file itself is not read."""
+        """Return the description of a data file and the cursor at its end. Both were saved in the folder of progress files."""
         path = self.progress / f"{self.name(index)}.json"
         try:
             entry = json.loads(path.read_bytes())

@@ -258,9 +258,9 @@ def _missing_of_chunks(file: Any, data: bytes) -> str | None:
 
 
 def _shorter(match: re.Match[str] | None) -> str | None:
-    """Describe the missing bytes of a file. Return None for a complete file.
+    """Return a description of missing bytes in a sound file. Return None for a complete file.
 
-    `match` contains the declared and the actual number of bytes from libsndfile's log.
+    The argument `match` comes from the log of libsndfile. It holds the declared and the actual number of bytes.
     """
     if match is None or int(match[1]) >= _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
         return None

@@ -112,11 +112,10 @@ class LogMel:
         return out
 
     def _sums(self, power: Floats) -> Floats:
-        """Return the power in each band, float32[mels, frames].
+        """Return the power in each mel band, float32[mels, frames].
 
-        The argument `power`, float32[size // 2 + 1, frames], holds the power at each frequency. The sums are computed in steps. The first
-        step adds the first frequency of each band. The second step adds the second frequency of each band with at least two frequencies,
-        and so on.
+        The argument `power` holds the power at each frequency, float32[size // 2 + 1, frames]. The sums are computed in steps. Step 1
+        adds the lowest frequency of every band, step 2 adds the next frequency, and so on.
         """
         positions, steps = self._steps
         out = np.zeros((self.mels, power.shape[1]), np.float32)
@@ -142,10 +141,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Constant arrays for sums over the frequencies of each mel band. The bands are sorted by number of frequencies, widest band first.
+        """Arrays for the sums over the frequencies of each mel band. The bands are sorted by number of frequencies, widest band first.
 
-        The first array holds the index of each band in sorted order, int64[mels]. Entry i of the list holds the i-th frequency of each
-        band, and the weight of this frequency, for all bands with more than i frequencies.
+        The first result is the sorted index of each band, int64[mels]. The second result is a list. Entry i of the list holds the index and
+        weight of frequency i (counted from the lower edge of the band) for all bands with more than i frequencies.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -62,10 +62,7 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. Returns None for a single file.
-
-        Also returns None for a position that may be the end of the file, if only reading the file can tell.
-        """
+        """Return the path of the file at a position. Return None for a single file, and if the position may be the end of the file."""
         files = self.files()
         number, group, _ = parse_position(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -122,7 +119,7 @@ class ColumnSource(FileSource):
         return tuple((column.name, column.type) for column in self.whole_schema())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`: the schema that `schema="scan"` inferred, and columns that hold the index of a pandas table."""
+        """Return notes for `explain` about types inferred with `schema="scan"` and about columns that hold the index of a pandas table."""
         texts = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:

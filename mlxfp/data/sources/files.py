@@ -212,7 +212,7 @@ class FileSource(Source):
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`. The notes list partition columns, and folder names that other readers would treat as partitions."""
+        """Return notes for `explain` about folder names such as `year=2026`: columns made from them, or a name that makes no column."""
         with suppress(MissingFileError):
             files = self.files()
             columns = partition_types(tuple(file.partition for file in files))
@@ -236,10 +236,9 @@ def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -
 
 
 def parse_position(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return the file index and the two numbers `at` and `rest` of a position made by `position_in`.
+    """Split a position made by `position_in`. Return the file index and two numbers, for example byte offset and line number.
 
-    The meaning of `at` and `rest` depends on the file format, for example byte offset and line number. Raises `CursorError` if the files
-    have changed since the position was made.
+    The two numbers depend on the file format. Raises `CursorError` if the files have changed since the position was made.
     """
     if position is None:
         return 0, 0, 0

@@ -134,7 +134,7 @@ class _FromHf(Source):
 
 @frozen
 class _Transformed:
-    """Sequence of the rows that a transform function of Hugging Face returns. The function gets one row per call, never several rows."""
+    """Sequence of rows of a Hugging Face dataset after its transform function. The function is called for one row at a time."""
 
     dataset: Any
 
@@ -237,8 +237,7 @@ class _FromHfStream(Source):
 def _open_stream(stream: Any, epoch: int) -> Any:
     """Return a copy of the stream at the start of an epoch. Each thread needs its own copy, because iteration changes the stream.
 
-    The copy shares the file system objects of the original. If they were copied in another thread than the thread that created them,
-    fsspec would create new file systems.
+    The copy shares the file systems of the original stream. In another thread, fsspec would replace copied file systems by new ones.
     """
     shared = getattr(stream, "_IterableDataset__hffs_cache", None)
     copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")

@@ -224,7 +224,7 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each
-    """Explain an invalid line. Return a function from the byte offset of the line to the error, or None if the problem is unknown."""
+    """Return a function that makes the `Fault` for an invalid line from its byte offset. Return None if the problem is unknown."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)

@@ -119,10 +119,7 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the offset of the first record whose value in column `name` has no common type with `kind`.
-
-        Returns 0 if the offset is unknown.
-        """
+        """Return the byte offset of the first record that contradicts the type `kind` of the column `name`. Return 0 if unknown."""
         return 0
 
     def schema(self) -> Schema:

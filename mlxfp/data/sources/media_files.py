@@ -192,7 +192,7 @@ class _MediaSource(Source):
         return known
 
     def _check_folders(self, folders: Sequence[str]) -> None:
-        """Raise `DataError` for class folders without files, and for folders such as train and test. Both would give wrong labels."""
+        """Raise `DataError` if the folders are probably not the classes: a folder without files, or folders such as train and test."""
         if _PARTS.issuperset(map(str.lower, folders)) and all(name.count("/") > 1 for name in self.names):
             raise DataError(
                 f"The first folders are parts of a dataset instead of classes: got {listed(map(repr, folders))}, in {self._locate('')!r}. "

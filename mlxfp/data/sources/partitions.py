@@ -60,8 +60,8 @@ def partition_types(partitions: tuple[Partition, ...]) -> Types:
 def fit(chunk: RecordBatch, schema: Schema, partition: Partition, path: str) -> RecordBatch:
     """Return a chunk with the columns and types of the schema, without the metadata of the file.
 
-    A column missing from the chunk is filled with its value in the folder names, or with nulls. Raises `DataError` for a value that does
-    not fit its column or contradicts the folder names.
+    A missing column gets its value from the folder names, such as `year=2026`, or nulls. Raises `DataError` for a value that does not fit
+    its column or contradicts the folder names.
     """
     texts = dict(partition)
     return pa.RecordBatch.from_arrays([_fitted(chunk, column, texts, path) for column in schema], schema=schema)
@@ -125,7 +125,7 @@ def _repeated(text: str | None, kind: pa.DataType, count: int, name: str, path: 
 
 @lru_cache(maxsize=64)
 def _constant(text: str, kind: pa.DataType, count: int, name: str, path: str) -> pa.Array:
-    """Return a column with `count` equal values. The cache lets all chunks of a file share one array."""
+    """Return a column of `count` equal values. The result is cached, so that all chunks of a file share one array."""
     return stated(text, kind, name, path).take(pa.nulls(count, pa.int32()).fill_null(0))
 
 

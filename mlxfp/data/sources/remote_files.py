@@ -111,7 +111,7 @@ class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], streams: Callable[[], Any], address: str, jumps: bool) -> None:  # noqa: FBT001
-        """Store `file`, which is open at offset 0. `opens()` opens the file again, and `streams()` opens the file for reading in order."""
+        """Store `file`, open at offset 0. `opens()` opens the file for reading at any offset, and `streams()` for reading in order."""
         self.file, self.opens, self.streams, self.address, self.jumps = file, opens, streams, address, jumps
         self.at, self.size = 0, int(file.size)
         self.ranges = True  # False if the server does not support range requests
@@ -163,10 +163,10 @@ class _Retried(RawIOBase):
 
 
 class _Stream:
-    """File on a server that does not support range requests.
+    """File on a server that does not support range requests, so the content is read in order.
 
-    `whole=True` keeps the whole content in memory. With `whole=False`, moving to an earlier offset raises `ConnectionError`, and the next
-    attempt reads the file again from the start.
+    `whole=True`: the whole content stays in memory. `whole=False`: a seek to an earlier offset closes the file and raises
+    `ConnectionError`. The caller then opens the file again.
     """
 
     def __init__(self, stream: Any, *, whole: bool) -> None:
@@ -268,7 +268,7 @@ def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
 
 
 def _refused(error: Any, status: int, location: str) -> DataError:
-    """Return the error for a refused request, if fsspec reports the refusal as a missing file."""
+    """Return the error for a request that the server refused. fsspec itself reports such requests as missing files."""
     loops = status < 400  # HTTP code of a redirect, or 0
     reason = "the server redirects in a loop" if loops else f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
     remedy = (

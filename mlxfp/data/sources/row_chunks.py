@@ -30,20 +30,20 @@ def check_example(row: object, index: int) -> Example:
 
 
 def infer_schema(rows: Iterable[Example]) -> Schema:
-    """Infer a schema from the first 128 rows, or from fewer rows with `LARGE` bytes of text."""
+    """Infer a schema from the first rows: 128 rows, or fewer if they reach `LARGE` bytes of text."""
     first = next(_pulled(islice(rows, SAMPLE_ROWS)), [])
     return from_rows(first, None, range(len(first))).schema
 
 
 def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Iterator[RecordBatch]:
-    """Yield chunks of rows: at most 256 rows, and few rows of long texts. `first` is the number of the first row, for messages."""
+    """Yield chunks of at most 256 rows. Rows with long texts make smaller chunks. `first` is the number of the first row, for messages."""
     for batch in _pulled(rows):
         yield from_rows(batch, schema, range(first, first + len(batch)))
         first += len(batch)
 
 
 def _pulled(rows: Iterable[Example]) -> Iterator[list[Example]]:
-    """Yield lists of at most 256 rows and about `LARGE` bytes of text. A row is read only when its list is requested."""
+    """Yield lists of rows. A list ends after 256 rows, or as soon as its texts reach `LARGE` bytes. Rows are read only when needed."""
     part, size = list[Example](), 0
     for row in rows:
         part.append(row)

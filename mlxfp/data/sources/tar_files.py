@@ -127,10 +127,7 @@ class _ReadTar(FileSource):
 
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
-        """Index of each archive, and the number of rows up to the end of each archive, int64[N].
-
-        The indices are cached, because `take` is called often.
-        """
+        """Table of contents of each archive, and the cumulative number of rows at the end of each archive, int64[N]."""
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             archives = tuple(map(_read_archive, progress.over(files)))
@@ -275,7 +272,7 @@ def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
 
 
 def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> Iterator[tuple[str, dict[str, A]]]:
-    """Combine neighbouring files with the same key into a row. Raise `DataError` if files of a row are not neighbours."""
+    """Combine neighbouring files with the same key into one row. Raise `DataError` if the key appears again later."""
     row: tuple[str, dict[str, A]] | None = None
     seen: set[str] = set()
     for (key, extension), value in members:

@@ -76,7 +76,6 @@ class _Items:
         return (self._example(item, index) for index, item in enumerate(self.dataset))
 
     def __fingerprint__(self) -> Any:
-        """Return the fingerprint that the dataset defines, or else the dataset's attributes and the code that reads its items."""
         return self.columns, _identity(self.dataset)
 
     def _example(self, item: Any, index: int) -> Example:

@@ -88,7 +88,6 @@ class Lines(Task):
         return attrs.evolve(self, block=block, rows=stop - first, ends=self.ends[first:stop] - start)
 
     def sent_to(self, workers: str) -> Task:
-        """Return a copy of the task for a worker, without the end offsets of the records, which workers do not need."""
         return attrs.evolve(self, ends=None)
 
 
@@ -157,8 +156,8 @@ def _part(block: Block, start: int, stop: int) -> Block:
 def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
     """Parse a block with inferred types. Return the parsed chunk, or a `Fault` that describes an invalid record.
 
-    If the source marks invalid records as failed rows, the types are inferred from the valid records. After 16 invalid records, all further
-    records are ignored.
+    If the source marks invalid records as failed rows, invalid records are removed. The types are inferred from the valid records
+    before the 16th invalid record.
     """
     first = parsed = _attempt(source, block, None)
     for number in range(_FAULTS if source.marks else 0):

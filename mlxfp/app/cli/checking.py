@@ -58,7 +58,7 @@ def _doctor(_: Namespace) -> int:
 
 
 def _mlx() -> Iterator[Finding]:
-    """Check MLX. Yield the device, BLAS, memory limit, C++ compiler and `mx.compile`, or the error if MLX does not start."""
+    """Yield the findings about MLX: device, BLAS, memory limit and compilers. If MLX cannot start, yield only the error."""
     from mlxfp.runtime import report
 
     try:
@@ -113,7 +113,7 @@ def _credentials() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    """Yield a line with the installed extras of mlxfp, and a line with the other extras."""
+    """Yield one line with the installed extras of mlxfp and one line with the missing extras."""
     extras = sorted([] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or [])
     missing = [extra for extra in extras if not all(map(_version, _packages("mlxfp", extra)))]
     if complete := [extra for extra in extras if extra not in missing]:

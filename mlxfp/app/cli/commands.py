@@ -1,4 +1,4 @@
-"""The table of commands. User errors are printed as a sentence with an exit code, never as a traceback."""
+"""Entry point of the command line. A user error prints a message without a traceback."""
 
 import os
 import sys

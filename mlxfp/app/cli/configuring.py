@@ -109,7 +109,7 @@ def _model_defaults(name: str) -> Mapping[str, Any]:
 
 
 def known_names() -> Choices:
-    """Return the known names of models, optimizers and other components. MLX is imported first."""
+    """Import MLX, and return the known names of models, optimizers and other components."""
     start_mlx()
     from mlxfp.app.runs.from_config.parts import CHOICES
 

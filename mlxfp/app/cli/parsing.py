@@ -30,7 +30,7 @@ def add_group(commands: Commands, name: str, *, about: str, example: str) -> Com
 
 
 def described(about: str, example: str) -> dict[str, Any]:
-    """Return the options of a parser with a description, and with example lines at the end of the help."""
+    """Return the arguments for an `ArgumentParser` whose help shows a description and ends with example lines."""
     epilog = "example:\n" + indent(example, "  ")
     return {"description": about, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
 

@@ -1,4 +1,4 @@
-"""The command `mlxfp submit`: check a submission against the sample, and send the submission to Kaggle with --yes."""
+"""The command `mlxfp submit`: check a submission against the sample file. With the option --yes, also upload the submission to Kaggle."""
 
 from argparse import Namespace
 from pathlib import Path

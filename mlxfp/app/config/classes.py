@@ -340,10 +340,10 @@ def option_paths() -> tuple[str, ...]:
 
 
 def meant(name: str) -> tuple[str, ...]:
-    """Return the options that the user may mean by an unknown name.
+    """Suggest the correct options for an unknown option name.
 
-    The result has the options of this name in other sections. For an option name of another library, the result has the option of
-    mlxfp with the same meaning.
+    Return all options with the same name in other sections. If there are none, the unknown name may come from another library:
+    return the option of mlxfp with the same meaning.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())

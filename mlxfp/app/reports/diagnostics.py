@@ -89,9 +89,10 @@ def mistakes(scored: Scored, count: int) -> list[Mistake]:
 
 
 def row_losses(scored: Scored) -> Numbers:
-    """Return the error of each row with a prediction: float64[n].
+    """Return the prediction error of each row with a prediction: float64[n].
 
-    The error is 1 minus the probability of the true class, or the largest distance from the targets.
+    For class probabilities, the error is 1 minus the probability of the true class. Otherwise, the error is the largest distance
+    between a prediction and its target.
     """
     if scored.single:
         return 1 - scored.chances[np.arange(len(scored.targets)), scored.targets.astype(np.int64)]

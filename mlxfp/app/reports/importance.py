@@ -35,7 +35,7 @@ class Importance:
 
 @frozen
 class Importances:
-    """Importance of every column, the largest first. `rows` and `shuffles` are numbers of rows and of shuffles per column."""
+    """Importance of every column, in descending order. Each column was shuffled `shuffles` times, among `rows` validation rows."""
 
     columns: tuple[Importance, ...]
     rows: int

@@ -211,7 +211,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
 
 
 def _plain(value: object) -> object:
-    """Return integral floats as integers: Arrow reads an integer column with missing values as float."""
+    """Convert a whole float to an integer. Arrow reads integer columns with missing values as floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -277,7 +277,7 @@ def update_paths(folder: Path, settings: Settings) -> None:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which some options have other values. `values` maps option paths to new values.
+    """Return a copy of the settings with new values of some options. The argument `values` maps option paths to the new values.
 
     >>> with_values({"model": {"name": "kernel", "arguments": {}}}, {"model.arguments.C": 0.5})
     {'model': {'name': 'kernel', 'arguments': {'C': 0.5}}}

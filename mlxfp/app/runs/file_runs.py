@@ -1,4 +1,4 @@
-"""Runs on files or user-defined rows with one validation split: image and audio classification, and language models."""
+"""Runs with one validation split: image classification, audio classification and language models."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256

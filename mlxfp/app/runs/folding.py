@@ -1,4 +1,4 @@
-"""Fitting, prediction and saving of each fold of a run. Finished folds are not repeated."""
+"""Work on each fold of a run: fit the model, predict, and save the results. Finished folds are skipped."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial

@@ -66,7 +66,7 @@ def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
 
 
 def _import(path: str, name: str, folder: Path) -> Any:
-    """Import the object `module:name` for an option from a folder or a package. Raises `ConfigError` for an unsuitable object."""
+    """Import the object `module:name` from a folder or a package. Raises `ConfigError` if the object does not suit the option `path`."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(folder))
     try:

@@ -26,10 +26,10 @@ Step = Any  # the result of `train_step`
 class Models:
     """Functions that create the models of a run, and the number of predictions per row.
 
-    - `estimator(spec, rows=, seed=)` creates an estimator for `rows` training rows. For networks, the attribute is None.
-    - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network) on the dataset `rows`.
+    - `estimator(spec, rows=, seed=)` creates an estimator. `rows` is the number of training rows. For networks, `estimator` is None.
+    - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network). `rows` is a dataset of training rows.
     - `network(recipe, seed=, rows=)` creates the network.
-    - `views` is the number of predictions per row. Each prediction reads the columns in a different order, and the mean is the result.
+    - `views` is the number of predictions per row. Each prediction reads the columns in a different order. The result is their mean.
     """
 
     name: str | None

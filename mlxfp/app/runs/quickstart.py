@@ -73,8 +73,8 @@ class PreparedFold:
 def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """Prepare the first fold of a configuration for training, exactly as `runs.run` does.
 
-    Vocabulary, quantiles and scales are fitted on the training rows. See `plan` for `code`. Raises the errors of `plan`, and `DataError`
-    for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
+    Vocabulary, quantiles and scales are fitted on the training rows. The argument `code` has the same meaning as in `plan`. Raises the
+    errors of `plan`, and `DataError` for rows that are too long. To train all folds and write a submission, use `runs.run`.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory

@@ -78,10 +78,10 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, sin
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[Any]:
     """Continue the run in a folder with the stored configuration, or yield the final event of a finished run. The folder may have moved.
 
-    `overrides` may set the paths of moved data (`data.path`), weights (`model.path`) and tokenizers (`text.tokenizer`). Options without
-    influence on results may change, too. An unfinished run accepts a larger `observers.minutes`. After an increase of `training.epochs`,
-    all folds, even of a finished run, continue from the last checkpoints with the longer schedule. See `run` for the argument `code`.
-    Raises `MissingFileError` for a folder without a run, and the errors of `run`.
+    `overrides` may set the paths of moved data (`data.path`), weights (`model.path`) and tokenizers (`text.tokenizer`). Options that do not
+    influence results may also change. The limit `observers.minutes` may increase in an unfinished run. The number `training.epochs` may
+    increase even in a finished run: all folds then continue from their last checkpoints, with the longer schedule. The argument `code` has
+    the same meaning as in `run`. Raises `MissingFileError` for a folder without a run, and the errors of `run`.
 
     >>> import mlxfp as fp
     >>> fp.runs.resume("no such folder")

@@ -74,7 +74,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
 
 
 def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the index of the target for each column of the sample file. A single column may have another name than the target."""
+    """Return the index of the target for each column of the sample file. If there is only one target, its column may have another name."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):

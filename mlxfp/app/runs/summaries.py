@@ -44,7 +44,7 @@ def _dates(plan: Plan) -> list[str]:
 
 
 def _columns(spec: DatasetSpec) -> Iterator[str]:
-    """Yield the number and the first names of the columns of each type."""
+    """Yield a text for each column type, with the number of columns and some column names."""
     for kind in dict.fromkeys(column.type for column in spec.columns):
         names = [column.name for column in spec.columns if column.type == kind]
         more = ["..."] if len(names) > _NAMES else []

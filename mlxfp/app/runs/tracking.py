@@ -45,7 +45,7 @@ class Tracking:
     runs: tuple[TrackedRun, ...] = ()
 
     def fold(self, number: int) -> Generator[RunEvent, None, tuple[Observer, ...]]:
-        """Return the observers for a fold. If a tracker does not answer, yield a message; the next fold tries this tracker again."""
+        """Yield messages about trackers that do not answer, and return the observers for a fold. The next fold tries all trackers again."""
         tracked: list[Observer] = []
         for run in self.runs:
             observer = yield from _attempt(self.folder, run.tracker, partial(run.observer, number))

@@ -1,4 +1,4 @@
-"""Training of one model of a run, from the last checkpoint to the file of weights."""
+"""Training of one model of a run. Training continues from the last checkpoint and finally writes the weights to a file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ class _Training:
         return step, step.start(state) if hasattr(step, "start") else state  # plain functions lack `start`
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train, and yield the events. The observers in `writing` see each event after the observers that control the training."""
+        """Train the model and yield the events. The extra observers `writing` receive each event after all other observers."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(
@@ -118,9 +118,9 @@ def train(  # noqa: PLR0913, PLR0917
 
 
 def join(how: Training, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
-    """Train a model together with rank 0, which starts at step `begun`.
+    """Train a model on a rank other than 0, together with rank 0. The argument `begun` is the first step.
 
-    All ranks load the checkpoint written by rank 0. One checkpoint is enough, because all ranks get the same batches.
+    If `begun` is above 0, all ranks load the checkpoint of rank 0. One checkpoint is enough, because all ranks get the same batches.
     """
     training = _Training(how, work, files, ranks)
     step, start = training.step()
@@ -139,7 +139,7 @@ def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
 
 @contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Add an instruction for the repair to errors about unreadable checkpoint files."""
+    """Add a remedy to errors about unreadable checkpoint files: remove the file, and run the command again."""
     try:
         yield
     except CheckpointError as error:

@@ -123,16 +123,15 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
 
     The method "auto" depends on the columns that the spec names:
 
-    - With a time column, the folds are consecutive periods of time (method "time"). If the spec also names a group column, rows with
-      groups of the validation rows are removed from the training rows.
+    - With a time column, the folds are consecutive periods of time (method "time"). If the spec also names a group column, a fold
+      does not train on the groups of its validation rows.
     - With only a group column, all rows of a group are in the same fold.
     - With neither column, the folds are stratified.
 
     Stratified folds have similar shares of each class. For regressions, deciles of the target replace the classes. For several labels per
     row, the number of labels replaces the classes. Times are sorted as in `folds.time`.
 
-    Raises `ArgumentError` if the method needs a column that the spec does not name, if times cannot be sorted, or if there are too many
-    folds.
+    Raises `ArgumentError` if the spec does not name the column of the method, if times cannot be sorted, or for too many folds.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}

@@ -102,9 +102,9 @@ class Pictures(FileClasses):
 
 @frozen
 class Sounds(FileClasses):
-    """Task of classifying sounds by log-mel spectrograms of `seconds` of audio, at `rate` samples per second.
+    """Task of classifying sounds by log-mel spectrograms. The sample rate is `rate` samples per second.
 
-    Longer sounds are cropped: at a different position in each training epoch, in the middle for validation.
+    Sounds longer than `seconds` are cropped. Training reads a different position in each epoch. Validation reads the middle.
 
     >>> Sounds(("dog", "rain"), rate=8000, seconds=1.0, mels=20).collator(None)([{"waveform": [0.5] * 800}])["features"].shape
     (1, 101, 20)

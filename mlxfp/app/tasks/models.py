@@ -37,10 +37,10 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
 
 
 def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, seed: int) -> nn.Module:
-    """Create a model with the pretrained backbone of a folder and a new head on the mean token vector, drawn from `seed`.
+    """Create a model from the pretrained backbone in the folder `path`. The model gets a new head with random weights, drawn from `seed`.
 
-    If the recipe scales numbers, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than
-    the tokenizer or fewer positions than `max_length`. Also raises the errors of `models.load_body`.
+    The head reads the mean token vector. If the recipe scales numbers, the model is a `models.WithNumbers`. Raises `ArgumentError` if the
+    weights have fewer tokens than the tokenizer or fewer positions than `max_length`. Also raises the errors of `models.load_body`.
     """
     target, body = recipe.target, _body(recipe, path, dropout)
     options: dict[str, Any] = {} if dropout is None else {"dropout": dropout}

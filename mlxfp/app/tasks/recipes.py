@@ -64,7 +64,7 @@ class TextFormat:
         return write_rows(spec, self.bins, seed=seed, **options)
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
-        """Return a text format with the quantiles of the training rows, if the number format is "quantile"."""
+        """Fit the text format to training rows: compute quantiles if the number format is "quantile". Otherwise, nothing needs fitting."""
         if self.template is not None:
             return self
         spec, options = self._options(spec)
@@ -72,7 +72,7 @@ class TextFormat:
         return evolve(self, bins=rendering.bins)
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
-        """Return a spec with the columns to write as text, and the arguments of `fit_row_to_text`."""
+        """Return two results: a spec with only the columns to write as text, and the options for `fit_row_to_text`."""
         options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
         if self.numbers != "none":
             return spec, options

@@ -61,7 +61,7 @@ class TableRecipe:
         return self._encode(rows, labelled=True)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. The argument `number` has an effect only in recipes for texts."""
+        """Return rows without labels, for prediction. The argument `number` has no effect in recipes of tables."""
         return self._encode(rows, labelled=False)
 
     def budget(self, rows: Dataset[Any]) -> None:

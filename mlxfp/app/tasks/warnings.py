@@ -72,7 +72,7 @@ def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
-    """Yield a warning if folds leave out earlier rows, because later rows of the same group are validation rows."""
+    """Yield a warning if training rows of a fold are excluded because their groups also have validation rows."""
     first = folds.assignments[0]
     earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
     if folds.groups is not None:

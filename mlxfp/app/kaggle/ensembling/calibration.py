@@ -93,7 +93,7 @@ def class_weights(metric: Metric) -> Learn:
 
 @frozen
 class ClassWeights:
-    """Factors of the class probabilities, learned by `class_weights`.
+    """One weight for each class, learned by `class_weights`. The weights multiply the predicted class probabilities.
 
     >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
     [[0.333, 0.5, 0.167]]

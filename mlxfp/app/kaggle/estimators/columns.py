@@ -76,7 +76,7 @@ class Columns:
 
     @property
     def measured(self) -> int:
-        """Number of numeric features, which precede the categories."""
+        """Number of numeric features. In the result of `table`, the numeric features come before the category codes."""
         return len(self.numbers) + PARTS * len(self.dates)
 
     @property

@@ -238,9 +238,9 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. Values that are missing in a column without missing training values are replaced.
+        """Predict rows. A missing value is replaced if its column had no missing values in training.
 
-        A row with such values is predicted several times, each time with values of another training row. The result is the mean.
+        A row with replaced values is predicted several times, each time with values of another training row. The result is the mean.
         """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))

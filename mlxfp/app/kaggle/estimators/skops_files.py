@@ -85,7 +85,7 @@ def _untrusted(skops: Any, **source: Any) -> list[str]:
 
 
 def _rename(node: Any, names: dict[str, str], ids: dict[int, int]) -> None:
-    """Replace the file names and ids of a schema by consecutive numbers, in place."""
+    """Replace the object ids and file names in a skops schema by consecutive numbers, in place. Equal models then have equal files."""
     if isinstance(node, list):
         for child in node:
             _rename(child, names, ids)

@@ -67,7 +67,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
 
 
 def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str], pa.ChunkedArray | None]:
-    """Return the mismatches between a file and the spec, and the id column of the file (None without ids)."""
+    """Return the mismatches between a file and the spec, and the values of the id column (None without an id column)."""
     file = part_file(spec, part)
     if file is None:
         return [], None

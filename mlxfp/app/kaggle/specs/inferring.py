@@ -121,7 +121,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
 
 
 def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
-    """Raise `DataError` for a numeric target with a few non-numeric cells, or with formatted numbers such as "$1,000"."""
+    """Raise `DataError` if only a few target cells are not numbers, or if the numbers have formats such as "$1,000"."""
     known = train[name].drop_null()
     plain = pc.match_substring_regex(known, f"^{NUMBER}$")
     others = len(known) - (pc.sum(plain).as_py() or 0)
@@ -194,7 +194,7 @@ def _file(path: Path, table: pa.Table) -> FileSpec:
 
 
 def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-    """Restore the texts None and NA as class names in text targets. Only empty cells remain missing."""
+    """Treat the words None and NA as class names in targets with text classes. Only empty cells are missing values there."""
     for name in targets:
         known = train[name].drop_null()
         if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):

@@ -124,10 +124,10 @@ def _count_up(texts: pa.Array) -> bool:
 
 
 def _is_quantity(texts: pa.Array, counts: pa.Array) -> bool:
-    """Return True for more than 10 distinct integers that look like counts: their frequencies have one peak, and some integers are rare.
+    """Return True if integers look like counts, False if they look like class numbers.
 
-    With a single peak, the differences between the frequencies of neighbouring integers add up to twice the highest frequency. Class
-    numbers have larger differences, because the order of classes is arbitrary. Balanced classes have no rare values.
+    Counts have more than 10 distinct values, and some values are rare. The frequencies of ascending counts rise to one peak and then
+    fall. The frequencies of class numbers rise and fall several times, because the order of classes is arbitrary.
     """
     if len(texts) <= _MOST_CLASS_NUMBERS:
         return False

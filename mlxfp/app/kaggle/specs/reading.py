@@ -90,7 +90,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
 
 
 def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
-    """Cast rows of any types to the types of a spec. Values become the texts that CSV would contain. Only null and NaN are missing."""
+    """Cast rows of any types to the column types of a spec, as if the rows came from a CSV file. Only null and NaN are missing values."""
     types, names = _types(spec, part), schema(rows).names
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:

@@ -38,7 +38,7 @@ def _is_absent(value: Any) -> bool:
 
 @frozen
 class CellSpelling:
-    """Text format of the values in a submission column, such as 1 or True for the same prediction. Returned by `find_spelling`."""
+    """Format of the cells in a submission column. The same answer may be 1 in one format, True in another. Returned by `find_spelling`."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]
@@ -50,7 +50,7 @@ class CellSpelling:
         return self.name == "text" or (_WHOLE.fullmatch(cell) is not None if self.name == "integer" else _is_number(cell))
 
     def is_missing(self, cell: str) -> bool:
-        """Return True for an empty cell. Texts such as nan, null and inf also count as missing, except in text columns."""
+        """Return True if a cell has no value: an empty cell or, except in text columns, a word such as nan, null or inf."""
         return not cell.strip() if self.name == "text" else cell.strip().lower() in _MISSING
 
     def write(self, value: Any) -> str:

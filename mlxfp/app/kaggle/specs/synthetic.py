@@ -110,7 +110,7 @@ class _SyntheticRows:
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
-        """Yield the time, group and id columns, except columns with `ColumnSpec.values`, which the method `column` creates."""
+        """Yield the time, group and id columns. Skip columns with listed values (`ColumnSpec.values`): the method `column` creates them."""
         spec = self.spec
         named = {column.name for column in spec.columns if column.values}
         numeric = {column.name for column in spec.columns if column.kind.is_number}

@@ -1,4 +1,4 @@
-"""Differences between the training and the test rows of a competition, which make a score from the training rows misleading."""
+"""Search for differences between training and test rows. Such differences make validation scores misleading."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

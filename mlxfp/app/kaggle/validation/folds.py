@@ -186,14 +186,15 @@ def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed
 
 @explain_call
 def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
-    """Split rows into `count` + 1 consecutive periods. Each period except the first validates a model trained on all earlier periods.
+    """Split rows by time into `count` + 1 consecutive periods. Each period except the first is the validation set of one fold.
 
-    Periods have similar sizes, and rows with equal times share a period. The first period never validates and therefore has no
-    out-of-fold predictions. `times`, [N], are numbers, dates or other sortable values. Texts are sorted as numbers or dates. Texts such as
-    2026-W05 that begin with the year are accepted if all texts have the same number of digits. Raises `ArgumentError` for other texts.
+    Each fold trains on all periods before its validation period. Periods have similar sizes, and rows with equal times share a period.
+    The first period gets no out-of-fold predictions. The argument `times`, [N], holds numbers, dates or other sortable values. Texts must
+    be numbers, dates, or codes such as 2026-W05: the year comes first, and all codes have the same number of digits. Raises
+    `ArgumentError` for other texts.
 
-    `groups`, [N], removes earlier rows of validation groups from the training rows of a fold. Raises `ArgumentError` if this
-    removes all training rows, for example if every shop has a row per day. Omit `groups` or use `grouped` in this case.
+    The argument `groups`, [N], holds the group of each row. A fold then trains on no group of its validation rows. Raises `ArgumentError`
+    if no training rows remain, for example if every shop has a row per day. Omit `groups` or use `grouped` in this case.
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]

@@ -68,11 +68,10 @@ def pseudo_label(  # noqa: PLR0913  # one argument per option
 ) -> Fit:
     """Return a `fit` that trains a student on labelled rows and on confident pseudo-labels of a teacher.
 
-    In each fold, the teacher is fitted on the training rows and labels `unlabelled` rows for the student of the same fold.
-    Validation labels are therefore never used. Pseudo-labelled rows are only training rows: they belong to no fold, and are not
-    used for early stopping. The student's rows have a column `weight`: 1 for labelled rows, `weight` for pseudo-labelled rows.
-    `unlabelled` has the columns of the training rows; a column `target` is ignored. All rows are kept in memory. Lee,
-    "Pseudo-Label", 2013.
+    In each fold, the teacher is fitted on the training rows and labels the rows of `unlabelled`. The student of the fold trains on both
+    kinds of rows, so no validation label is used. Pseudo-labelled rows are not used for early stopping. The student's rows have
+    an additional column named "weight". Labelled rows have the weight 1, pseudo-labelled rows the weight from the argument `weight`.
+    `unlabelled` needs the columns of the training rows, except the target. All rows are kept in memory. Source: Lee, "Pseudo-Label", 2013.
 
     >>> import mlxfp as fp
     >>> from mlxfp.app.kaggle.validation.folds import custom

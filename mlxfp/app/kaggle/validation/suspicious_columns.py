@@ -133,7 +133,7 @@ def _targets(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[tuple[str, NDArr
 def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -> float:
     """Return the fraction of errors avoided by predicting the target from the column instead of a constant.
 
-    The predicted row itself is excluded.
+    Each row is predicted from the other rows.
     """
     kinds, codes = np.unique(target, return_inverse=True)
     if len(kinds) == 1 or (classed and len(kinds) > _CLASSES):

@@ -43,7 +43,7 @@ class Choice:
         return combined if self.after is None else self.after((combined,))
 
     def mean(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Return the weighted mean without threshold or calibration."""
+        """Return the weighted mean of the models' predictions, before a threshold or calibration is applied."""
         used = [(weight, values) for weight, values in zip(self.weights, predictions, strict=True) if weight > 0]
         combine = weighted([weight for weight, _ in used])
         if self.logarithmic:
@@ -53,10 +53,10 @@ class Choice:
 
 @frozen
 class Chosen:
-    """The submitted combination of models, with predictions and scores.
+    """The submitted model or blend, with predictions and scores.
 
-    - `single` is the name of the model if only one model is submitted, otherwise None.
-    - `oof` holds the out-of-fold predictions before the threshold, and `scored` the predictions after the threshold.
+    - `single` is the name of the submitted model, or None for a blend.
+    - `oof` holds out-of-fold predictions. `scored` holds the same predictions, or labels if a decision threshold was learned.
     - `score` is the score of `scored`. `blend` is the score of the blend, or None if there was only one model.
     - `parts` maps the name of each model to the score of this model alone.
     - `adds` maps the name of each model to the amount by which this model improves the score of the blend.
@@ -104,7 +104,7 @@ def _without_harmful(
 ) -> tuple["_Stage", dict[str, float], list[str]]:
     """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
-    Return the remaining blend, the amount by which each model improves the score of a blend, and the names of the remaining models.
+    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models.
     """
     kept, adds = list(oofs), dict[str, float]()
     while True:
@@ -214,7 +214,7 @@ def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
 
 
 def after_numbers(choice: Choice) -> dict[str, object]:
-    """Return the threshold, the class weights or the calibration of a blend as a dictionary for a JSON file."""
+    """Return the learned threshold, class weights or calibration of a blend as a dictionary for a JSON file. Return {} if there is none."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
     if isinstance(choice.after, ClassWeights):

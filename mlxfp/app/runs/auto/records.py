@@ -65,7 +65,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Create the record of a new run and write the record to its file. Every model is still undecided."""
+    """Create the record of a new run and write the record to its file. No model is included or excluded yet."""
     record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
     record.write()
     return record

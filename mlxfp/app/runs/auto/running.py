@@ -32,10 +32,10 @@ _SLOW = "skops.io"
 
 
 def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iterator[RunEvent]:
-    """Train several models or continue their training, submit the blend, and yield the events.
+    """Train several models or continue their training, write the submission of the blend, and yield the events.
 
-    The time limit is for the whole run. `elapsed` is the number of seconds before this call. Decisions that depend on elapsed time are
-    recorded at once. The outputs depend only on the recorded decisions.
+    The time limit counts for the whole run, including the `elapsed` seconds before this call. Each decision that depends on time is
+    written to the record of the run before the next step. The outputs depend only on the recorded decisions.
     """
     began = monotonic() - elapsed
     if (over := outcome(plan)) is not None:
@@ -60,9 +60,9 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
 
 
 def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_member: RunMember) -> Iterator[RunEvent]:
-    """Train one model, unless the record in the run folder excludes this model.
+    """Train one model. A model that the run has already excluded is skipped.
 
-    The first successful model is never excluded for a long training time. At the time limit, boosted trees stop with fewer trees.
+    The first successful model is kept even if its training is slow. At the time limit, boosted trees stop with fewer trees.
     """
     entry = record.entries[index]
     member_plan = planned(plan, entry.member)
@@ -143,9 +143,9 @@ def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
 
 
 def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
-    """Return the reason to exclude a model during its first fold, or "".
+    """Return the reason to leave a model out of the blend, or "" to keep the model. This check follows each event of the first fold.
 
-    `expected` is the estimated time in seconds until the last fold ends. `remaining` is the number of seconds left for all models.
+    `expected` is the estimated number of seconds until all folds of the model end. `remaining` is the number of seconds left in the run.
     """
     if expected > remaining:
         return "its first fold took more than its share of the time"

@@ -253,7 +253,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that stop training or lower the learning rate. `metric` is the observed loss, and `best` the file of weights."""
+    """Return the observers that stop training or lower the learning rate. `metric` names the loss. `best` is the file of best weights."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

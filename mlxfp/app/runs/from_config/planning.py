@@ -104,7 +104,7 @@ def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileMod
 
 
 def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
-    """Return the `Start` of the run in a folder with `overrides` applied, and the stored number of epochs."""
+    """Apply overrides to the configuration of the run in a folder. Return the new `Start`, and the number of epochs before the change."""
     before = _located(folder)
     config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
     return start(config, code), before.training.epochs

@@ -217,7 +217,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
-    """Yield options that do not fit the data. Also yield a problem if no model can learn the target."""
+    """Yield a problem for each option that does not fit the data, and for a target that has the same value in all rows."""
     spec, metric, competition = data.spec, data.metric, config.competition
     task, targets = spec.task, data.targets
     if metric.needs != "values" and not task.has_classes:

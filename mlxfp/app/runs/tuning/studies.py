@@ -68,10 +68,10 @@ class Study:
         return len(self._in("COMPLETE", "PRUNED"))
 
     def next(self, trials: int | None, *, late: bool) -> Trial | None:
-        """Start a trial and return the trial. Return None at the end of the search.
+        """Start and return the next trial, or return None if the search has ended.
 
-        The search ends after `trials` trials, or with `late=True` (no time left). The trial of the original configuration runs in any case,
-        because every search needs its score.
+        The search ends after `trials` trials, or if no time is left (`late=True`). Exception: the trial of the original configuration is
+        never left out, because every search needs its score.
         """
         given = [trial.state.name for trial in self._in("COMPLETE", "WAITING") if _number(trial) == 0]
         if not given:

@@ -53,20 +53,6 @@ def match_pattern(pattern: Path) -> list[Path]:
     return sorted(filter(is_data, matches))
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the paths of files in a folder and its subfolders. Links to folders are not followed.
-
-    Raises `DataError` for a folder without permission, which `Path.rglob` would skip.
-    """
-    for parent, _, names in os.walk(folder, onerror=_raise):
-        for name in names:
-            yield Path(parent, name)
-
-
-def _raise(error: OSError) -> None:
-    raise unreadable(error, error.filename or "") from error
-
-
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
     """Convert errors of the operating system for a local path inside the `with` block to errors with path and remedy."""

@@ -21,7 +21,7 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.data.file_search import files_below, is_data, match_pattern, missing, readable, unreadable
+from mlxfp.data.file_search import is_data, match_pattern, missing, readable, unreadable, walk_files
 from mlxfp.data.manifests import is_written, listed_files, listed_hashes
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
@@ -125,7 +125,7 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         written = listed_files(path, suffixes)
         if written is not None:
             return written
-        below = chain.from_iterable(files_below(folder) for folder in path.iterdir() if is_partition(folder.name) and folder.is_dir())
+        below = chain.from_iterable(walk_files(folder) for folder in path.iterdir() if is_partition(folder.name) and folder.is_dir())
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and not entry.is_dir()]
         matches = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes) and is_data(entry))
         if not matches and (caches := sorted(filter(is_written, path.iterdir()))):

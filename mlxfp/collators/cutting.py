@@ -221,7 +221,7 @@ def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: 
 
 
 def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:
-    """Raise `SchemaError` for rows of `pack` if a batch would lose their columns `segment_ids` and `positions`. A batch keeps `carry`."""
+    """Raise `SchemaError` for rows of `pack` if neither `segment_ids` nor `positions` is in `carry`, the columns that a batch keeps."""
     if set(columns).issuperset(OF_PACK) and not set(carry).intersection(OF_PACK):
         raise SchemaError(
             f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. "

@@ -34,8 +34,8 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 ) -> "_Text":
     """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
-    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L]. The mask is 1 on tokens and 0 on padding. For rows of
-    `pad`, the mask is their column `attention_mask`. `type_ids=True` adds `token_type_ids` int32[B, L], 0 on padding.
+    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L]. The mask is 1 on tokens and 0 on padding. After `pad`,
+    the mask is the column `attention_mask` of the rows. `type_ids=True` adds `token_type_ids` int32[B, L], 0 on padding.
 
     The argument `label` names a column of labels. The batch then contains `labels`: int32[B] for `label_kind="class"`, float32[B] for
     "value". Decimals are rounded to float32 (seven digits). Integers beyond 2**24 raise an error, because float32 cannot hold all of them.

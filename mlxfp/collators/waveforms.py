@@ -55,7 +55,7 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
 
     The column `waveform` contains lists or tensors [T] of floats or of 16-bit samples. Samples are divided by 32768. The batch contains:
 
-    - `waveforms` float32[B, T]. The arguments `spectrogram` and `features` replace this array by `features` float32[B, T, mels].
+    - `waveforms` float32[B, T]. If the argument `spectrogram` or `features` is given, `features` float32[B, T, mels] instead.
     - `lengths` int32[B]: number of samples or frames of each row.
     - `mask` int32[B, T]: 1 on samples or frames, and 0 on padding.
     - labels and columns of `carry`, as in `text`.

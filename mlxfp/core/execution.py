@@ -227,7 +227,7 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
     """Yield pairs (job, cursor after the job). The first job starts at the argument `cursor`.
 
-    All steps of the pipeline must be stateless. Cursors count source rows. No job continues beyond a multiple of `rows` source rows.
+    All steps of the pipeline must be stateless. Cursors count source rows. Each job ends at the next multiple of `rows`, or earlier.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source

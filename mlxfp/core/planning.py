@@ -193,7 +193,7 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Run the stages from index `first` on, and yield the output. The input consists of the chunks of `hooks`, not of the source."""
+    """Run the stages from index `first` on, and yield the output. The input is the chunks or source rows that `hooks` selects."""
     __tracebackhide__ = True
     # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]

@@ -130,7 +130,7 @@ def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
     """Yield the rows in chunks of `size` rows.
 
-    The last chunk may be shorter. Input chunks of more than `LARGE` bytes together are not joined: a shorter chunk is yielded between them.
+    The last chunk may be shorter. If two input chunks have more than `LARGE` bytes together, no chunk contains rows of both.
     """
     remaining: list[RecordBatch] = []
     for chunk in chunks:

@@ -92,7 +92,7 @@ def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict
 
 
 def _pruned(scores: Scores, used: Mapping[str, int], size: int) -> Scores:
-    """Return at most `size` pieces: all characters, and the most useful longer pieces. Without a useful piece, the words are less likely."""
+    """Return at most `size` pieces: all characters, and the most useful longer pieces. Without a useful piece, words are less likely."""
 
     def worth(piece: str) -> float:
         halves = ((piece[:index], piece[index:]) for index in range(1, len(piece)))

@@ -26,11 +26,10 @@ def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[
     to each part.
 
     Arrays of NumPy, torch, JAX or MLX on any device become `mx.array`: int64 becomes int32, float64 is rounded to float32, other dtypes
-    stay.
-    Nested names are joined by dots.
+    stay. Nested names are joined by dots.
 
-    `function` must be pure. Saved cursors need a fingerprint of `function`, and an object with a tokenizer of transformers has none. Write
-    a function `collate` that calls the object, and set its version: `collate.__fingerprint__ = "v1"`.
+    `function` must be pure. Saved cursors need a fingerprint of `function`. A collator of transformers that holds a tokenizer has no
+    fingerprint. Call such a collator in a function `collate`, and set a version: `collate.__fingerprint__ = "v1"`.
 
     Raises `ArgumentTypeError` for other results, `ArgumentError` for `names` of another length, and `DataError` for a number beyond 32 bits
     and for arrays of other values than numbers.

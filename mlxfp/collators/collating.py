@@ -168,7 +168,7 @@ class _CollateReferences(_CollateCuts):
         return self._batches(self._pieces(cuts)) if stack is None else self._stacked(stack, cuts)
 
     def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
-        """Yield gathered rows with their group bounds. Several groups are gathered at once, because each chunk of the table adds a cost."""
+        """Read rows of several groups at once, because each read has a cost per chunk of the table. Yield pairs (rows, group bounds)."""
         size = self._size
         together = max(1, _ROWS_OF_EACH * len(self.holder.rows.chunks) // size, self._groups_in(_BYTES_AT_ONCE)) * size
         for chunk, ends in cuts:

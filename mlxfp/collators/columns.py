@@ -37,7 +37,7 @@ GROUP = "group"  # Error messages use this word for the rows that a collator rec
 
 
 class Prepared(NamedTuple):
-    """Work of a collator in two parts: stages that workers can run on columns of a group, and a collator for the resulting group."""
+    """A collator in two parts: `stages` prepare columns in workers, and `collator` makes batches from the prepared columns."""
 
     columns: tuple[str, ...]
     stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX
@@ -168,9 +168,9 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
 
 
 def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
-    """Return a column as a pair (vectors of all rows [total, size], offsets of the rows int64[B + 1]).
+    """Return the vectors of all rows, [total, size], and the row bounds, int64[B + 1].
 
-    The column has lists of equally long vectors, or tensors with two axes. Vectors are int32 or float32, or a smaller type of the tensors.
+    Rows are lists of vectors, or tensors with two axes. Vectors become int32 or float32, but 8-bit and 16-bit tensors keep their type.
     """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type, axes=2):
@@ -288,7 +288,7 @@ def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Convert 64-bit numbers to 32 bits, the precision of MLX.
 
-    Raises `DataError` for a number out of range. `at(index)` returns the start of the message for the number with this flat index.
+    Raises `DataError` for a number out of range. `at` is a function from the flat index of a number to the start of the message.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -321,7 +321,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
 
 
 def unnamed(index: int) -> str:
-    """Return the text for a number in error messages that do not name the row, for example "value 3"."""
+    """Name a number in an error message by its index, for example "value 3"."""
     return f"value {index}"
 
 

@@ -112,9 +112,9 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that selects the rows from `start` to `stop` (exclusive) in a flat array of the values of all rows.
+        """Return a function that selects the values of the rows from `start` to `stop` (exclusive) from an array of all values.
 
-        If labels are the next tokens (`spare` is 1), the function omits the last token of each row, because this token has no label.
+        If `spare` is 1, the labels are the next tokens. The function then omits the last token of each row, which has no label.
         """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
@@ -167,7 +167,7 @@ class Padded(Cutting):
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
-        """Read and check all columns. An invalid row raises the same error as a batch that contains the row."""
+        """Read all columns of the examples, and check all values."""
 
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
         """Read all columns at once, and yield a batch for each group. Group `i` consists of the rows from `ends[i]` to `ends[i + 1]`."""
@@ -196,11 +196,11 @@ class Padded(Cutting):
         return self.lengths[-1] + self.spare if self.lengths else None
 
     def padded(self, longest: int) -> int | None:
-        """Return the padded length of a group with a longest row of `longest` tokens, or None if this row is too long."""
+        """Return the padded length of a group whose longest row has `longest` tokens, or None if this row is too long."""
         return self.fit(max(0, longest - self.spare))
 
     def fit(self, longest: int) -> int | None:
-        """Return the padded length for a longest row of `longest` values, or None if this row is too long."""
+        """Return the padded length of a group whose longest row has `longest` values, or None if this row is too long."""
         return fitting_length(longest, self.lengths, self.pad_multiple)
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:
@@ -221,7 +221,7 @@ def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: 
 
 
 def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:
-    """Raise `SchemaError` if the rows have the columns `segment_ids` and `positions` of `pack`, but `carry` contains neither."""
+    """Raise `SchemaError` for rows of `pack` if neither `segment_ids` nor `positions` is in `carry`, the columns that a batch keeps."""
     if set(columns).issuperset(OF_PACK) and not set(carry).intersection(OF_PACK):
         raise SchemaError(
             f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. "

@@ -59,7 +59,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, with the dtypes and errors of `labels_of`. Errors about number `index` begin with `at(index)`."""
+    """Convert numbers to labels, like `labels_of`. The function `at` returns the start of an error message for the index of a number."""
     if kind == "value":
         return as_floats(plain, at)
     if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):

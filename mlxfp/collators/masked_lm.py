@@ -141,7 +141,7 @@ _HALF, _LOWER = np.uint64(32), np.uint64(2**32 - 1)
 
 @lru_cache(maxsize=32)
 def _position_keys(seed: int, count: int) -> Keys:
-    """Return a random key for each of `count` positions in a row, uint64[count]."""
+    """Return a random key for each token position of a row: uint64[count]."""
     return fold_in_rows(fold_in(0, "masked", seed), np.arange(count))
 
 

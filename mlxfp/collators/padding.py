@@ -19,9 +19,9 @@ Side = Literal["left", "right"]
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:
-    """Check the common padding arguments of collators.
+    """Check the common padding arguments of collators, and return the allowed padded lengths.
 
-    Return the allowed padded lengths. An empty result allows the length of the longest row.
+    An empty tuple means that each batch is padded to the length of its longest row.
     """
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
@@ -40,9 +40,9 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 def padded_mask(
     ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
 ) -> NDArray[np.bool_]:
-    """Return a mask, bool[B, length], that is True on the values of each row and False on padding.
+    """Return a mask, bool[B, length]: True for values, and False for padding.
 
-    Raises `DataError` if a row is too long. The message begins with `at(row)`, and names the function `cut` that shortens rows.
+    Raises `DataError` for a row that is too long. The message begins with the text `at(row)`, and recommends the function named `cut`.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -76,7 +76,7 @@ def real_mask(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
 
 
 def mask_of_counts(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
-    """Return the mask of values (True) and padding (False), bool[B, length], for `counts` values per row, int32[B, 1]."""
+    """Return a mask, bool[B, length]: True for values, and False for padding. Row `i` has `counts[i, 0]` values."""
     positions = _positions(length)
     real: NDArray[np.bool_] = positions < counts if side == "right" else positions >= length - counts
     return real
@@ -118,10 +118,9 @@ def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32
 
 
 def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> NDArray[Any]:
-    """Pad each row to its length in `lengths`, int64[N], and return the concatenated rows.
+    """Pad row `i` to the length `lengths[i]`, and return the concatenated rows.
 
-    All padded rows together must have fewer than 2 GB. For many small batches, a single call takes a third of the time of `pad_rows` calls
-    for each batch, with the same values.
+    The padded rows must have fewer than 2 GB together. For many small batches, one call is three times as fast as calls of `pad_rows`.
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
@@ -153,5 +152,5 @@ def _power(numbers: NDArray[np.int64]) -> int:
 
 @lru_cache(maxsize=64)
 def _halves(dtype: np.dtype[Any], first: float, second: float, size: int) -> NDArray[Any]:
-    """Return `size` copies of the first number, then `size` copies of the second."""
+    """Return an array of `size` times the number `first`, followed by `size` times the number `second`."""
     return np.repeat(np.array([first, second], dtype), size)

@@ -47,7 +47,7 @@ class Stack:
     finished: Callable[[Batch], Batch]
 
     def __call__(self, rows: Any, ends: Sequence[int]) -> Iterator[Batch | None]:
-        """Yield a batch for each group of the rows, or None for a group that must be collated separately. All groups are read at once."""
+        """Yield a batch for each group of rows, or None for a group with an error. Collating this group alone raises the error."""
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
@@ -64,9 +64,9 @@ class Stack:
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return a callable that converts rows to batches. Return None if a column has no reader, for example because of null values.
+    """Return a callable that converts rows to batches. Return None if `values` returns None for a column, for example because of nulls.
 
-    The function `values` returns the reader of a column, or None.
+    The function `values` takes a column name, and returns a function that reads the column, or None.
     """
     columns = {column: values(column) for column, _ in arrays.values()}
     if not columns or None in columns.values():

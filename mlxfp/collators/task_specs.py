@@ -60,8 +60,8 @@ class TaskSpec:
     `modality` is "text", "vision", "audio" or "multimodal" (text and image). `kind` is "classification" or "regression", and for text
     also "causal", "masked" or "seq2seq".
 
-    `columns` maps roles to column names that differ from the usual names. The roles `label`, `image` and `waveform` usually have a
-    column of the same name, the role `target` has the column `labels`, and the role `prompt_mask` has no column.
+    `columns` maps roles to column names, for example `{"label": "Survived"}`. By default, a role such as `label`, `image` or `waveform` has
+    the column of the same name. The default column of `target` is `labels`, and `prompt_mask` has no default column.
 
     `classes` is the number of classes, or the names of the classes. `length` is the maximum row length in tokens, samples or frames; images
     have no length.

@@ -34,25 +34,28 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 ) -> "_Text":
     """Return the collator for tokenized text: columns from `tokenize` become a padded batch.
 
-    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L], 1 on tokens and 0 on padding (after `pad`, the values
-    of the column `attention_mask`). With `type_ids`, the batch contains `token_type_ids` int32[B, L], 0 on padding. With `label`, the
-    batch contains `labels`: int32[B] for `label_kind="class"`, float32[B] for "value". Decimals are rounded to float32, about seven
-    digits; integers beyond 2**24 raise an error, because float32 cannot hold all such integers. Labels may also be tensors or equally
-    long lists, for example several labels per example.
+    The batch contains `input_ids` int32[B, L] and `attention_mask` int32[B, L]. The mask is 1 on tokens and 0 on padding. After `pad`,
+    the mask is the column `attention_mask` of the rows. `type_ids=True` adds `token_type_ids` int32[B, L], 0 on padding.
+
+    The argument `label` names a column of labels. The batch then contains `labels`: int32[B] for `label_kind="class"`, float32[B] for
+    "value". Decimals are rounded to float32 (seven digits). Integers beyond 2**24 raise an error, because float32 cannot hold all of them.
+    Labels may also be tensors or equally long lists, for example several labels per example.
 
     Columns in `carry` keep their names: numbers become arrays [B], tensors and equally long lists become arrays [B, ...], and text becomes
     a tuple of B strings.
 
-    `column` names another column of ids, as from `tokenize(into=)`. `prefix` is put before the names of the padded arrays. With a prefix,
-    `multimodal` can join two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids`
-    belong to `input_ids`; another `column` gets the mask of its own ids, and no token types.
+    `column` names another column of ids, as from `tokenize(into=)`. Such a column gets the mask of its own ids, and no token types.
+    `prefix` is put before the names of the padded arrays. With a prefix, `multimodal` can join two texts of a row, such as the pairs of
+    `losses.contrastive`.
 
     `classes` is the number of classes, or the names of all classes in a fixed order. With names, text labels become the indices of the
     names. `Classifier(classes=...)` saves the names with the model.
 
-    L is `length` if given, else the smallest of `lengths` that is sufficient for the group, else the length of the longest row, rounded
-    up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster. Raises `DataError` with the row for a longer row, a
-    null, an invalid class label, and an id outside `vocab_size`. Raises `SchemaError` for rows of `pack`, which contain several texts.
+    If `length` is given, L is `length`. If `lengths` is given, L is the smallest of `lengths` that fits all rows of the group. Otherwise, L
+    is the length of the longest row, rounded up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster.
+
+    Raises `DataError` with the row for a longer row, a null, an invalid class label, and an id outside `vocab_size`. Raises `SchemaError`
+    for rows of `pack`, which contain several texts.
 
     >>> import mlxfp as fp
     >>> collator = fp.collators.text(pad_id=0, label="y")

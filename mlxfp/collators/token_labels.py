@@ -233,7 +233,7 @@ class _Tokens(Padded):
         return labels
 
     def _read_spans(self, examples: Examples, column: str) -> tuple["_Spans", Ends]:
-        """Return the spans of all rows, sorted by start within each row, and the row bounds int64[B + 1]."""
+        """Return all spans, sorted by row and start, and the bounds of the rows: row `i` has the spans `bounds[i]:bounds[i + 1]`."""
         lists = column_of(examples, column, _NAME)
         kind = lists.type.value_type if is_list_like(lists.type) else lists.type
         if not is_list_like(lists.type) or not (pa.types.is_null(kind) or {"start", "end", "label"} <= _fields(kind)):

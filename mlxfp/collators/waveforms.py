@@ -53,17 +53,20 @@ def audio(  # noqa: PLR0913  # keyword-only, with defaults
 ) -> "_Audio":
     """Return the collator for sound with a single channel.
 
-    The column `waveform` contains lists or tensors [T]: floats, which stay unchanged, or 16-bit samples, which are divided by 32768. The
-    batch contains `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels], both 0 on padding. `lengths` int32[B]
-    is the number of samples or frames of each row. `mask` int32[B, T] is 1 on samples or frames and 0 on padding. `labels` and `carry` are
-    the same as for `text`.
+    The column `waveform` contains lists or tensors [T] of floats or of 16-bit samples. Samples are divided by 32768. The batch contains:
+
+    - `waveforms` float32[B, T]. If the argument `spectrogram` or `features` is given, `features` float32[B, T, mels] instead.
+    - `lengths` int32[B]: number of samples or frames of each row.
+    - `mask` int32[B, T]: 1 on samples or frames, and 0 on padding.
+    - labels and columns of `carry`, as in `text`.
 
     The argument `features` names a column of spectrograms [T, mels] that `log_mel` computed before `batch`. Workers of
     `prefetch(workers=)` can then compute the spectrograms. The batch is the same as with `spectrogram`.
 
-    If `length` is given, T is `length`. If `lengths` is given, T is the smallest of `lengths` that fits all rows of the group. Otherwise, T
-    is the length of the longest row, rounded up to `pad_multiple`. Lengths count samples or, with `spectrogram` or `features`, frames.
-    Raises `DataError` for a longer waveform (shorten waveforms with `crop_waveforms`), and for integers beyond 16 bits.
+    If the argument `length` is given, T is `length`. If the argument `lengths` is given, T is the smallest of its numbers that fits all
+    rows of the group. Otherwise, T is the length of the longest row, rounded up to `pad_multiple`. T counts samples, or frames of
+    spectrograms. Padding is 0. Raises `DataError` for a longer waveform (shorten waveforms with `crop_waveforms`), and for integers beyond
+    16 bits.
 
     `rate` names the column of sample rates, as from `read_audio`. If this column exists, all waveforms of a batch need the same rate,
     equal to the rate of `spectrogram`. Otherwise `DataError` names the first row with another rate, and its file. With `rate=None`, rates

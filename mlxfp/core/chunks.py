@@ -218,7 +218,7 @@ def check_schema(schema: object) -> None:
 
 
 def check_fields(fields: Iterable[pa.Field], where: str) -> None:
-    """Raise `SchemaError` for fields with equal names, because values are selected by name, and for types without row selection.
+    """Raise `SchemaError` if two fields have the same name, or if Arrow cannot select rows of a field (run-end-encoded types).
 
     >>> check_fields(pa.schema([("x", pa.int64()), ("x", pa.int64())]), "the table")
     Traceback (most recent call last):

@@ -82,7 +82,7 @@ class Cursor:
         return f"Cursor(epoch={self.epoch}, {self.level}={self.items})"
 
     def back(self, items: int) -> "Cursor":
-        """Return the cursor `items` items earlier. Both cursors must lie in the same chunk of the source."""
+        """Return a cursor to the position that lies `items` items earlier. Both positions must lie in the same chunk of the source."""
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:

@@ -223,7 +223,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
 @frozen(repr=False)
 class Wrapper(Source):
-    """A source that reads one inner dataset, and derives its properties (traits) from the dataset. Positions hold cursors of the dataset.
+    """Base class of a source that reads one other dataset, `self.dataset`. Positions in the source hold cursors of this dataset.
 
     >>> import mlxfp as fp
     >>> from mlxfp.core.execution import run, start
@@ -277,7 +277,7 @@ class Wrapper(Source):
         return self.dataset.source.version()
 
     def head(self) -> Iterator[RecordBatch]:
-        """Yield the first chunks of the inner dataset, before any reordering."""
+        """Yield the first chunks of `self.dataset` in stored order, for schema inference."""
         return head(self.dataset)
 
     def notes(self) -> tuple[str, ...]:
@@ -285,7 +285,7 @@ class Wrapper(Source):
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a source that reads only `columns` of the inner dataset. Return `self` if other columns determine which rows are read."""
+        """Return a source that reads only `columns` of the dataset. Return `self` if the source uses other columns to select rows."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
@@ -308,7 +308,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """Function of a dataset, such as `take(3)`. A call with a dataset returns a new dataset that reads its rows from the given dataset.
+    """Function from a dataset to a dataset, such as the result of `take(3)`. The new dataset reads its rows from the given dataset.
 
     >>> import mlxfp as fp
     >>> fp.take(3), type(fp.take(3)) is fp.parts.Combinator
@@ -378,7 +378,7 @@ def to_table(dataset: Dataset[Any]) -> pa.Table:
 def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
     """Return a reader that yields the rows of epoch 0 without the columns `__row__` and `__key__`. Closing the reader ends its threads.
 
-    The argument `reader` is the name of the calling function, for errors. Raises `PipelineError` for endless data, groups and batches.
+    The argument `reader` is the name of the calling function, for errors. Raises `PipelineError` for groups, batches and endless datasets.
     """
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Put this step before batch.")
@@ -387,7 +387,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
 
 
 def check_indexable(dataset: Dataset[Any], stage: object, remedy: str = "Put this step before batch.") -> None:
-    """Raise `PipelineError` unless the dataset has random access and yields examples or groups. `remedy` ends the error message."""
+    """Raise `PipelineError` unless the dataset has random access and yields examples or groups. The error message ends with `remedy`."""
     if not dataset.indexable:
         _ = dataset.resolved  # This line raises `SchemaError` for an unknown column.
     if dataset.level != "examples" and not (dataset.level == "groups" and dataset.indexable):

@@ -4,7 +4,7 @@ Before each source chunk, the loop records a snapshot: the source position and t
 snapshot and the number of items since the snapshot. To resume, the loop restores the snapshot and skips these items. At most one source
 chunk is therefore processed again.
 
-Functions such as `profile` and `on_error` pass hooks, which observe or replace the calls of sources and stages.
+Functions such as `profile` and `on_error` use hooks: functions that run around or instead of the methods of sources and stages.
 """
 
 from collections import defaultdict
@@ -155,7 +155,7 @@ def first_states(plan: Plan, cursor: Cursor) -> list[State]:
 
 @frozen
 class _Run:
-    """A running plan: the function and the state of each step."""
+    """Run of a plan, with the function and the current state of each step."""
 
     plan: Plan
     hooks: Hooks
@@ -193,8 +193,8 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
 def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
     """Run the leading stateless steps of the plan (the segment) in workers.
 
-    If a job is incomplete, this process reads the rows and runs the steps again, so errors are the same as without workers. While the state
-    of a step holds rows, this process runs all steps, because workers do not have the state.
+    If a worker cannot complete a job, this process reads the rows and runs the steps. Errors are therefore the same as without workers.
+    While a step holds rows for later chunks, this process runs all steps, because workers do not have these rows.
     """
     __tracebackhide__ = True
     segment, traits = Segment(run.plan.segment, run.hooks), run.plan.source.traits
@@ -213,7 +213,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield pairs (job, source position after the job). The first job starts at the source position in the snapshot `base`.
+    """Yield pairs (job, source position after the job). The first job starts at the source position `base.position`.
 
     A job reads some source rows and runs the steps of `segment` on the rows.
     """
@@ -227,7 +227,7 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
     """Yield pairs (job, cursor after the job). The first job starts at the argument `cursor`.
 
-    All steps of the pipeline must be stateless. Jobs are split at multiples of `rows` source rows. The cursors count source rows.
+    All steps of the pipeline must be stateless. Cursors count source rows. Each job ends at the next multiple of `rows`, or earlier.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -252,7 +252,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for some rows of `job`. Because `job` cannot be split, this process reads all its rows immediately."""
+    """Read all rows of `job` in this process, and return a job for the rows from `first` to `stop` (exclusive)."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -300,7 +300,7 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Gen
 
 
 def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
-    """Return a progress counter for reading `epochs` epochs. `epochs=0` means part of an epoch, of unknown size."""
+    """Return a progress counter for `epochs` epochs. `epochs=0`: the number of items is unknown, for example in a part of an epoch."""
 
     def total() -> int | None:
         items = known_length(dataset)
@@ -338,7 +338,7 @@ def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Yield the items of `chunks`, except for the first `skip`. The return value of the generator is the number of all items."""
+    """Yield the items of `chunks` after the first `skip` items. Return the number of all items, including skipped items."""
     __tracebackhide__ = True
     done = 0
     for chunk in chunks:

@@ -69,7 +69,7 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 
 @frozen
 class Division:
-    """Division of the rows between ranks, with a fingerprint that is equal for any number of ranks."""
+    """Division of the rows of a dataset between ranks. The fingerprint does not depend on the number of ranks."""
 
     shards: int  # number of ranks; 0: rows are not divided
     batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size

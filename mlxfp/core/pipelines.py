@@ -65,8 +65,8 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
 
     Usually the value is a dataset and the functions are stages, or the value is the events of a run and the functions are observers.
-    Other values and functions work too. A stage called on a dataset returns a longer dataset and reads nothing: a pipeline runs
-    during iteration. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an
+    Other values and functions work too. A stage adds a step to the pipeline of a dataset and reads no rows: rows are read during
+    iteration. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an
     argument that is not a function. A missing column raises `SchemaError` when the first item is requested.
 
     >>> import mlxfp as fp

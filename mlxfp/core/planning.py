@@ -1,11 +1,11 @@
-"""Schema inference, and optimization of pipelines. The optimized pipeline yields the same items and cursors.
+"""Schema inference and optimization of pipelines. The optimized pipeline yields the same items and cursors.
 
 - **projection**: sources do not read unused columns. Other columns are dropped after the last stage that reads them.
 - **predicate**: sources receive the conditions of `filter_by`, and can skip data that cannot match.
 - **fusion**: neighbouring stages run as one step if possible, for example row-wise stages.
-- **late gathering**: `batch` and `collate` read the rows of each batch directly from a table in memory.
+- **late gathering**: stages pass row indices. `batch` and `collate` then read the rows from a table in memory.
 
-After the optimization, some steps are assigned to workers: stateless steps at the start, and steps that process groups at the end.
+Workers can run two parts of the optimized pipeline: the stateless steps at the start, and the steps after `batch` at the end.
 
 Most stages compute their schema from the input schema. A user function without a declared schema runs on the first input rows of epoch 0
 before any shuffling. The inferred schema therefore does not depend on chunking, epoch or cursor.
@@ -60,7 +60,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
 
 
 def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of epoch 0. Reads only the `head` of the source."""
+    """Yield the first output chunks of epoch 0. Only the first rows of the source are read."""
     return _head(dataset, dataset.resolved, _Head(dataset.hooks))
 
 
@@ -111,9 +111,9 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return a plan with the first and the last `steps` for workers, if possible. The thread that reads the pipeline runs all other steps.
+    """Return a plan that gives the first and the last steps to workers, if possible. The thread that reads the pipeline runs other steps.
 
-    The first `as_written` stages are not optimized. A `collate` among them is not divided between workers and the reading thread.
+    The first `as_written` stages are not optimized. A `collate` among these stages is not divided between workers and this thread.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -171,7 +171,7 @@ class _Sample:
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Return the first output chunks of the given stages. The chunks are buffered for later stages."""
+        """Return the output chunks of `stages` for the sample rows. The chunks are also kept as input of the next call."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -183,7 +183,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that run a pipeline on the chunks in `before`, or on the first rows of the source if `before` is None."""
+    """Hooks that replace the rows of a source by the chunks in `before`, or by the first rows of the source if `before` is None."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -193,7 +193,7 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Yield the first output chunks of the stages from index `first` on. The chunks of `hooks` are the input of these stages."""
+    """Run the stages from index `first` on, and yield the output. The input is the chunks or source rows that `hooks` selects."""
     __tracebackhide__ = True
     # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
@@ -202,7 +202,7 @@ def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int =
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Find the needed columns before each step and after the last step. Reduce steps that select columns to the needed columns."""
+    """Find the columns needed before each step and after the last step. Steps that select columns then select only needed columns."""
     needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
@@ -237,7 +237,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
-    """Return the conditions of the leading filters, as conditions on source columns."""
+    """Return the conditions of the filters at the start of the pipeline. Renamed columns get the names that they have in the source."""
     origins = {name: name for name in resolved.schemas[0].names}
     conditions: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
@@ -362,7 +362,7 @@ class Project(RowWise):
         return pa.schema([schema.field(old).with_name(name) for name, old in self.columns])
 
     def then(self, after: "Project") -> "Project":
-        """Return the projection equal to this projection followed by `after`."""
+        """Return one column selection that replaces this selection followed by the selection `after`."""
         origins = dict(self.columns)
         return Project(tuple((name, origins[old]) for name, old in after.columns))
 

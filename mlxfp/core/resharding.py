@@ -68,7 +68,7 @@ def _cursors_in(position: Any) -> bool:
 
 
 def _after_rows(dataset: Any, cursor: Cursor, rows: int, before: Division) -> Cursor:
-    """Return the cursor after the first `rows` rows of this rank. The source of the dataset yields the rows of this rank only."""
+    """Return the cursor after the first `rows` rows of this rank."""
     base, source = cursor.base, dataset.source
     share = source.traits.share
     if share is not None and share.position_after is not None:

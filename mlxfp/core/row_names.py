@@ -30,7 +30,7 @@ class Origin:
 
 
 def locate(dataset: Pipeline[Any], number: int) -> Origin:
-    """Return the source and the row index in this source for a number from `Examples.rows`. `concat` and `mix` have several sources."""
+    """Return the source of a row, and the index of the row in this source. `number` is an element of `Examples.rows`."""
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
     return Origin(list(leaves(dataset))[leaf], row, number=int(number))
 

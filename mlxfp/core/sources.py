@@ -110,7 +110,7 @@ class InTable:
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
-    """Return the columns `__row__` and `__epoch__`, as in `InTable.places`. The rows of the table have the order of the source."""
+    """Return the columns `__row__` and `__epoch__` for a table whose rows have the order of the source. See `InTable.places`."""
     return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
 

@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return `self` for the column `input_ids`. For other columns, return only the sizes, because `least` and `most` count tokens."""
+        """Return `self` for the column `input_ids`. For other columns, return a copy without the numbers of tokens `least` and `most`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -200,7 +200,7 @@ def seeded(stage: object) -> bool:
 
 
 def starts_empty(stage: Stage) -> bool:
-    """Return True if the initial state of a stage is empty. Most stages with an empty initial state are stateless."""
+    """Return True if the initial state of a stage is empty, as in every stateless stage."""
     return is_empty(stage.start(0))
 
 

@@ -210,7 +210,7 @@ class _Guarded:
     def check_answers(self, marked: str) -> None:
         """Check the answers in a rendered conversation.
 
-        Raise `DataError` for an answer whose role is not "assistant". Warn about an answer without an end token.
+        Raise `DataError` if the role of the answers is not "assistant", but for example "model". Warn if no answer ends with an end token.
         """
         answers = [part.partition(END)[0] for part in marked.split(BEGIN)[1:]]
         roles = dict.fromkeys(str(message["role"]) for message in self.given[0])
@@ -256,11 +256,11 @@ class _Guarded:
 
 @frozen
 class _Words:
-    """Rules that encode special tokens in messages, such as "</s>", as ordinary text. `guards` gives each token another name."""
+    """Rules that encode special tokens in messages, such as "</s>", as ordinary text."""
 
     special: Any  # pattern that finds special tokens in messages
     parts: Any  # pattern that finds special tokens, names that replace special tokens, and answer marks in a rendered conversation
-    guards: dict[str, str]
+    guards: dict[str, str]  # dict from each special token to a unique name that replaces the token during rendering
 
 
 @lru_cache(maxsize=8)

@@ -242,7 +242,7 @@ class _Tokenize(RowWise):
         return chunk if types is None else set_column(chunk, _TYPES, types)
 
     def frame_of(self, name: str) -> Frame:
-        """Return the values for special tokens in the output column `name`: ids, or 0 for offsets, or -1 for word indices."""
+        """Return the values of special tokens in an output column: the ids in the id column, 0 for offsets, and -1 for word indices."""
         if name == self.into:
             return self.frame
         silent = self.frame.silent

@@ -77,7 +77,7 @@ def fit_word_counts(
     - Word n-grams are always used. If `parts` is True and the texts are short, character n-grams are used, too.
     - Only the `most` frequent n-grams of each kind are kept. If the texts have no n-grams of a kind, the result has no pair for this kind.
     - `components=0`: the features are the TF-IDF values of the n-grams.
-    - `components=100`: the TF-IDF values are reduced to 100 dimensions at most (truncated SVD). N-grams in a single text are ignored.
+    - `components=100`: the TF-IDF values are reduced to at most 100 dimensions (truncated SVD). N-grams of only one text are ignored.
 
     >>> [(counts, values.shape) for counts, values in fit_word_counts(["red apple", "red pear"], parts=False)]
     [(WordCounts(words: 5 n-grams), (2, 5))]
@@ -111,7 +111,7 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
 
 
 def _count(analyzer: Analyzer, texts: Sequence[str]) -> Matrix:
-    """Count the n-grams of each text in each hash bucket, float32[N, buckets]."""
+    """Count how many n-grams of each text fall into each hash bucket: float32[N, buckets]."""
     return _vectorizer(analyzer).transform(texts)
 
 

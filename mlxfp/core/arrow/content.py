@@ -11,7 +11,7 @@ _UNKNOWN = 64  # assumed number of bits per value for types without a known widt
 
 
 def content_bits(chunk: RecordBatch) -> int:
-    """Return the size of the values in a chunk, in bits. Other rows in the same buffers are not counted."""
+    """Return the size of the rows of a chunk, in bits. If the chunk is a slice of larger buffers, only the slice counts."""
     return sum(map(_bits, chunk.columns))
 
 

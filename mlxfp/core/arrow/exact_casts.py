@@ -1,4 +1,4 @@
-"""Casts of Arrow columns that raise an error for a changed value. Only numbers such as 0.1 may be rounded to floats.
+"""Casts of Arrow columns that raise an error for a changed value. One change is allowed: a cast to floats may round numbers such as 0.1.
 
 A cast to floats raises an error for an integer beyond 2^24 (float32) or 2^53 (float64), and for a finite number that becomes infinite. All
 other casts raise an error if the result does not convert back to the same value. The casts of Arrow itself change some values without an
@@ -36,7 +36,7 @@ def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
-    """Return True if a text has an integer that the float rounds, or a number that became infinite. The texts inf and nan are allowed."""
+    """Return True if the conversion of texts to floats (`numbers`) rounded an integer, or made a finite number infinite."""
     infinite = pc.is_inf(numbers.cast(pa.float64()))
     if pc.any(pc.and_(infinite, pc.match_substring_regex(texts, r"\d"))).as_py():
         return True
@@ -65,7 +65,7 @@ def _check_cast(column: pa.Array, result: pa.Array) -> None:
 
 
 def _lost(column: pa.Array, result: pa.Array) -> Any:
-    """Return a value of `column` that the cast has changed in `result`, or None."""
+    """Return a value of `column` that is changed in `result`, the column after the cast. Return None if no value is changed."""
     if pa.types.is_floating(result.type):
         return _rounded(column, result)
     changed = (
@@ -99,7 +99,7 @@ def _clock(times: pa.Array) -> pa.Array:
 
 
 def _rounded(column: pa.Array, result: pa.Array) -> Any:
-    """Return a value that a cast to floats rounded or turned infinite, or None."""
+    """Return a value that was rounded or became infinite in a cast to floats. Return None if there is no such value."""
     kind = column.type
     if is_text(kind):
         return f"in {column[0].as_py()!r:.60}" if rounds_texts(column, result) else None

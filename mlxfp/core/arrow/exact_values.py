@@ -1,7 +1,7 @@
 """Conversion of Python values to Arrow arrays that changes no value.
 
-Arrow itself cuts 1.5 to the integer 1, and drops the time of day of a date, the nanoseconds of pandas, the time zone of a time, and a key
-of a mapping without a field.
+Arrow itself drops parts of values without an error: the fraction of 1.5 in an integer column, the time of day in a date column, the
+nanoseconds of pandas, time zones, and keys of a mapping that are not fields of the struct.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def loses(value: Any, kind: pa.DataType) -> bool:
-    """Return True if a Python value contains a number that a float type would round or turn infinite. Decimals may be rounded.
+    """Return True if the type `kind` would round an integer, or make a finite number infinite. Numbers such as 0.1 may be rounded.
 
     >>> loses([1e39], pa.list_(pa.float32())), loses(2**24 + 1, pa.float32()), loses(0.1, pa.float32())
     (True, True, False)
@@ -61,7 +61,7 @@ def loses(value: Any, kind: pa.DataType) -> bool:
 
 
 def _may_change(kind: pa.DataType) -> bool:
-    """Return True if Arrow may change Python values without an error in the conversion to a type."""
+    """Return True if Arrow may change Python values without an error when the values are converted to the type `kind`."""
     kind = value_type(kind)
     if pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_struct(kind):
         return True
@@ -118,7 +118,7 @@ def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
 
 
 def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool:
-    """Return True if Arrow changes a value. All values have the same type, and `zoned` is True if they have a time zone."""
+    """Return True if a conversion to `kind` changes a value. All values have the same Python type. `zoned`: the values have a time zone."""
     dated = pa.types.is_timestamp(kind) and hasattr(values[0], "tzinfo")
     if (dated and zoned != (kind.tz is not None)) or (zoned and pa.types.is_time(kind)):
         return True

@@ -104,17 +104,14 @@ def rows_of(table: pa.Table) -> Rows:
 
 
 def rows_in(schema: pa.Schema, chunks: Iterable[RecordBatch]) -> Rows:
-    """Return chunks with this schema as `Rows`, for random access."""
+    """Return the rows of chunks as `Rows`, for random access. All chunks have the schema `schema`."""
     nonempty = [chunk for chunk in chunks if chunk.num_rows]
     starts = np.cumsum([0, *(chunk.num_rows for chunk in nonempty)])
     return Rows(schema, starts, tuple(partial(identity, chunk) for chunk in nonempty))
 
 
 def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Join chunks into a few large chunks, because random access has a small cost per chunk.
-
-    With chunks of `LARGE` bytes, 4,096 random rows of 20 million take 1.5 times as long as with a single chunk.
-    """
+    """Join chunks into a few large chunks of about `LARGE` bytes, because random access has a small cost per chunk."""
     pending: list[RecordBatch] = []
     size = 0
     for chunk in chunks:
@@ -131,9 +128,9 @@ def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of `size` rows. The last chunk may be shorter.
+    """Yield the rows in chunks of `size` rows.
 
-    Chunks that together have more than `LARGE` bytes are not joined, so other chunks may be shorter as well.
+    The last chunk may be shorter. If two input chunks have more than `LARGE` bytes together, no chunk contains rows of both.
     """
     remaining: list[RecordBatch] = []
     for chunk in chunks:
@@ -247,7 +244,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _gather(parts: Parts, count: int) -> pa.Array:
-    """Gather the rows of a column with nulls or values of variable size."""
+    """Gather rows by index from a column that has nulls, or values of variable size."""
     ragged = None if any(array.null_count for array, _, _ in parts) or not _width(parts[0][0].type) else _gather_ragged(parts, count)
     if ragged is not None:
         return ragged

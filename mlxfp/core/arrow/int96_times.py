@@ -24,9 +24,9 @@ def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
 
 
 def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """Return `chunk`, with the columns of `finer` where `schema` declares nanoseconds.
+    """Return `chunk`, but take the columns that `schema` declares in nanoseconds from `finer`.
 
-    Both chunks have the same rows: `chunk` in microseconds, `finer` in nanoseconds. Raises `DataError` for a timestamp that would change.
+    `chunk` holds times in microseconds. `finer` holds the same times in nanoseconds. Raises `DataError` for a time that does not fit.
     """
     columns = []
     for field, coarse, fine in zip(chunk.schema, chunk.columns, finer.columns, strict=True):
@@ -62,7 +62,7 @@ def check_years(part: Any, names: Sequence[str]) -> None:
 
 
 def _outside(coarse: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the error for a timestamp outside the years of nanoseconds, or None."""
+    """Return an error text if a timestamp lies outside the range of nanosecond timestamps. Otherwise return None."""
     try:
         coarse.cast(kind)
     except pa.ArrowInvalid:

@@ -9,9 +9,9 @@ _HEADER, _COMPRESSION, _DICTIONARY_DATA = 2, 3, 1  # field indices in Message.fb
 
 
 def is_compressed(stream: Any) -> bool:
-    """Return True if a batch in an Arrow stream (a buffer, or a file at its first message) is compressed.
+    """Return True if an Arrow stream contains a compressed batch. `stream` is a buffer, or a file at its first message.
 
-    Reads only the message headers. Other bytes raise `ArrowInvalid` or `struct.error`.
+    Reads only the message headers. Bytes of another format raise `ArrowInvalid` or `struct.error`.
 
     >>> sink = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(sink, pa.schema({"x": pa.int64()}), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:

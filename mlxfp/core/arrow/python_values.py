@@ -39,7 +39,7 @@ def to_values(column: pa.Array, name: str, numbers: Sequence[int] | NDArray[np.i
 
 
 def _drops_nanoseconds(column: pa.Array) -> bool:
-    """Return True if the conversion of a column to Python values would drop the nanoseconds of a time of day."""
+    """Return True if a column contains a time of day with nanoseconds, which Python's `time` cannot hold."""
     column = decoded(column)
     if column.type == pa.time64("ns"):
         return bool(pc.any(pc.not_equal(column.cast(pa.time64("us"), safe=False).cast(column.type), column)).as_py())
@@ -47,7 +47,7 @@ def _drops_nanoseconds(column: pa.Array) -> bool:
 
 
 def _fault(column: pa.Array) -> tuple[str, pa.DataType] | None:
-    """Return the reason why Python cannot hold the only value of a column, and an Arrow type that Python can hold, or None."""
+    """Return None if Python can hold the only value of a column. Otherwise return a pair (reason, Arrow type that Python can hold)."""
     kind = column.type
     try:
         column.to_pylist()

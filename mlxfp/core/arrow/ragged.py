@@ -2,7 +2,7 @@
 
 Two layouts exist, as in Arrow:
 
-- Contiguous: the values of all rows end to end, and `ends`, int64[N + 1], a 0 followed by the end offset of each row.
+- Contiguous: the values of all rows end to end, and the array `ends`: 0, then the end offset of each row, int64[N + 1].
 - List view: a `Ragged`. Its rows may overlap, have any order, and skip values.
 """
 
@@ -32,7 +32,7 @@ class Ragged:
 
 
 def ends_of(lengths: NDArray[np.integer[Any]]) -> Ends:
-    """Return the end offsets of contiguous rows with these lengths: int64[N + 1]."""
+    """Return 0 and then the end offset of each row, int64[N + 1], if rows with these lengths are stored end to end."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     lengths.cumsum(out=ends[1:])
     return ends

@@ -127,9 +127,9 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
 
 
 class _Blobs:
-    """Bytes values (blobs) that follow the JSON text of serialized data. Each blob can be read only once, in stored order.
+    """Bytes values (blobs) after the JSON text of serialized data. Each blob can be read only once, in stored order.
 
-    Otherwise, small forged data could read the same blob many times and fill the memory.
+    This order protects against forged data: small data that refers to the same blob many times could fill the memory.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -19,7 +19,7 @@ _DEEPEST = 8  # maximum number of indented levels of joined datasets
 class PartFacts:
     """Facts about one source or stage of a pipeline, for a diagram. The pipeline does not run.
 
-    `depth` is the indentation level: the number of joined datasets that contain the source or stage.
+    `depth` is the indentation level: 0 in the pipeline itself, 1 in a dataset that the pipeline joins, and so on.
     """
 
     depth: int

@@ -16,10 +16,10 @@ _PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib"
 
 
 def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
-    """Yield the items of a run that starts at a cursor from bytes. Raises `CursorError` if the cursor does not fit the pipeline.
+    """Yield the items of a run. The run starts at a cursor that was restored from bytes, so the cursor may be invalid.
 
-    Errors of mlxfp and its libraries, such as `TypeError`, become a `CursorError` that names the failed source or stage (or `whole`, the
-    pipeline, if the stage is unknown). Errors of user functions are not changed.
+    Raises `CursorError` if the cursor does not fit the pipeline. Other errors in the code of mlxfp and its libraries, such as `TypeError`,
+    also become a `CursorError`. The message names the failed source or stage, or the pipeline `whole`. Errors of user functions stay.
     """
     with closing(items):
         try:

@@ -73,7 +73,7 @@ class RowTask(Task):
         return None if part is None else RowTask(part, self.epoch, self.indices[first:stop], self.segment, self.text)
 
     def sent_to(self, workers: str) -> Task:
-        """Return a task for the workers, which run the steps. This process reads the rows that the workers cannot read."""
+        """Return a task for the workers, which run the steps. If workers cannot read the rows, this process reads the rows now."""
         sent = self.task.sent_to(workers)
         return self if sent is self.task else RowTask(sent, self.epoch, self.indices, self.segment, self.text)
 

@@ -1,4 +1,4 @@
-"""Plans (executable forms of pipelines), and hooks that observe or replace the calls of sources and stages."""
+"""Plans (executable forms of pipelines), and hooks: functions that run around or instead of the methods of sources and stages."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -96,7 +96,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the functions of a source that a run without hooks calls."""
+    """Return the methods of a source that a run calls. Hooks can replace these methods."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -104,7 +104,7 @@ def calls_of(source: Source) -> SourceCalls:
 
 @frozen
 class Hooks:
-    """Functions that observe or replace the calls of sources and stages during a run.
+    """Functions that run around or instead of the methods of sources and stages.
 
     The base class changes nothing. A subclass overrides some methods. All other calls go to the hooks in `inner`, if any. A subclass that
     changes `read` of a source must change `tasks` in the same way, because a run with workers calls `tasks` instead of `read`.

@@ -6,11 +6,11 @@ words "It", "'", "s", "  a", " cat" and ".".
 The two bytes around a position determine whether the position is a cut. The second byte is always an ASCII character. If the tokenizer
 contains a component unknown to this module, texts have no cuts.
 
-A tokenizer processes a text in four steps. If a text is cut into `left` and `right`, each step gives the same ids, for these reasons:
+A tokenizer processes a text in four steps. A cut divides the text into `left` and `right`. The result of each step stays the same:
 
 1. Search for added tokens. A row with an added token that a cut could divide is encoded as a whole. For example, cuts would divide "[CLS]"
-   into the words "[", "CLS" and "]". Tokens that are recognized only next to certain characters are treated alike. `boundary_rules` finds
-   such rows by parts of the tokens, such as "CLS".
+   into the words "[", "CLS" and "]". `boundary_rules` finds such rows by parts of the tokens, such as "CLS". Rows with tokens that are
+   recognized only next to certain characters are also encoded as a whole.
 2. Normalization. Known normalizers map single characters, or combine characters ("e" and a combining accent become "é"). `right` begins
    with an ASCII character, which is never combined with the character before (Unicode Standard Annex 15).
 3. Pre-tokenization. The pre-tokenizer always splits the text before `right`. For example, BERT splits before each space and each ASCII
@@ -59,9 +59,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Table with eight flags (bits) for each of the 256 byte values.
+        """Table with a byte for each of the 256 byte values. The eight bits of a byte stand for sets in `pairs`.
 
-        Bit `i` is set if the first set of `pairs[i]` contains the byte value. Bit `i + 4` is set if the second set contains the byte value.
+        A bit is 1 if its set contains the byte value. Bits 0 to 3 stand for the first set of each pair, bits 4 to 7 for the second set.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -124,10 +124,10 @@ def find_cuts(configuration: Configuration) -> Cuts | None:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Return True if BPE never merges across the position before a mark (U+2581, written for a space).
+    """Return True if BPE never merges a mark (U+2581, written for a space) with the character before the mark.
 
-    This holds if no token contains a mark after another character. The texts before and after the position are then independent. Unknown
-    characters are not joined across the position either, because the mark itself is in the vocabulary.
+    This holds if no token contains a mark after another character. The text before a mark and the text from the mark on are then
+    independent. Unknown characters are not joined with a mark either, because the mark itself is in the vocabulary.
     """
     # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
     unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
@@ -136,10 +136,10 @@ def _merges_within_words(model: Part) -> bool:
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
-    """Return the cuts (safe positions to split texts) for a list of pre-tokenizers. Return None if no position is known to be safe.
+    """Return the cuts (safe positions to split texts) for a list of pre-tokenizers. Return None if no safe positions are known.
 
-    Pre-tokenizers at the start of the list that look only at two neighbouring characters are skipped. The next pre-tokenizer determines the
-    cuts. All later pre-tokenizers must process each piece separately.
+    The first pre-tokenizer that looks at more than two neighbouring characters determines the cuts. If a later pre-tokenizer does not
+    process each piece separately, no safe positions are known.
     """
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
@@ -166,10 +166,11 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 
 
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
-    """Return the positions at which texts may be split (cuts) for the normalizer of SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3), or None.
+    """Return the cuts for a tokenizer with the normalizer of SentencePiece. Return None if no safe positions are known.
 
-    A text may be split before a space. The normalizer maps graphemes (characters with their combining marks), and a space begins a new
-    grapheme. Rows with the few characters that combine with a following space, such as U+0600, are encoded as a whole.
+    T5, XLM-R, ALBERT and DeBERTa 3 have this normalizer. A text may be split before a space: the normalizer maps graphemes (characters with
+    their combining marks), and a space begins a new grapheme. Rows with the few characters that combine with a following space, such as
+    U+0600, are encoded as a whole.
 
     The normalizer may strip a single space before a word. The ids stay the same, because the pre-tokenizer adds a mark for the space.
     """

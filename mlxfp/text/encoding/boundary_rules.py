@@ -40,9 +40,9 @@ class Rule:
     """Rule that decides which rows are split into words before encoding. All other rows are encoded as a whole.
 
     - `cuts`: positions at which rows are split into words.
-    - `whole`: regular expression (RE2). A row is not split if `whole` matches one of its normalized words.
-    - `hinted`, `spelled`: regular expressions (RE2) for added tokens. A row is not split if `hinted` matches one of its words and
-      `spelled` matches the text of the row.
+    - `whole`: regular expression (RE2). A row is not split if a word of the row matches `whole` after normalization.
+    - `hinted` and `spelled`: regular expressions (RE2) for added tokens. A row is not split if a word of the row matches `hinted`, and the
+      text of the row matches `spelled`.
     """
 
     cuts: Cuts
@@ -99,10 +99,7 @@ class Words:
     size: int  # number of bytes of all words
 
     def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the sorted indices of the rows that contain at least one of the given words.
-
-        A word is given by its position in the column.
-        """
+        """Return the sorted indices of the rows that contain certain words. `words` holds the index of each word in the column."""
         return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
 
 
@@ -143,10 +140,11 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
 def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule | None:
     """Return a copy of `rule` with regular expressions for added tokens. Return None if no row may be split.
 
-    A row must not be split if a cut would divide an added token, or if the token is recognized only next to certain characters.
+    A row must not be split if a cut would divide an added token, or if the token is recognized only next to certain characters. The regular
+    expressions find such rows:
 
-    - Tokens that are searched in the original text: `hinted` finds the longest word of the token, and `spelled` finds the whole token.
-    - Tokens that are searched in normalized text: `whole` finds words that end with the text of the token before a cut.
+    - Tokens in the original text: `hinted` finds the longest word of a token, and `spelled` finds the whole token.
+    - Tokens in the normalized text: `whole` finds a word that ends with the beginning of a token, up to a cut in the token.
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:

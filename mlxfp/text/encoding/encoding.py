@@ -90,8 +90,8 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
 def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], spans: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
     """Return the start and end offsets of the last `kept` tokens of each text.
 
-    Some tokenizers exclude the space before a word from its token, except in the first token of a text. Truncation makes another token the
-    first token, so the offsets of this token are computed again.
+    Some tokenizers exclude the space before a word from the offsets of a token. The first token of a text is an exception. The offsets of
+    the first kept token are therefore computed again.
     """
     starts, ends = (Ragged(span.values.copy(), span.starts + span.lengths - kept, kept) for span in spans)
     tokenizer_engine = engine(_encoder(tokenizer.json, tokenizer.engine).json)
@@ -186,10 +186,10 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode texts word by word with a cache. Return None if the new bytes exceed `most_new`, a fraction of all bytes.
+    """Encode texts word by word with a cache. Return None if too many bytes are new: more than the fraction `most_new` of all bytes.
 
-    New bytes belong to words missing from the cache, or to rows that must be encoded as a whole. If the result is None, only the first new
-    words are added to the cache, at most `learned` bytes of text.
+    Bytes are new if their word is missing from the cache, or if their row must be encoded as a whole. If the result is None, the cache
+    stores only the first new words, up to `learned` bytes of text.
     """
     texts = texts.cast(pa.string())
     sizes = np.diff(text_offsets(texts))

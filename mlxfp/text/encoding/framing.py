@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """Copy of this object for columns such as the offsets of tokens: each special token has the value 0."""
+        """This frame with 0 in place of each special id, for columns such as the offsets of tokens."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property

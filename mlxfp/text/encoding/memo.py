@@ -32,7 +32,7 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the ids and flags of the words at the indices `words`."""
+        """Return the entries of the words at the indices `words`."""
         # int32 halves the memory traffic when the ids of words are joined to rows, but needs less than 2^31 ids
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
@@ -65,8 +65,8 @@ class Memo:
     ) -> Entries | None:
         """Return the cached ids of distinct words. New words are encoded and cached.
 
-        The function `lost` returns the bytes of the rows that must not be split, from the flags of the words. Return None if the new words
-        and these rows have more than `most` bytes together. In this case, only the first `learned` bytes of new words are cached.
+        Encoding is limited to `most` bytes: new words, and rows that must not be split. Above the limit, return None, and cache only the
+        first `learned` bytes of new words. The function `lost` computes the number of bytes in these rows from the flags of all words.
 
         Arrays returned by earlier calls are never changed.
         """

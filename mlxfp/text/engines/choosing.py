@@ -148,7 +148,7 @@ def is_kept(kind: EngineKind, json: str, gate: Gate) -> bool:
 
 
 def keep(kind: EngineKind, json: str, gate: Gate) -> None:
-    """Record in the cache folder that an engine has returned the correct ids for the test texts, if the folder is writable."""
+    """Record that an engine returned the correct ids for the test texts. Do nothing if the cache folder is not writable."""
     with suppress(*_UNUSABLE):
         proof = _proof(kind, json, gate)
         proof.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

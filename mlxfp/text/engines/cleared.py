@@ -31,7 +31,7 @@ class Trial:
 
 
 def kind_of(configuration: Configuration) -> str:
-    """Return all options of a tokenizer that affect ids, except the vocabulary, as JSON. Tokenizers of one kind have equal options."""
+    """Return the kind of a tokenizer as JSON: all options that affect ids, except the vocabulary."""
     parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
     return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 

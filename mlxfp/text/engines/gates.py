@@ -77,7 +77,7 @@ def _rows_of(ends: NDArray[np.int64], positions: NDArray[np.intp]) -> NDArray[np
 
 
 def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
-    """Return a filter that rejects texts with an added token, or with a character for which `cleared` is False."""
+    """Return a filter that rejects texts with added tokens or forbidden characters. `cleared[code]` is True for each allowed character."""
     texts = sorted({*(token["content"] for token in added), *map(chr, np.flatnonzero(~cleared[:_ASCII]).tolist())})
     groups = ["|".join(map(re.escape, group)) for _, group in groupby(texts, key=itemgetter(0))]
     if len(groups) > _GROUPS:

@@ -1,7 +1,7 @@
 """Functions that read text columns, and convert other columns to strings exactly like Python's `format`.
 
-Each distinct value of a column is formatted only once. Arrow formats integers and strings that have no format specification, with the same
-result as Python. Python formats all other values, because Arrow writes floats (1e16), booleans and times differently.
+Each distinct value of a column is formatted only once. Arrow formats integers and strings in fields without a format specification, such
+as `{age}`. Python formats all other values, because Arrow writes floats (1e16), booleans and times differently.
 """
 
 import math

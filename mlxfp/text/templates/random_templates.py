@@ -60,9 +60,9 @@ _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 
 @lru_cache(maxsize=256)
 def parse(pattern: str) -> tuple[Phrase, ...]:
-    """Split a template pattern into phrases: the text and fields between two separators. The result has at least one phrase.
+    """Split a template pattern into phrases. A phrase holds the text and fields between two separators, such as commas.
 
-    Raises `ArgumentError` if the pattern is not a format string of column names.
+    The result has at least one phrase. Raises `ArgumentError` if the pattern is not a format string of column names.
 
     >>> [phrase.end for phrase in parse("{a} and {b}, {c:.2f}.")]
     [', ', '.']

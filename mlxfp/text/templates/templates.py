@@ -182,8 +182,8 @@ def _shuffled(
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
     """Shuffle the phrases that contain fields, in a separate order for each row.
 
-    The returned phrases contain a new field at each place of a shuffled phrase. The returned dict holds a column of texts for each new
-    field: in each row, the text of the phrase at this place.
+    Each shuffled phrase is replaced by a new field. Return the new phrases, and a dict from each new field to a column of texts. For each
+    row, the column holds the text of the phrase that moves to this place.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

@@ -66,7 +66,7 @@ class ChatTemplate:
 
     @property
     def marks_answers(self) -> bool:
-        """True if the template encloses the text written by the model in {% generation %} blocks."""
+        """True if the template marks the text written by the model with {% generation %} blocks."""
         return "generation" in _compiled(self.text).mlxfp_tags
 
     def render(self, messages: Messages, *, tools: Any = None, generation_prompt: bool = False) -> str:
@@ -95,9 +95,9 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the template variables and the fixed date as a dict, to be saved with the tokenizer.
+        """Return a dict of the template variables and the fixed date, to be saved with the tokenizer.
 
-        Return an empty dict for the default values: variables for the special tokens in `config`, and no fixed date.
+        The dict is empty if all settings are the defaults: no fixed date, and variables only for the special tokens in `config`.
         """
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}
@@ -112,7 +112,7 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Remove null fields from nested objects, because an Arrow struct contains the fields of all rows."""
+    """Remove null fields from nested objects. Arrow adds these nulls, because all rows of a struct column have the same fields."""
     if isinstance(value, Mapping):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
@@ -156,8 +156,8 @@ def _compiled(text: str) -> _Compiled:
     class Undefined(jinja.Undefined):  # type: ignore[misc, name-defined]  # the same
         """Stand-in for an undefined template variable. The template may test whether the variable is defined.
 
-        Printing the variable, or a loop over the variable, raises an error. If the template assigns a value to the variable anywhere, the
-        variable is empty instead.
+        Printing the variable, or a loop over the variable, raises an error. There is one exception: a variable that the template assigns in
+        another place is empty.
         """
 
         def _check(self) -> None:

@@ -54,7 +54,7 @@ def _numbers(part: Any) -> Iterator[Any]:
 
 
 def _check_prefix(model: Mapping[str, Any]) -> None:
-    """Raise `DataError` unless the second token of each merge begins with the prefix for continued words."""
+    """Raise `DataError` unless the second token of each merge begins with the prefix for tokens inside a word, such as "##"."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not (prefix and isinstance(prefix, str) and isinstance(merges, list)):
         return

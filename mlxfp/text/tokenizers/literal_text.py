@@ -66,7 +66,7 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _involves(merge: Any, prefix: str, names: Names) -> bool:
-    """Return True if a merge of a BPE model contains or produces a token in `names` (a dict from old to new names of tokens).
+    """Return True if `names` contains a token of a BPE merge, or the token that the merge creates.
 
     A merge is a pair of tokens. In older files, a merge is a string of two tokens with a space in between.
     """

@@ -57,7 +57,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
 
 
 def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[str], size: int) -> Scores:
-    """Return initial scores of all characters, and of `size` longer substrings. Substrings rank by the product of count and length."""
+    """Return initial scores of all characters, and of the `size` best longer substrings. A substring ranks by count times length."""
     totals: Counter[str] = Counter()
     for word in words:
         for first in range(len(word)):
@@ -92,7 +92,7 @@ def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict
 
 
 def _pruned(scores: Scores, used: Mapping[str, int], size: int) -> Scores:
-    """Return at most `size` pieces: all characters, and the longer pieces whose removal would reduce the likelihood of the words most."""
+    """Return at most `size` pieces: all characters, and the most useful longer pieces. Without a useful piece, words are less likely."""
 
     def worth(piece: str) -> float:
         halves = ((piece[:index], piece[index:]) for index in range(1, len(piece)))

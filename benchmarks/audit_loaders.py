@@ -232,8 +232,13 @@ def _described(name: str, law: str, result: dict[str, Any]) -> Iterator[str]:
     scripts = sorted(path.name for path in (_FOLDER / "audits").glob(f"{stem}*.py"))
     links = f" Scripts: {', '.join(f'`{script}`' for script in scripts)}." if scripts else ""
     limit = f" Documented: {LIMITS[name, law]}" if (name, law) in LIMITS else ""
-    shown = "; ".join(_short(detail.removeprefix(_title(name)).strip().splitlines()[0]) for detail in details[:3])
-    yield f"- {_COLUMNS[law]}: {shown}.{limit}{links}"
+    shown = " ".join(_sentence(_title(name), detail) for detail in details[:3])
+    yield f"- Law **{_COLUMNS[law]}**: {shown}{limit}{links}"
+
+
+def _sentence(title: str, detail: str) -> str:
+    text = _short(detail.removeprefix(title).strip().splitlines()[0])
+    return f"{title} {text}" if text.endswith(".") else f"{title} {text}."
 
 
 def _short(text: str) -> str:

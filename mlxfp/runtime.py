@@ -154,11 +154,7 @@ def warn_if_slow() -> None:
 
 
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
-<<<<<<< HEAD
-    """Choose when standard error shows progress of reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
-=======
     """Choose when mlxfp shows the progress of long work, such as `load`, `write` and training, on standard error.
->>>>>>> g-ydocs
 
     - `"auto"` (default): a progress bar on terminals and in notebooks, for work longer than two seconds. Commands and `observers.progress`
       also write lines to log files.

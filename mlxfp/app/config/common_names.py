@@ -15,7 +15,7 @@ _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
     "data.path": "datadir datapath dataset datasets datafolder trainfile traindata trainpath inputdir root",
-    "data.target": "target targetcolumn targetcol label labels labelcolumn labelcol",
+    "data.target": "targetcolumn targetcol label labels labelcolumn labelcol",
     "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",
     "data.prefetch": "prefetchfactor prefetchsize buffersize",
     "data.workers": "numworkers dataloadernumworkers njobs numproducers numproc numthreads",

@@ -248,4 +248,4 @@ def check_classes(classes: tuple[str, ...], task: str, path: str) -> tuple[str, 
 
 
 def _classes(rows: Dataset[Any] | None) -> tuple[str, ...]:
-    return tuple(getattr(rows.source, "classes", ())) if rows is not None else ()
+    return tuple(getattr(rows.source, "labels", ())) if rows is not None else ()

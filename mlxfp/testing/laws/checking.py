@@ -149,7 +149,7 @@ class Law:
     def statement(self) -> str:
         """Statement of the law as one sentence."""
         law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
-        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Check that ")
+        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Check that").lstrip(", ")
 
 
 def laws_of(part: Any) -> tuple[Law, ...]:

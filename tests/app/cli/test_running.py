@@ -107,6 +107,6 @@ def test_a_run_on_a_train_file_alone_says_how_the_target_is_named(tmp_path, caps
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"word {place},{place % 2}\n" for place in range(20)))
     assert main(["run", "development", "--data", "train.csv"]) == 1
     said = capsys.readouterr().err
-    assert "train.csv --target COLUMN --out spec.yaml, and set data.spec=spec.yaml" in said
+    assert "add --target COLUMN to the command, or data.target=COLUMN to the options" in said
     assert main(["data", "infer", "train.csv", "--target", "label", "--out", "spec.yaml"]) == 0
     assert main(["config", "check", "development", "--data", "train.csv", "data.spec=spec.yaml"]) == 0

@@ -229,7 +229,7 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, m
         ("data.batch_size=32", r"data\.batch_size \(command line\): unknown key; did you mean 'training\.size'\?", ""),
         (
             "target=label",
-            r"target \(command line\): unknown key; a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN",
+            r"A configuration has no 'target' at its top level\. Write data\.target=label\.",
             "",
         ),
         ("size=8", r"Write model\.size=8 or training\.size=8\.", ""),
@@ -262,7 +262,7 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
         "did you mean 'training.epochs'?",
         "did you mean 'schedule.warmup'?",
         "did you mean 'training.size'?",
-        "a spec names the columns: write a spec with mlxfp data infer PATH --target COLUMN --out spec.yaml, and set data.spec=spec.yaml",
+        "did you mean 'data.target'?",
         "there is no device option: MLX uses the device of this machine, see mlxfp doctor",
     ]
 
@@ -277,7 +277,7 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
         (lambda: RunConfig(lr=1e-3), r"RunConfig has no option 'lr'\. Write OptimizerConfig\(learning_rate=\.\.\.\)\."),
         (lambda: evolve(RunConfig(), epochs=3), r"RunConfig has no option 'epochs'\. Write TrainingConfig\(epochs=\.\.\.\)\."),
         (lambda: TrainingConfig(sede=1), r"TrainingConfig has no option 'sede'\. Did you mean 'seed'\? Known: seed, epochs"),
-        (lambda: DataConfig(target="y"), r"DataConfig has no option 'target'\. In a run, a spec names the columns: "),
+        (lambda: DataConfig(idcolumn="y"), r"DataConfig has no option 'idcolumn'\. In a run, a spec names the columns: "),
     ],
 )
 def test_keywords_of_other_libraries_lead_to_ours(make, message):

@@ -25,7 +25,6 @@ CALLS = {
     "write on threads": ("fp.write(rows, folder / 'out', on=fp.runners.threads(2))", "part-00000.arrow"),
     "cache": ("list(fp.pipe(rows, fp.cache(folder / 'out')))", "part-00000.arrow"),
     "log_metrics": ("list(fp.pipe(events, fp.observers.log_metrics(folder / 'log.jsonl')))", "log.jsonl"),
-    "log_metrics csv": ("list(fp.pipe(events, fp.observers.log_metrics(folder / 'log.csv')))", "log.csv"),
     "tokenizer": ("tokenizer.save(folder / 'out')", "tokenizer.json"),
     "spec yaml": ("fp.kaggle.save_spec(fp.kaggle.SPECS['house_prices'], folder / 'spec.yaml')", "spec.yaml"),
     "spec json": ("fp.kaggle.save_spec(fp.kaggle.SPECS['house_prices'], folder / 'spec.json')", "spec.json"),

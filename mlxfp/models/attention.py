@@ -7,7 +7,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxfp.models.banded import HIDDEN, Band, band_of
-from mlxfp.models.exponentials import is_faster, softmax
+from mlxfp.models.exponentials import is_better, softmax
 from mlxfp.models.layers import Dropout
 from mlxfp.support.errors import ArgumentError
 
@@ -96,7 +96,7 @@ def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, drop
         return blocks.join(attend(blocks.cut(queries), blocks.spread(keys), blocks.spread(values), bias.bias_of_rows(rows), dropout))
     scale = size**-0.5
     dropout = None if dropout is None or not dropout.training or dropout.rate == 0 else dropout
-    if dropout is None and not is_faster(rows * heads * length * keys.shape[2]):
+    if dropout is None and not is_better(rows * heads * length * keys.shape[2]):
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=bias)
     groups = keys.shape[1]
     scores = (queries * scale).reshape(rows, groups, heads // groups, length, size) @ keys[:, :, None].swapaxes(-1, -2)

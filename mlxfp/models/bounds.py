@@ -155,6 +155,11 @@ def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
         _TRACE.reset(token)
 
 
+def is_tracing() -> bool:
+    """Return True inside a training step or another function that mlxfp compiles."""
+    return _TRACE.get() is not None
+
+
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
     """Check ids and labels before a call of a compiled function. Raises `BoundError`, which names the argument, for an invalid number.
 

@@ -12,30 +12,33 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxfp.models.bounds import is_tracing
+
 
 def on_cpu() -> bool:
     """Return True if the CPU is the default device of MLX."""
     return bool(mx.default_device() == mx.Device(mx.cpu, 0))
 
 
-def is_faster(count: int) -> bool:
-    """Return True if `softmax` and `logsumexp` of `count` numbers are faster in this module than in MLX."""
-    return on_cpu() and count >= _FEW
+def is_better(count: int) -> bool:
+    """Return True if `softmax` and `logsumexp` of `count` numbers are faster in this module than in MLX, and memory is no problem."""
+    return on_cpu() and is_tracing() and _FEW <= count <= _MANY
 
 
-_FEW = 2048  # for arrays below this size, one operation of MLX is faster than several operations of this module
+_FEW = 2**11  # for fewer numbers, the single function of MLX is faster than the eight functions of this module
+_MANY = 2**25  # A compiled step holds five arrays of this size instead of two. Steps without compilation hold ten, and use MLX.
 
 
 def softmax(x: mx.array) -> mx.array:
     """Compute the softmax along the last axis in float32. The result has the shape and the dtype of `x`."""
-    result: mx.array = _softmax(x.astype(mx.float32)) if is_faster(x.size) else mx.softmax(x, axis=-1, precise=True)
+    result: mx.array = _softmax(x.astype(mx.float32)) if is_better(x.size) else mx.softmax(x, axis=-1, precise=True)
     return result.astype(x.dtype)
 
 
 def logsumexp(x: mx.array) -> mx.array:
     """Compute log(sum(exp(x))) along the last axis: float32, without the last axis."""
     x = x.astype(mx.float32)
-    if not is_faster(x.size):
+    if not is_better(x.size):
         return mx.logsumexp(x, axis=-1)
     maximum = mx.clip(mx.stop_gradient(x.max(axis=-1, keepdims=True)), -3e38, 3e38)  # a finite maximum avoids inf - inf, which is NaN
     return mx.log(exp(x - maximum).sum(axis=-1)) + maximum.squeeze(-1)

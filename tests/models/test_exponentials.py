@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mlxfp.models import exponentials
+from mlxfp.models.bounds import tracing
 from mlxfp.models.exponentials import exp, logsumexp, softmax
 
 # Some rows are long enough for the functions of this module, others are left to MLX.
@@ -15,6 +16,12 @@ ROWS = arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 70) | st.integers(2048, 2100)), elements=st.floats(-200, 200, width=32)
 )
 WIDE = (2, 3000)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_in_a_compiled_step():
+    with tracing([], {}):
+        yield
 
 
 @given(arrays(np.float32, st.integers(1, 300), elements=st.floats(-87, 88, width=32)))
@@ -73,3 +80,10 @@ def test_a_gpu_gets_the_functions_of_mlx(monkeypatch):
     monkeypatch.setattr(exponentials, "on_cpu", lambda: False)
     assert mx.allclose(fast[0], softmax(x), atol=1e-6).item()
     assert mx.allclose(fast[1], logsumexp(x), atol=1e-6).item()
+
+
+def test_steps_without_compilation_and_huge_arrays_take_the_memory_of_mlx(monkeypatch):
+    assert exponentials.is_better(2**20)
+    assert not exponentials.is_better(2**26)
+    monkeypatch.setattr(exponentials, "is_tracing", lambda: False)
+    assert not exponentials.is_better(2**20)

@@ -56,7 +56,7 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
 def log_memory(*, limit: int | None = None) -> Observer:
     """Add a `MemoryRead` event whenever `fit` reads the metrics: bytes in use, peak bytes, and bytes cached for reuse.
 
-    The peak is the peak since the previous reading. With `fit(..., log_every=1)`, the peak is the peak of one step.
+    The peak is the peak since the previous reading or the start of the run. With `fit(..., log_every=1)`, the peak is the peak of one step.
 
     If used and cached bytes together exceed `limit`, the cache is cleared (`mx.clear_cache`). The event has the numbers before clearing.
     Without `limit`, only MLX's own limit applies (`mx.get_memory_limit`).
@@ -103,6 +103,7 @@ def numbers_of(event: Event) -> dict[str, float]:
 
 
 def _log_memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event]:
+    mx.reset_peak_memory()
     for event in events:
         yield event
         if isinstance(event, Stepped) and event.metrics:

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.models.bounds import Bound, checked
-from mlxfp.models.exponentials import exp, logsumexp
+from mlxfp.models.exponentials import logsumexp
 from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -206,7 +206,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
         sums = mx.full(hidden.shape[:1], -mx.inf)
         for start, stop in edges:
             rows = _after(hidden, sums)
-            sums = mx.logaddexp(sums, logsumexp(products(rows, matrix[start:stop], bias[start:stop])))
+            sums = mx.logaddexp(sums, mx.logsumexp(products(rows, matrix[start:stop], bias[start:stop]), axis=-1))
         return sums
 
     @whole.vjp
@@ -217,7 +217,7 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
         of_bias: list[mx.array] = []
         for start, stop in edges:
             rows = _after(hidden, of_hidden, *of_matrix[-1:])
-            shares = exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
+            shares = mx.exp(products(rows, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
             of_bias.append(shares.sum(axis=0).astype(bias.dtype))
             shares = shares.astype(hidden.dtype)
             of_hidden = of_hidden + shares @ matrix[start:stop]

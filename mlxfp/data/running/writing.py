@@ -59,14 +59,14 @@ def write(
     """Write the rows of epoch 0 into files in `folder`, with a manifest. Return the manifest.
 
     Read the data with `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)`, which keep the order and check that all files
-    exist. After `batch`, the rows of all groups are written in order. The manifest lists rows skipped by `on_error`.
+    exist. Groups of rows (after `batch`) are written as rows. The manifest lists rows skipped by `on_error`.
 
     The argument `on` selects the workers: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling thread.
 
-    - If the pipeline has no stateful stage, the workers write the files. Each file contains the rows that result from `rows_per_file`
-      source rows, by default about 64 MB.
-    - If the pipeline has a stateful stage (`pack`, `windows`, `shuffle` with a buffer, `on_error`), workers run only the stateless stages.
-      The calling thread writes the files in order. Each file except the last has exactly `rows_per_file` rows.
+    - If no stage keeps a state between rows, the workers write the files. Each file contains the results of `rows_per_file` source rows.
+      The default gives files of about 64 MB.
+    - If a stage keeps a state (`pack`, `windows`, `shuffle` with a buffer, `on_error`), workers run only the other stages. The calling
+      thread writes the files in order. Each file except the last has exactly `rows_per_file` rows.
 
     If a call is killed, call `write` again to continue. The argument `on` may differ. All files and the manifest then have the same bytes
     as without the kill. A repeated call for complete data checks the files and rewrites damaged files. If several calls write to the same

@@ -293,7 +293,7 @@ def test_declared_columns_must_be_there(tmp_path: Path):
     with pytest.raises(UnknownNameError, match=r"No column of .*a\.csv is named 'Agee'\. Did you mean 'Age'\? Known: Age, Sex\."):
         fp.schema(fp.read_csv(path, schema={"Agee": pa.float64()}))
     with pytest.raises(
-        SchemaError, match=r"A declared type cannot be read: CSV conversion to list<item: int64> is not supported, in read_csv"
+        SchemaError, match=r"The reader does not support a declared type: CSV conversion to list<item: int64> is not supported, in read_csv"
     ):
         fp.schema(fp.read_csv(path, schema={"Age": pa.list_(pa.int64())}))
 

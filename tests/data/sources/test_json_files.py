@@ -257,7 +257,7 @@ def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path
     path = write(tmp_path / "a.jsonl", '{"__key__": 1}')
     with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__key__', in .*a\.jsonl\."):
         fp.schema(fp.read_jsonl(path))
-    with pytest.raises(SchemaError, match="A declared type cannot be read: JSON conversion to dictionary"):
+    with pytest.raises(SchemaError, match="The reader does not support a declared type: JSON conversion to dictionary"):
         fp.schema(fp.read_jsonl(path, schema={"__key__": pa.dictionary(pa.int8(), pa.string())}))
 
 

@@ -146,11 +146,10 @@ def validate_fold(  # noqa: PLR0913  # one argument per option
 
 
 def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
-    """Return a model that predicts several versions of the same rows and returns the mean prediction, [N] or [N, C].
+    """Return a model that changes the rows in several ways, predicts each version, and returns the mean prediction, [N] or [N, C].
 
-    Each stage in `views` creates one version, with the same number and order of rows. For example, `template(form, seed=0)` and
-    `template(form, seed=1)` order the columns differently. `map` creates a stage from a function. To cross-validate the new model, return
-    it from the function `fit` of `cross_validate`. Raises `ArgumentError` if the versions have different numbers of rows.
+    Each stage in `views` creates one version of the rows, without changing their number or order. For example, `map` with a function
+    creates a stage. To cross-validate the new model, return it from the function `fit` of `cross_validate`. Raises `ArgumentError` if the versions have different numbers of rows.
 
     >>> import mlxfp as fp
     >>> model = lambda rows: column_values(rows, "x")

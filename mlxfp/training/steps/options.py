@@ -25,7 +25,7 @@ class Options:
     ranks: Ranks | None
     compile: bool
     shards: Shards | None
-    pretrained: tuple[str, ...] = ()  # names of models on the hub, see `pretrained_in`
+    pretrained: tuple[str, ...] = ()  # names of the pretrained models, as on the Hugging Face hub
 
     @property
     def divided(self) -> bool:

@@ -25,7 +25,7 @@ _LIMIT = 2**63
 _MAKES_PART = re.compile(r"'?_[A-Z]|Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# Hints for error messages about a missing column: names the stage that creates the column.
+# Maps a column name to a hint for the error about this missing column. The hint names the stage that creates the column.
 _MAKERS = {
     "input_ids": "the stage tokenize makes this column from a text column",
     "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",

@@ -25,7 +25,7 @@ class Options:
     ranks: Ranks | None
     compile: bool
     shards: Shards | None
-    pretrained: tuple[str, ...] = ()  # names of the pretrained models, as on the Hugging Face hub
+    pretrained: tuple[str, ...] = ()  # hub names of the models with the first weights, as `org/name@commit`
 
     @property
     def divided(self) -> bool:

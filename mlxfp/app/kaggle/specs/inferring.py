@@ -25,7 +25,7 @@ from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target with at most 20 distinct cells may be classes
-_FEW_TEXTS = 0.1  # maximum fraction of cells with other text in a numeric target column
+_FEW_TEXTS = 0.1  # in a numeric target column, at most 10 % of the cells contain other text
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 

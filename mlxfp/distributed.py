@@ -369,7 +369,7 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
             f"This backend cannot divide {world.size} ranks into groups of tensor={world.tensor} ranks: {error} Pass tensor={world.size}, "
             "which divides one copy of the model between all ranks. Or pass tensor=1, or start with mlx.launch --backend mpi."
         ) from error
-    for subgroup in groups:  # the groups are never freed: MLX 0.32 frees groups after MPI has ended, which aborts the process
+    for subgroup in groups:  # keep each group forever: MLX 0.32 would free the group after the end of MPI, and the process would abort
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
     return groups
 

@@ -14,7 +14,7 @@ from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import ArgumentError
 
-# Score bias of hidden tokens. -inf would turn rows of only padding into NaN. The smallest float16 number is -65504.
+# Number added to the attention scores of masked tokens. The number is finite, because -inf gives NaN if all tokens are masked.
 HIDDEN = -1e4
 
 
@@ -103,8 +103,8 @@ def blocks_within(length: int, reach: int, *, causal: bool) -> Blocks | None:
     size = 64 if reach <= 128 else 128
     distant = -(-reach // size)
     blocks = Blocks(length, size, distant, 0 if causal else distant)
-    # For rows of 512 tokens on a CPU, attention in blocks is 1.6 times as fast as attention over whole rows if a block sees 256 keys.
-    # For rows of 512 tokens on a CPU, attention in blocks is slower than attention over whole rows if a block sees 384 keys.
+    # On a CPU, with rows of 512 tokens and 256 keys per block, attention in blocks is 1.6 times as fast as attention over whole rows.
+    # With 384 keys per block, attention in blocks is slower than attention over whole rows.
     return blocks if 2 * blocks.span <= length else None
 
 

@@ -185,7 +185,7 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # changes negative ids to large ids, which are also invalid
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # the fast test does not support arrays that are traced, empty or bfloat16, or probabilities as labels
+    except (ValueError, TypeError):  # the fast test fails for traced, empty and bfloat16 arrays, and for label probabilities
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

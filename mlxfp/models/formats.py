@@ -20,8 +20,8 @@ Json = Mapping[str, Any]
 Names = Mapping[str, str]
 Settings = Mapping[str, Any]
 
-SECTION = "mlxfp"  # key of config.json for heads unknown to transformers
-_OWN_HEAD = "mlxfp_head."  # weight prefix of heads unknown to transformers; avoids clashes with heads of transformers
+SECTION = "mlxfp"  # key of config.json for heads that the library transformers does not have
+_OWN_HEAD = "mlxfp_head."  # prefix for weight names of heads that the library transformers does not have
 
 
 @frozen
@@ -30,7 +30,7 @@ class HeadFormat:
 
     kinds: tuple[str, ...]  # names of the heads that use this file format; keys of HEADS
     modules: Names  # maps module names of the head to names in transformers
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # function that reads config.json and returns a head: name in HEADS, and arguments
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # maps the content of config.json to a name in HEADS and the head's arguments
 
 
 @frozen(kw_only=True)
@@ -49,7 +49,7 @@ class Format:
     detected: Mapping[str, str] = {}  # maps a boolean config field to a suffix: the field is true if a weight name ends with the suffix
     read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # function that computes config fields from several keys of config.json
     write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # function that computes further keys of config.json from a config
-    renamed: Mapping[str, str] = {}  # replacements of patterns in weight names of older files
+    renamed: Mapping[str, str] = {}  # maps regular expressions for weight names in older files to replacements
     dropped: tuple[str, ...] = ()  # name patterns of ignored weights: duplicates or unsupported parts
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":

@@ -134,7 +134,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # for a name without mlxfp-, threadpoolctl fails
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # threadpoolctl fails if the file name lacks the prefix mlxfp-
     if not library.exists():
         _build(library)
     _check_ours(library)

@@ -18,14 +18,14 @@ from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-# Pattern for the module path before a type name, as in `collections.abc.`. Group 1 matches the quoted texts of a Literal.
+# Matches the module path in a type name, such as `collections.abc.`. Group 1 matches quoted text, which must stay unchanged.
 _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
-# Matches the return type of a function if the function returns a stage, an observer or a collator, such as the private class _Text.
+# Matches a return type that is a stage, an observer, a collator, or a private class such as _Text.
 _MAKES_PART = re.compile(r"'?_[A-Z]|Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# Hints for errors about a missing column, by name of the column. A stage creates each of these columns.
+# Maps a column name to a hint for the error about this missing column. The hint names the stage that creates the column.
 _MAKERS = {
     "input_ids": "the stage tokenize makes this column from a text column",
     "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",

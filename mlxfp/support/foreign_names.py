@@ -7,7 +7,7 @@ and batch-size are equal.
 from collections.abc import Collection, Mapping
 
 # Maps an argument of mlxfp to the names of the same argument in other libraries.
-# If mlxfp has no such argument, the key is a sentence with a hint for users of the other libraries.
+# If mlxfp has no such argument, the key is a sentence that explains what mlxfp does instead.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",
@@ -81,7 +81,7 @@ ARGUMENTS: Mapping[str, str] = {
     "files are safetensors and tokenizer.json, in the cache of huggingface_hub": "trust_remote_code cache_dir use_fast token",
 }
 
-# Maps an argument name of mlxfp to a hint that shows a function with this argument.
+# Maps an argument name of mlxfp to a hint. The hint shows a function call with this argument.
 _ELSEWHERE: Mapping[str, str] = {
     "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) accumulates gradients",
     "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
@@ -101,7 +101,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "workers": 'fp.prefetch(2, workers=4) runs all earlier stages in 4 threads, or in processes with kind="processes"',
 }
 
-# Maps the mlxfp replacement to names of functions, classes and methods in other libraries.
+# Each key is code that uses mlxfp. Each value lists functions, classes and methods of other libraries that this code replaces.
 _NAMES: Mapping[str, str] = {
     "fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))": "DataLoader StatefulDataLoader",
     "fp.last(fp.fit(step, state, batches))": "Trainer SFTTrainer Learner train",

@@ -15,7 +15,7 @@ import attrs
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 # The structure of a node is the tuple (type, keys, structures of the children). The structure of a leaf is ().
-# Tuples are used because every call of a compiled function splits a tree, and Python compares tuples in C.
+# Every call of a compiled function compares tree structures. Comparing tuples is fast.
 _Node = tuple[Any, ...]
 _LEAF: _Node = ()
 _Build = Callable[[Iterator[Any]], Any]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.runs import PreparedFold
 
-_SHOWN_MODEL = "encoder"  # for model.name=auto, the preview shows the inputs of this model
+_SHOWN_MODEL = "encoder"  # for model.name=auto, `inspect` previews the inputs of an encoder
 _SHOWN = 2  # number of rows in the preview
 
 

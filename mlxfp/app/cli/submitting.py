@@ -45,7 +45,7 @@ class _Candidate:
     message: str
     competition: str | None = None
     sample: Path | None = None
-    spelling: "Mapping[str, Spelling] | None" = None  # columns written as numbers, such as probabilities, even if the sample shows classes
+    spelling: "Mapping[str, Spelling] | None" = None  # formats of number columns, such as probabilities; they override the sample file
     synthetic: bool = False
 
 

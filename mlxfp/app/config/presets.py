@@ -18,7 +18,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
         "training": _CAREFUL | {"data": {"prefetch": 4, "workers": 2}, "validation": {"folds": 5}},
         "production": _CAREFUL | {"validation": {"folds": 5}, "observers": {"patience": 4, "keep": 3, "mlflow": "sqlite:///mlflow.db"}},
         "competition": {
-            # `text.permute` writes other texts in each epoch, so 4 workers tokenize rows during the whole training.
+            # `text.permute` creates new texts in each epoch. Four workers tokenize these texts during training.
             "data": {"prefetch": 8, "workers": 4},
             "text": {"permute": True},
             "training": {"epochs": 12, "size": 16, "ema": 0.99},

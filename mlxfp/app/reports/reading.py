@@ -195,7 +195,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
     if linear is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
-        # The folds are time-series folds if some rows are never used for validation (fold -1). Other folds validate every row.
+        # Only time-series folds leave some rows without validation. The fold number of such rows is -1.
         folds = Folds("written", assignments, np.arange(len(ids)), forward=bool((assignments < 0).any()))
     else:
         folds = linear.folds

@@ -31,7 +31,7 @@ MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # File names in the folder of a fold: log, checkpoints, best state, fitted recipe, final weights, predictions, result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
-_MODELS = "model[.-]*"  # pattern for the weights of a network and for the files of an estimator
+_MODELS = "model[.-]*"  # glob pattern of model files: the weights of a network, or the files of an estimator
 
 # Options that may change when a run is continued: paths and display options, which do not affect results.
 _FREE = frozenset(
@@ -122,7 +122,7 @@ def remove(new: Sequence[Path]) -> None:
     for folder in new[:1]:
         rmtree(folder)
     for parent in new[1:]:
-        with suppress(OSError):  # a parent folder is not empty if another run uses it
+        with suppress(OSError):  # rmdir fails if the parent folder contains other files
             parent.rmdir()
 
 

@@ -29,7 +29,7 @@ from mlxfp.support.errors import ArgumentError, ConfigError
 Blend = Literal["mean", "rank", "vote", "greedy"]
 _FIXED = {"mean": mean, "rank": rank, "vote": vote}
 # All blended runs must have the same rows, test rows and folds.
-# With different folds, one model could have trained on the validation rows of another model.
+# If two runs had different folds, one run could train a model on the validation rows of the other run.
 _SAME = ("rows", "test", "folds")
 
 

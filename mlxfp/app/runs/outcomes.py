@@ -57,7 +57,7 @@ def claim_environment(folder: Path) -> Iterator[RunEvent]:
     For a continued run, restore the number of OpenBLAS threads, and yield a note about changed versions.
     """
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
-    blas_threads(before.get("blas_threads"))  # use the thread count of the first start, because the count may change the last digits
+    blas_threads(before.get("blas_threads"))  # the number of threads can change the last digits of results
     now = environment()
     if not before:
         write_json(folder / folders.ENVIRONMENT, now)

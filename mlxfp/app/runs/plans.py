@@ -108,7 +108,7 @@ class Plan:
     plots: bool = field(repr=False)
     auto: bool = field(repr=False)  # True for model.name=auto: several models, chosen from the data
     minutes: float | None = field(repr=False)
-    synthetic: bool = field(repr=False)  # True if the rows are synthetic and in the folder of the run
+    synthetic: bool = field(repr=False)  # True if the run writes synthetic rows into its folder
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder
     seconds: float | None = field(default=None, repr=False, eq=False)  # maximum time of a fit, for boosted trees and networks

@@ -89,7 +89,7 @@ def f1(
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
     known = at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
-    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # adds NaN to the counts if a row with a weight is invalid
+    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # NaN if a row with nonzero weight is invalid, else 0
     labels = mx.where(known == 1, labels, 0)
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
     counts = [sums_by_class(classes_of_rows, kept, classes) + invalid for classes_of_rows, kept in parts]
@@ -112,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    check_same_shape("roc_auc", scores, labels)  # checks only shapes, because float32 would make large integer scores equal
+    check_same_shape("roc_auc", scores, labels)  # the float32 results are not used: float32 cannot distinguish large integer scores
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 

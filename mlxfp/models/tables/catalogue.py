@@ -106,7 +106,7 @@ TABLE_MODELS: Registry[TableModel] = Registry(
             sizes=Registry("size", {name: {"hidden_sizes": (width,) * 3} for name, width in (("tiny", 64), ("small", 128), ("base", 256))}),
             adapts=True,
             smoothing=0.1,
-            # Early stopping is off, because the patience equals the number of epochs. The weights of the best epoch predict.
+            # The patience equals the number of epochs, so training never stops early. Predictions use the weights of the best epoch.
             defaults={
                 "model": {"size": "base"},
                 "optimizer": {"name": "realmlp", "learning_rate": None, "weight_decay": 0.02, "clip_norm": None},

@@ -28,7 +28,7 @@ from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
 CLIP = 3.0  # scaled numbers lie between -3 and 3, as published (Holzmüller et al., 2024)
-_LARGEST = 1e60  # larger and infinite numbers are clipped, so that squares are finite
+_LARGEST = 1e60  # numbers are clipped to the range from -1e60 to 1e60, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
 _COMPONENTS = 16  # number of principal components of word counts, and of counts of word parts; the same number as for tree models
 _NGRAMS = 2048  # maximum number of n-grams of a text column, most frequent first; limits the size of the saved config

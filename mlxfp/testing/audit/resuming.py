@@ -14,7 +14,7 @@ Resume = Callable[[Any], Iterator[tuple[Any, Any]]]  # function that starts a ru
 def check_resuming(loader: Loader, workers: int) -> Iterator[str]:
     """Check that a run resumed from a saved state gives the remaining items. Yield the errors without workers and with workers."""
     for count in sorted({0, workers}):
-        # With workers, a later epoch would take seconds, because some loaders start new workers for each epoch that they skip.
+        # Workers are tested in epoch 0, because some loaders need seconds to skip an epoch with workers.
         epoch = 0 if count else 1
         full_run = [(numbers_of(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
         items = tuple(numbers for numbers, _, _ in full_run)

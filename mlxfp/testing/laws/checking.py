@@ -134,7 +134,7 @@ class Law:
                 for case in _drawn_cases(trial):
                     _check_case(trial_of_law, case)
             except Exception:
-                _run(trial_of_law, self.name)  # check the law alone, to raise the error of the smallest failing case
+                _run(trial_of_law, self.name)  # check only this law again, to find the smallest failing case
                 raise
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        # skip the slow phase `explain` of Hypothesis: the message of a law is enough
+        # skip the phase `explain` of Hypothesis, which is slow
         phases=set(settings().phases) - {Phase.explain, *(() if trial.shrink else (Phase.shrink,))},
     )
     try:

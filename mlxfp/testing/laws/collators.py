@@ -98,7 +98,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     for others in ([*examples][::-1], [{name: _doubled(value) for name, value in example.items()} for example in examples]):
-        with suppress(Exception):  # a collator may raise an error for lists of double length
+        with suppress(Exception):  # a collator may reject the changed examples
             collator(copy.deepcopy(others))
 
 

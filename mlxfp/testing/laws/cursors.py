@@ -42,7 +42,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[i
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
-    for before, index in pairwise(indices):  # read up to the item `index`, and resume from the cursor of this item
+    for before, index in pairwise(indices):
         steps = list(islice(iterate(dataset, latest and _copied(latest)), index - before))
         how = f"resuming {dataset!r} at {'every item' if after is None else 'several items'}"
         assert len(steps) == index - before, f"{how} ends after {before + 1 + len(steps)} of {len(whole)} items"

@@ -79,7 +79,7 @@ class _Run:
     cursors: list[Cursor]
     keys: list[list[int]]  # row keys of each batch
     counted: "_Counted"
-    counted_cursors: list[Cursor]  # cursors of `counted`, whose chunks may be smaller, because counting rows prevents optimizations
+    counted_cursors: list[Cursor]  # cursors of the dataset in `counted`; chunks may be smaller than in `dataset`
     reads: list[int]  # number of rows read up to the end of each batch, for sources that yield one row at a time
     total: int
 
@@ -130,8 +130,8 @@ class _Counted:
     def __init__(self, dataset: Dataset[Any], *, one_row: bool = False) -> None:
         self.one_row = one_row
         self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
-        self.log: list[int] = []  # number of rows in each chunk that a source has yielded
-        self.largest: dict[int, int] = {}  # number of rows in the largest chunk of each source, by id
+        self.log: list[int] = []  # row counts of all chunks from all sources, in the order of reading
+        self.largest: dict[int, int] = {}  # maps the Python id of a source to the row count of its largest chunk
         length(self.dataset)  # `load` stages read all rows once in a process; read these rows before the log begins
         self.log.clear()
         self.largest.clear()

@@ -109,7 +109,7 @@ def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dat
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
     for _ in range(draw(st.sampled_from(range(max_stages + 1)))):
-        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # at most two stages add rows, for fast tests
+        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # at most two stages add rows, so that tests are fast
     return dataset
 
 

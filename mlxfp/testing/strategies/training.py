@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:  # import only for types, because strategies for data must not import MLX
+if TYPE_CHECKING:  # importing this module must not import MLX
     from mlxfp.core.stages import Batch
     from mlxfp.training.steps.state import TrainState
 

@@ -248,7 +248,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
     first, continued = progress.state.step, progress.cursor is not None
     warn_if_slow()
-    run.control.take()  # discard requests for state changes made before this run
+    run.control.take()  # discard old requests: state changes requested before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
     yield progress.event(RunStarted, run.total(progress), history, *settings)
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
@@ -313,7 +313,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # Running totals are updated only at multiples of `log_every`, although the last step of a run also reads metrics.
+    # Reading metrics at the last step of a run does not change the running totals.
     # An interrupted and continued run thus adds the metrics in the same order as an uninterrupted run. The sums are bit-identical.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))

@@ -110,8 +110,7 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
     # `wrong` is the logit of the less probable answer, and `shares` is the probability of this answer.
-    # If the label is exactly 0 or 1, the share is 0. The loss is then correct for infinite logits, and exact for large logits.
-    # infinite logits give the limit, and large logits lose no digits.
+    # If the label is exactly 0 or 1, `shares` is 0, and large logits lose no digits. Clipping prevents 0 * inf, which is NaN.
     sure = labels > 0.5
     wrong, shares = mx.where(sure, -logits, logits), mx.where(sure, 1 - labels, labels)
     factors = mx.clip(wrong, mx.where(shares == 0, -_LARGEST, -mx.inf), _LARGEST)

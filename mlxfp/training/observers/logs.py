@@ -129,7 +129,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path) -> Iterator[Event]:
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    kind: Any = type(event)  # type `Any`, because mypy treats a class with unhashable instances as unhashable
+    kind: Any = type(event)  # the type `Any` prevents a false error of mypy: classes are always hashable
     head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
     words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)
@@ -169,7 +169,7 @@ def _is_number(value: object) -> bool:
 def _begin(path: Path, first: Event) -> float:
     """Remove the lines of a log that a continued run will write again. Return the field `seconds` of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # If the history has no evaluation of this step, the run stopped before the evaluation. The continued run repeats all later events.
+    # If the history has no evaluation of this step, the continued run repeats the evaluation. Remove the old lines.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)

@@ -51,7 +51,7 @@ def _reduce_on_plateau(
             tracker = tracker.after(metrics)
             if tracker.waited >= patience:
                 tracker = evolve(tracker, waited=0)
-                if isinstance(event, Evaluated):  # earlier evaluations have already reduced the rate in the state of a continued run
+                if isinstance(event, Evaluated):  # in a continued run, the saved rate already includes earlier reductions
                     control.request(lambda state: evolve(state, opt=scaled_rates(state.opt, factor)), reason)
         if isinstance(event, StateChanged) and event.reason == reason:
             reduced = event.learning_rates

@@ -90,7 +90,7 @@ class _View:
             if event.metrics:
                 self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
-            self.seconds += seconds  # the end of an epoch waits for the last step on the device, so this time belongs to the steps
+            self.seconds += seconds  # before an epoch ends, the loop waits for the last step; this time counts as step time
         elif isinstance(event, RunStarted):
             self.total = event.total
 

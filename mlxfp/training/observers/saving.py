@@ -133,7 +133,7 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # omit evaluations of the current step, because further evaluations may follow
+                yield from saver.save(event, earlier)  # save no evaluations of the current step: the step may have more evaluations
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
                 yield from saver.save(event, saver.history)  # all evaluations of the last step are now known, so save them too
@@ -152,7 +152,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             before, tracker = tracker, tracker.after_event(event)
             if isinstance(event, Evaluated) and tracker.best != before.best:
                 yield from saver.save(event, saver.history)
-                yield from saver.wait()  # the observer waits for the file here, because a later observer may end the run at the next event
+                yield from saver.wait()  # wait until the file is written: the run may end after this event
             yield event
         yield from saver.wait()
 

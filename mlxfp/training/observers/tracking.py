@@ -94,7 +94,7 @@ class _Worker:
         self._last: Mapping[str, int] | None = None
         self.jobs: deque[Future[Any]] = deque([self._run])
         self._messages: set[str] = set()
-        self._failed = 0  # number of failed jobs in a row
+        self._failed = 0  # number of consecutive failed jobs
 
     def __enter__(self) -> Self:
         return self

@@ -34,8 +34,8 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # A loss that returns (mean * weight, weight) casts an integer weight twice: in the product, and as a result.
-    # The multiplication by 1 and the reshapes follow the casts, so that no result is a cast, and need no additional kernel.
+    # A loss may return (mean * weight, weight). If the weight is an integer, the graph then contains the cast of the weight twice.
+    # After the multiplication and the reshapes, no result is a cast. These operations need no additional kernel.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 
@@ -86,7 +86,7 @@ def decided(condition: mx.array, *, compiled: bool) -> Condition:
     """
     try:
         return True if not compiled and condition.item() else condition
-    except ValueError:  # the condition has no value if the step is part of an outer trace
+    except ValueError:  # the array has no value while an outer function is traced
         return condition
 
 

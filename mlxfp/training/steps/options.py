@@ -25,7 +25,7 @@ class Options:
     ranks: Ranks | None
     compile: bool
     shards: Shards | None
-    pretrained: tuple[str, ...] = ()  # names of models on the hub, see `pretrained_in`
+    pretrained: tuple[str, ...] = ()  # hub names of the models with the first weights, as `org/name@commit`
 
     @property
     def divided(self) -> bool:

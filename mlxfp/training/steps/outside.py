@@ -58,7 +58,7 @@ class Outside:
         """Return True if a variable, attribute or item that led to an outside array has a new value since the call of `Outside.of`."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
-        except (LookupError, AttributeError, ValueError):  # a value was removed from its container or closure cell
+        except (LookupError, AttributeError, ValueError):  # the variable, attribute or item no longer exists
             return True
 
 

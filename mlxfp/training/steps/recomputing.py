@@ -78,6 +78,6 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     result_structure, result_leaves = results[0]
     result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
     if end_key is not None:
-        set_generator(mx.stop_gradient(end_key))  # later random numbers continue from this key, which needs no gradient
+        set_generator(mx.stop_gradient(end_key))  # later random numbers use this key; the key has no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

@@ -260,7 +260,7 @@ def _has_running_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, nn.BatchNorm) and "running_mean" in layer
 
 
-# Optimizers that update whole arrays instead of single elements. The value is the smallest number of axes of such arrays.
+# Optimizers that need the whole array for an update. Adafactor needs all arrays, and Muon needs arrays with 2 or more axes.
 _LEAST_AXES = {optimizers.Adafactor: 0, optimizers.Muon: 2}
 
 

@@ -47,7 +47,7 @@ from mlxfp.training.steps.transforms import Compiler, Functional, functional
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
 Trees = dict[str, Any]  # array trees of a state, by name
-Scalar = mx.array | float  # a scalar array or a Python number; compilation makes a Python number a constant of the step
+Scalar = mx.array | float  # a scalar array or a Python number
 Loss = Callable[[Any, dict[str, Any]], tuple[Scalar, Scalar]] | Callable[[Any, dict[str, Any], mx.array], tuple[Scalar, Scalar]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
@@ -220,8 +220,8 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        delayed = not self._options.compile and self.ranks is None  # ranks must all send in the same order, so ranks delay no update
-        mx.async_eval(trees if delayed else ())  # start the previous update now, which frees the memory of older states
+        delayed = not self._options.compile and self.ranks is None  # ranks need the same order of communication, which a delay could change
+        mx.async_eval(trees if delayed else ())  # start the delayed computation of the previous update, to free memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -345,7 +345,7 @@ class TrainStep:
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
         ):
             params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        params = with_shared(params, self._shared)  # weight decay changes unused copies of shared arrays, so put the shared arrays back
+        params = with_shared(params, self._shared)  # weight decay also changes unused copies of a shared array; undo this change
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

@@ -182,7 +182,7 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # every compiled call returns `name`, the key of the tree structure in `_results`
+        return name, arrays  # compiled calls also return `name`, the key of the tree structure in `_results`
 
 
 @define
@@ -298,7 +298,7 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # one item per leaf of a tree: the constant, or None for an array; empty without constants
+_Constants = tuple[_Constant | None, ...]  # for each leaf: the constant, or None for an array; () if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:

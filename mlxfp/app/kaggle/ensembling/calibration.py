@@ -16,7 +16,7 @@ _CANDIDATES = 200
 # To tune the weight of a class, the search multiplies the weight by each of these numbers and keeps the weight with the best score.
 _FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))
 _PASSES = 2
-_ROWS = 5000  # maximum number of rows for tuning class weights, evenly spaced; with more rows, the many metric calls take too long
+_ROWS = 5000  # class weights are tuned on at most 5,000 evenly spaced rows, which limits the time for computing the metric
 
 
 def platt() -> Learn:

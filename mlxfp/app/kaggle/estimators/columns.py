@@ -30,9 +30,9 @@ from mlxfp.support.optional import optional
 Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # truncated SVD: number of components for words, and the same for character n-grams; 8 to 32 give similar scores
-_LARGEST = 1e30  # larger numbers are clipped: squares must stay finite, and scikit-learn trees read float32
-_TYPICAL = 16  # number of training rows whose values replace an unexpected missing value; the resulting predictions are averaged
-_FEW_CODES = 20  # a column of identifiers (repeated whole numbers, such as shop numbers) has more than 20 distinct values
+_LARGEST = 1e30  # numbers are clipped to the range from -1e30 to 1e30, so that float32 can represent every number
+_TYPICAL = 16  # if a value is unexpectedly missing, the model predicts with the values of 16 training rows; the predictions are averaged
+_FEW_CODES = 20  # whole numbers with at most 20 distinct values do not count as identifiers, such as shop numbers
 _ROWS_PER_CODE = 2  # a column of identifiers has at least 2 rows per identifier on average
 _SHARED = 0.8  # in a column of identifiers, at least 80 % of the rows share the identifier with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column

@@ -69,7 +69,7 @@ class Task:
 
 def _lightgbm(task: Task, arguments: Arguments) -> Any:
     lightgbm = optional("lightgbm", extra="boosting", needed_by="model.name=lightgbm")
-    # This private function is the only list of known parameter names. LightGBM itself ignores unknown names.
+    # LightGBM ignores unknown parameter names. Only this private function returns all known names.
     aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()  # noqa: SLF001
     known = {*lightgbm.LGBMModel().get_params(), *aliases, *chain.from_iterable(aliases.values())}
     for name in arguments:

@@ -23,7 +23,7 @@ from mlxfp.support.randomness import Keys
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
-Bins = Mapping[str, tuple[tuple[float, int], ...]]  # per quantile of a column: smallest number, percentage of rows with smaller numbers
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # for each bin of a column: lower bound, and percentage of rows below the bound
 
 
 def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option

@@ -25,7 +25,7 @@ from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target with at most 20 distinct cells may be classes
-_FEW_TEXTS = 0.1  # maximum fraction of texts in a target of numbers
+_FEW_TEXTS = 0.1  # in a numeric target column, at most 10 % of the cells contain other text
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
@@ -183,7 +183,7 @@ def find_files(path: str | Path) -> Files:
         )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
-    if len(samples) > 1:  # some files may be submissions of the user
+    if len(samples) > 1:
         samples = [file for file in samples if "sample" in file.name.lower()]
     # Prefer the shortest name: "sample_submission (1).csv" is a repeated download, and other longer names are variants.
     return train, next(iter(tests), None), min(samples, key=lambda file: len(file.name), default=None)
@@ -300,7 +300,7 @@ def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
 _GROUPS = 10  # minimum number of groups in the train file
 _ROWS = 3  # minimum number of train rows per group on average
 _SHARED = 0.8  # minimum fraction of train rows that share the group with another row
-_TESTED = (20, 2)  # a group column needs at least 20 test rows and 2 groups in the test file: fewer rows may have only new groups by chance
+_TESTED = (20, 2)  # minimum numbers of test rows and of test groups; in smaller test files, all groups may be new by chance
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:

@@ -23,9 +23,9 @@ from mlxfp.support.randomness import fold_in, generator
 
 _MISSING, _ABSENT = 0.1, 0.25  # fraction of empty cells in a column, and fraction of cells with the value that means "none"
 _GROUP = 5  # rows per group
-_NOISE = 0.3  # scale of the noise, for a signal with standard deviation 1; a linear model is right in most rows, but not in all
+_NOISE = 0.3  # scale of the noise; the signal has standard deviation 1, so a linear model predicts most rows correctly
 _FIRST_DAY = np.datetime64("2020-01-01")
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # outer spaces need quotes, because some CSV readers strip unquoted spaces
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^[\s\ufeff]|\s$')  # some CSV readers strip unquoted spaces at the start and end of a cell
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -103,7 +103,7 @@ class _SyntheticRows:
         cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
             signals = [column.signal[rows] for column in inputs.values()]
-            # A target depends most on the first input column. The order of the input columns therefore differs between targets.
+            # Each target gets the input columns in another order, because the first column has the largest effect.
             for index, name in enumerate(spec.target):
                 if name != spec.id:
                     cells[name] = self.target(name, (*signals[index:], *signals[:index]))

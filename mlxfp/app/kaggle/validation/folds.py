@@ -206,7 +206,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     kinds = int(units.max()) + 1
     if kinds <= count:
         raise ArgumentError(f"Folds by time need more distinct times than folds, got {kinds} times for count={count}. Reduce count.")
-    ends = np.cumsum(np.bincount(units))  # cumulative row counts by time
+    ends = np.cumsum(np.bincount(units))  # for each time: number of rows up to this time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for index in range(count):  # assign at least one distinct time to every period
         cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))

@@ -142,7 +142,7 @@ def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -
     count = np.bincount(column.codes, minlength=column.groups).astype(float)
     sums = np.stack([np.bincount(column.codes, values, column.groups) for values in targets.T], axis=1)
     others, known = sums[column.codes] - targets, count[column.codes] - 1
-    # The target of a row with a unique value is predicted from the rows with the next lower and the next higher value.
+    # If a value occurs only once in the column, the target is predicted from the rows with the two nearest values.
     if column.ordered:
         neighbours = np.zeros_like(sums)
         neighbours[1:] += sums[:-1] / count[:-1, None]

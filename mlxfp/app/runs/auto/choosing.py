@@ -17,7 +17,7 @@ from mlxfp.support.errors import DataError
 
 _ROUNDS = 25  # number of rounds of the greedy selection; each round adds a model, possibly again
 _RESAMPLES = 100  # number of bootstrap resamples for estimating a standard error
-_RESAMPLED = 5000  # maximum number of rows in a bootstrap resample, and for learning the weights of the models
+_RESAMPLED = 5000  # maximum number of rows for fitting blend weights, and for each bootstrap resample
 After = Threshold | ClassWeights | Calibrated
 
 _AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: predicting the likeliest class scores better on new rows
@@ -178,7 +178,7 @@ def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metri
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     logarithmic = metric.errors == "logarithmic"
-    # Large tables are reduced to 5,000 evenly spaced rows, because more rows hardly change the weights of the models.
+    # Fit the blend weights on at most 5,000 evenly spaced rows. More rows hardly change the weights.
     spread = np.unique(np.linspace(0, len(targets) - 1, min(len(targets), _RESAMPLED)).astype(np.int64))
     targets, predictions = targets[spread], tuple(values[spread] for values in predictions)
     combine = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)

@@ -26,8 +26,8 @@ _FIRST_LEAST = 0.1  # the first successful model always gets this fraction of th
 _FITS = 0.8  # a further model may use 80 % of the remaining time for fitting, and 20 % for predicting
 _CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-# Name of a module with a slow import. The module is imported after the first model and before the second model.
-# The first model (usually boosted trees) does not need the module, and no fold should be charged for the import.
+# The import of this module is slow, and should not count as training time of a fold.
+# The import happens after the training of the first model, which rarely needs the module.
 _SLOW = "skops.io"
 
 

@@ -44,7 +44,7 @@ AUTO = "auto"  # a blend of several models; the data determine the choice of the
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
 PLATEAU = "plateau"  # schedule that lowers the learning rate when the metric stops improving; an observer applies this schedule
 
-# Known names for the text options of a configuration, used by `structure`, `load_config` and `json_schema`.
+# Known names for configuration options that hold a name.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),

@@ -24,7 +24,6 @@ Problem = tuple[str, str]  # option path and a sentence about the problem
 
 ARGUMENTS = "model.arguments."
 # Options that tuning cannot change, in the sections with tunable options.
-# Sections without tunable options change the scored rows or the metric, or do not affect the score.
 _FIXED = ("model.name", "model.path", "model.arguments", "training.seed")
 _TUNABLE = tuple(
     path

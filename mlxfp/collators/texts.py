@@ -76,7 +76,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
         raise ArgumentError(
-            f"Only the column {_IDS!r} has token types, got type_ids=True and column={column!r}. Remove the argument type_ids or the argument column."
+            f"Only the column {_IDS!r} has token types, got type_ids=True and column={column!r}. Remove one of these arguments."
         )
     named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)

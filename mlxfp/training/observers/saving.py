@@ -55,7 +55,8 @@ def checkpoint(  # noqa: PLR0913  # optional settings with defaults
     Training continues while a thread writes the file, so the `CheckpointSaved` event follows some steps later. A file gets its final name
     when the file is complete. A write error is raised at one of the next events.
 
-    States with a non-finite loss are not saved. A continued run repeats the evaluations of the saved step. If a continued run has other optimizer settings than the checkpoint, a `Warned` event reports the difference.
+    States with a non-finite loss are not saved. A continued run repeats the evaluations of the saved step. If a continued run has other
+    optimizer settings than the checkpoint, a `Warned` event reports the difference.
 
     With `ranks`, every rank writes into its own subfolder. `load_latest(folder, like, ranks=ranks)` continues all ranks from the same step.
 

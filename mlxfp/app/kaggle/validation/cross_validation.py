@@ -149,7 +149,8 @@ def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     """Return a model that changes the rows in several ways, predicts each version, and returns the mean prediction, [N] or [N, C].
 
     Each stage in `views` creates one version of the rows, without changing their number or order. For example, `map` with a function
-    creates a stage. To cross-validate the new model, return it from the function `fit` of `cross_validate`. Raises `ArgumentError` if the versions have different numbers of rows.
+    creates a stage. To cross-validate the new model, return it from the function `fit` of `cross_validate`. Raises `ArgumentError` if the
+    versions have different numbers of rows.
 
     >>> import mlxfp as fp
     >>> model = lambda rows: column_values(rows, "x")

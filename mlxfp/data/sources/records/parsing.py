@@ -179,7 +179,7 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return source.parse(block.data, block.opening, schema)
     except pa.ArrowNotImplementedError as error:  # Arrow's reader does not support a declared type.
         raise SchemaError(
-            f"The reader does not support a declared type: {error}, in {source!r}. Declare text or numbers, and convert the column with map."
+            f"The reader does not support a declared type: {error}, in {source!r}. Declare text or numbers, and convert with map."
         ) from error
 
 

@@ -93,7 +93,7 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
             f"{wanted_by}: column {name!r} must hold class numbers, got {column.type}. Name all classes in a fixed order: {example}."
         )
     indices = pc.index_in(texts, pa.array(classes, texts.type))
-    if indices.null_count:  # The same text can have two Unicode forms. `pc.utf8_normalize` of Arrow 25 confuses them.
+    if indices.null_count:  # Compare all texts in the Unicode form NFC. In Arrow 25, `pc.utf8_normalize` returns NFD instead of NFC.
         indices = pc.index_in(pa.array(map(in_nfc, texts.to_pylist()), texts.type), pa.array(map(in_nfc, classes), texts.type))
     if indices.null_count:
         row = indices.is_null().to_pylist().index(True)

@@ -219,7 +219,7 @@ class _Tokens(Padded):
         labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
         if not len(spans.labels):
             return labels
-        # Each row gets a separate offset for its character positions, so that a single search finds the spans of all tokens.
+        # The character positions of row i are shifted by i * stretch. A single search then finds the spans of all tokens.
         stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

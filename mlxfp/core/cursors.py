@@ -19,7 +19,7 @@ class Snapshot:
     position: Any = None
     rows: int = 0  # number of source rows before the position
     states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None: initial states
-    items: int = 0  # number of items of the epoch before the position
+    items: int = 0  # number of items since the start of the epoch
 
 
 @frozen
@@ -50,7 +50,7 @@ class Cursor:
 
     base: Snapshot = field(repr=False)
     done: int
-    # Pipeline that created the cursor. None for the cursor of a dataset that another dataset reads.
+    # Pipeline that created the cursor. None for the cursor of an inner dataset, such as one dataset of a mixture.
     owner: Pipeline[Any] | Recorded | None = field(default=None, repr=False, eq=False)
 
     @property

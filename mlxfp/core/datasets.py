@@ -54,7 +54,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around the functions of all stages; see `with_hooks`
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around each function of each stage; see `with_hooks`
     columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
 
     @cached_property

@@ -111,7 +111,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # if datasets are nested, only the innermost source adds its name to the error
+        if not children(plan.source):  # only a source that reads no other dataset adds its name to the error
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 

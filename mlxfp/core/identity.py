@@ -37,7 +37,7 @@ _ROWS_HASHED_AT_ONCE = 65_536
 # The prefix "<" matches built-in modules, for example "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
-_GENERATED = ("<attrs generated", "<string>")  # file names of methods written by attrs and dataclasses
+_GENERATED = ("<attrs generated", "<string>")  # begin of `co_filename` in methods that attrs and dataclasses generate
 
 
 def fingerprint(value: object) -> str:
@@ -72,7 +72,7 @@ class Division:
     """Division of the rows of a dataset between ranks. The fingerprint does not depend on the number of ranks."""
 
     shards: int  # number of ranks; 0: rows are not divided
-    batch_rows: int  # rows of a batch on each rank; 0: batches have no fixed size
+    batch_rows: int  # number of rows of a batch on each rank; 0: batches have no fixed size
     fingerprint: str
 
 

@@ -28,7 +28,6 @@ class Share(NamedTuple):
     batch_rows: int  # number of rows per batch; 0 if the part makes no batches of a fixed size
     alone: Any  # the stage or source as it would be with a single rank
     # Function called as position_after(epoch, position, rows). The result is the position after `rows` further rows of this rank.
-    # The argument `position` may come from a cursor of any rank.
     position_after: Callable[[int, Any, int], Any] | None = None
 
 
@@ -111,7 +110,7 @@ class Pipeline(Generic[Item]):
     plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
     calls: Any  # functions that read rows of the data source
-    planned_calls: Any  # functions that read rows of the data source after optimization, for example without unused columns
+    planned_calls: Any  # functions that read rows of the optimized data source, which may omit unused columns
     hooks: Any
 
 

@@ -167,7 +167,7 @@ class _Sample:
     """Rows for schema inference, passed through the stages one stage at a time. Each stage processes each of these rows once."""
 
     dataset: Pipeline[Any]
-    seen: Iterator[RecordBatch] | None = None  # buffered output of the first `done` stages
+    seen: Iterator[RecordBatch] | None = None  # buffered output of the stages that have already run
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
@@ -195,7 +195,7 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Run the stages from index `first` on, and yield the output. The input is the chunks or source rows that `hooks` selects."""
     __tracebackhide__ = True
-    # Schema inference reads groups at the level "examples". At this level, a run drops empty groups.
+    # Use the level "examples" also for groups, because a run at this level drops empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
@@ -228,7 +228,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # A source with the trait `keeps_rows` needs no message: the plan of the dataset that the source reads lists the columns.
+    # A source with `keeps_rows` reads an inner dataset. The plan of the inner dataset already lists the columns.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -302,7 +302,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # A stage that selects columns could fail on columns dropped before. A projection of the remaining columns replaces the stage.
+            # A stage that selects columns fails if one of these columns has been dropped. Select only the remaining columns instead.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)

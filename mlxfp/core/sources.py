@@ -106,7 +106,7 @@ class InTable:
     holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
     # Function from (epoch, row indices) to a chunk that identifies table rows by the columns `__row__` and `__epoch__`.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source that yields the columns of `places` instead of rows; None if rows are read in table order
+    source: Any = None  # source that yields numbers of table rows instead of the rows; None if the rows are in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
@@ -136,22 +136,21 @@ class SourceTraits:
     take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
     # Function that returns True if reading is expensive enough for a worker. The default function, `bool`, returns False.
     costly: Callable[[], bool] = bool
-    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; the default task calls `take`
+    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
     exact_length: Callable[[], int | None] | None = None  # function that counts the rows; `load` and `cache` may read all rows first
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
-    marking: Callable[[], Any] | None = None  # function that returns a source that marks malformed records instead of raising an error
+    marking: Callable[[], Any] | None = None  # function that returns a copy of this source for `on_error`, which marks malformed records
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
-    # Function that returns a pair (dataset, cursor) for each dataset that this source reads.
+    # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
-    # The function `before(chunk, after)` returns the source position before a chunk of examples, or None if the position is unknown.
-    # The argument `after` of `before(chunk, after)` is the source position after the chunk.
-    # With `before`, a resumed run does not read the previous chunk again. Sources that read other datasets define `before`.
+    # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
+    # Sources with inner datasets define `before`. None: the position is unknown, and a resumed run reads the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
-    # Function that returns the datasets from which the source reads rows. None: all datasets in the arguments of the source.
+    # Function that returns the inner datasets. None: the source reads every dataset among its arguments.
     read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory that the source reads, or None
-    share: Share | None = None  # how the source depends on the number of ranks; None: independent
+    share: Share | None = None  # dependence on the number of ranks and on the batch size; None: no dependence
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
 

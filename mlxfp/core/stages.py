@@ -82,16 +82,16 @@ class Traits:
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
-    predicates: tuple[Condition, ...] = ()  # conditions of the kept rows, for a stage that only filters rows
-    # Function from the input count to the output count; None: unknown.
+    predicates: tuple[Condition, ...] = ()  # conditions that a row must satisfy, for a stage that only filters rows
+    # Function that returns the number of output items for a number of input items. None: the number is unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
-    # Function from the maximum token count of an input row to the maximum of an output row. None: the planner measures rows.
+    # Function that returns the maximum token count of output rows, given the maximum of input rows. None: the planner measures rows.
     longest_row: Callable[[int | None], int | None] | None = None
     # function from the number of rows to the possible group sizes and row lengths
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # returns the fused stage, or None; see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
-    share: Share | None = None  # how the stage depends on the number of ranks; None: independent
+    share: Share | None = None  # dependence on the number of ranks and on the batch size; None: no dependence
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time
 

@@ -25,13 +25,13 @@ Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reor
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.
-# This number is also a minimum, because rows that share data seem larger than they are. Their chunks would be too small.
+# Rows that share data seem larger than they are. Without this minimum, chunks of such rows would be too small.
 _FIRST_ROWS = 4
 # Number of row references (16 bytes each) in a chunk.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
 _REFERENCES_AT_ONCE = 1 << 15
 _GROWTH = 4  # A chunk has at most 4 times as many rows as the previous chunk, so that growing row sizes are noticed in time.
-_MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only, because workers cannot start the next chunk meanwhile.
+_MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only. During a measurement, workers cannot start the next chunk.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -144,7 +144,7 @@ class View(Wrapper):
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            # Chunks end at multiples of `size`, as batches do, so that few batches need rows of two chunks.
+            # Chunks end at multiples of `size`. Batches also end at such multiples, so few batches need rows of two chunks.
             stop = min((first // size + 1) * size, count)
             task = self.task(epoch, np.arange(first, stop))
             if first // size % _MEASURED_ONCE_IN == 0:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from mlxfp.core.arrow.exact_casts import INFINITE, cast_exactly, largest_exact
 from mlxfp.support.arrow_types import decoded, float_widths, has_times, in_unit, is_list_like, parts_of, value_type
 
-_PLAIN = {int, type(None)}  # value types that Arrow never changes in integer columns
+_PLAIN = {int, type(None)}  # Python types of values that integer columns store without a change
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 

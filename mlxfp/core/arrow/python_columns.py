@@ -16,7 +16,7 @@ from mlxfp.support.arrow_types import is_tensor, type_code
 from mlxfp.support.errors import DataError, SchemaError
 
 _TENSORS = "iuf"
-_WIDEST = 8  # maximum number of bytes of a number
+_WIDEST = 8  # maximum number of bytes of one array element
 
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:

@@ -12,7 +12,7 @@ from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
 # limits of a diagram: stages and sources, characters of each, notes for each, columns, characters of a column
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
-_DEEPEST = 8  # maximum number of indented levels of joined datasets
+_DEEPEST = 8  # maximum indentation level in a diagram; each joined dataset is indented by one level
 
 
 @frozen
@@ -23,12 +23,12 @@ class PartFacts:
     """
 
     depth: int
-    begins: bool  # True if the part reads no other part
+    begins: bool  # True for a source that reads no other dataset
     part: str
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
     count: str  # number and kind of the items, such as "5 examples"
-    access: str  # note about random access; empty without a note
+    access: str  # note about random access, or an empty text
     notes: tuple[str, ...]
     thread: str  # name of the thread that runs the stage or source; empty for the thread that reads the pipeline
     workers: str  # description of the workers that run the part; empty without workers

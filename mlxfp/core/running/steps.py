@@ -49,8 +49,8 @@ class Plan:
     segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
     stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
     groups: tuple[Step, ...]  # last steps of the plan, which turn each group into an item; empty if the steps are too cheap for workers
-    host: tuple[Step, ...]  # steps of `groups` without MLX arrays, for workers
-    device: tuple[Step, ...]  # steps of `groups` that create MLX arrays, for the reading thread
+    host: tuple[Step, ...]  # steps in `groups` without MLX arrays; workers run these steps
+    device: tuple[Step, ...]  # steps in `groups` that create MLX arrays; the reading thread runs these steps
     declared: tuple[Stage, ...]  # stages as written by the user, with known output schemas; cursors hold the states of these stages
     level: Level
     schema: Schema  # schema of the output chunks; batches have no schema, so `collate` keeps the schema of its input

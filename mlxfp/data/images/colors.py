@@ -59,7 +59,7 @@ class _ColorJitter(ImageStage):
     saturation: float = 0.0
     hue: float = 0.0
     image: str = "image"
-    draws_each: ClassVar[int] = 8  # two random numbers for each of the 4 changes: for the order and for the strength
+    draws_each: ClassVar[int] = 8  # two random numbers for each of the 4 color changes: one for the order, one for the strength
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         for change in np.argsort(drawn[:4], kind="stable").tolist():

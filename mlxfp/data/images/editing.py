@@ -130,7 +130,7 @@ class _Editing:
             try:
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     result = stage.edit_all(result, numbers[begin : begin + count])
-            except UnusableImageError:  # edit again image by image, so that the error names row and stage
+            except UnusableImageError:  # edit the images of the block one by one, so that the error names row and stage
                 yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
             else:
                 yield result

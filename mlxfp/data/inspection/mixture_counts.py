@@ -30,8 +30,8 @@ class Proportion:
     0.74
     """
 
-    wanted: float  # share given by the weights, or the mean share up to the cursor if the weights change during a run
-    realised: float  # Share of the examples, or of the tokens with `by="tokens"`. The share is 0 before the first example.
+    wanted: float  # share given by the weights of the mixture; the mean up to the cursor if the weights change during a run
+    realised: float  # share of the dataset in all examples, or in all tokens with `by="tokens"`; 0 before the first example
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
 

@@ -21,7 +21,7 @@ from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
-# Threads wait for the GIL if they are busy for more than 75 % of the time, but together use about one core (0.7 to 1.3).
+# The profile names the GIL as the cause if threads are busy for over 75 % of the time, but use only about one core in total.
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)
 _WAITING = (
     'Unless other programs use the cores, the threads wait for the GIL. Processes have no common GIL: prefetch(..., kind="processes").'
@@ -182,7 +182,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            # The exact length is timed as well: `load` and `cache` may read all rows to compute the length.
+            # Time the row count of a source, because `load` and `cache` may read all rows to count the rows.
             exact_length=lambda: self.meter.call(calls.exact_length),
         )
 

@@ -178,7 +178,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    # The source of packed rows is also the last stage of `datasets[index]`, so its result was already yielded.
+    # For packed rows, `source` has the same text as the last stage of `datasets[index]`, which has already yielded the result.
     if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks
@@ -211,7 +211,7 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # `batch(drop_last=True)` drops the group of this single row. The trace continues with the row before grouping.
+        return chunks  # `batch(drop_last=True)` drops a group of one row. The next stage of the trace receives the ungrouped row.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 

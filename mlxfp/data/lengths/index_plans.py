@@ -27,7 +27,7 @@ class IndexPlan:
     """Plan of the output rows of `pack`, or of the groups of `bucket_by_length`: the indices of the documents in each row or group."""
 
     documents: NDArray[np.integer[Any]]  # index of each document
-    ends: Indices  # 0, then the number of documents up to the end of each row or group
+    ends: Indices  # offsets into `documents`: row or group i holds documents[ends[i] : ends[i + 1]]
 
     def take(self, rows: Indices) -> Self:
         """Return the plan for the packed rows or groups with the indices `rows`, int64[N]."""
@@ -56,7 +56,7 @@ class Planned(View):
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
-    # Source before columns were selected. The selection does not change the plan, so this source provides the plan.
+    # This source with all columns, or None. The plan does not depend on the selected columns, so `whole` computes the plan.
     whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property

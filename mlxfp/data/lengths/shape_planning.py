@@ -208,19 +208,19 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below[i]` is the number of rows shorter than `distinct[i]`. The last value of `below` is the number of all rows.
     """
     count = len(distinct)
-    # `best[n]` is the total number of tokens if the rows of the n shortest lengths are padded to one common length.
+    # `best[n]` is the smallest number of tokens for the rows with the n shortest lengths. At first, one padded length is allowed.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # `choice[last]` is the best split: lengths after the split, up to number `last`, are padded to one common length.
+        # The split choice[last] is the best: the lengths distinct[choice[last] : last] are padded to distinct[last - 1].
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    # Follow the splits back from the largest length. No split is 0, because each additional padded length reduces padding.
+    # Start at the largest length and follow the splits back. Every split is above 0, because one more padded length saves tokens.
     for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]

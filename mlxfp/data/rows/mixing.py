@@ -229,7 +229,7 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = self._due([0])  # due time of each buffered item (earlier items are smaller), then the due time of the next item
+        self.times: Times = self._due([0])  # due times of the buffered items in ascending order, then the due time of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)

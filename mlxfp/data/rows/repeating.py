@@ -18,7 +18,7 @@ from mlxfp.support.errors import DataError
 Item = TypeVar("Item")
 
 # Number of epochs reserved for each endless repeat. No run reaches this number of epochs.
-# In nested repeats, outer epoch e starts at inner epoch e * FOREVER. Every epoch therefore has different random numbers.
+# If one repeat contains another, epoch e of the outer repeat numbers its inner epochs from e * FOREVER. No number occurs twice.
 FOREVER = 2**32
 
 

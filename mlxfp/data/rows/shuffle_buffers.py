@@ -72,7 +72,7 @@ def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indic
     replaced = np.empty_like(incoming)
     replaced[order] = np.where(repeated, np.roll(sorted_rows, 1), slots[sorted_targets])
     after = slots.copy()
-    after[sorted_targets] = sorted_rows  # NumPy assigns in order, so the last row for a slot stays there.
+    after[sorted_targets] = sorted_rows  # If several rows have the same slot, NumPy stores the last of these rows.
     return replaced, after
 
 

@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # During an epoch, `max_rate` applies only above this number of failed rows: two failures in a hundred rows say little.
+FORGIVEN = 10  # During an epoch, up to 10 failed rows are always allowed, because the rate of so few failures is unreliable.
 _USUAL_RATE = 0.001
 
 
@@ -158,7 +158,7 @@ class OnError(Stage):
     """
 
     policy: Policy
-    max_rate: float | None = None  # None: the default limit of 10 rows or 0.1 % of the rows of an epoch
+    max_rate: float | None = None  # maximum share of failed rows; None: 10 rows or 0.1 % of the rows of an epoch, whichever is more
 
     def start(self, epoch: int) -> State:
         return 0, ()

@@ -25,7 +25,7 @@ from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import PipelineError, SchemaError
 
 _LONGEST_REASON = 200  # maximum number of characters in the reason of a failed row
-_ROWS_RETRIED = 256  # Number of rows read at once by index after the source has failed. The number is small, because rows may be large.
+_ROWS_RETRIED = 256  # Number of rows per chunk, if rows are read by index after an error. The number is small, because rows may be large.
 
 
 @frozen

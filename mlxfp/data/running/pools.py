@@ -22,7 +22,7 @@ from mlxfp.data.rows.calling import context_until
 from mlxfp.support.errors import WorkerError
 
 _FIRST_ROWS = 16  # number of rows sent to a worker at first, before the time per row is measured
-# Target time in seconds for the rows sent to a worker. Transfers take less time, and all workers finish at about the same time.
+# Wanted time of one piece of work, in seconds: longer than the transfer, but so short that all workers finish almost together.
 _SECONDS = 0.03
 _UNREAD_BYTES = 256 << 20  # Maximum size of unread results, in bytes. Above this size, no further job is sent to the workers.
 
@@ -99,7 +99,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Several workers shared a job: join the chunks, so that cursors are the same as without workers.
+    if len(chunks) == len(results) > 1:  # Join the chunks from several workers, because cursors must not depend on the number of workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 

@@ -78,7 +78,7 @@ def prefetch(
 class Prefetch(Wrapper):
     """Source that reads another dataset ahead in a thread. The resume position is the cursor of this dataset."""
 
-    depth: int = field(eq=False)  # `depth` and the fields below change the execution, but not the items, so equality ignores these fields.
+    depth: int = field(eq=False)  # Equality ignores `depth` and all fields below, because these fields do not change the items.
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)

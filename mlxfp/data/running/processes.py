@@ -276,8 +276,7 @@ def _make_folder() -> tuple[Path, int]:
             lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-    # Another process may delete unlocked folders with the prefix `mlxfp-run-`, as in the loop above.
-    # The new folder is therefore locked first, and then renamed from `mlxfp-new-` to `mlxfp-run-`.
+    # Other processes also run the loop above, which deletes unlocked folders named `mlxfp-run-...`. Lock the new folder before renaming.
     new = Path(tempfile.mkdtemp(prefix="mlxfp-new-", dir=parent))
     lock = _lock(new)
     return new.rename(parent / new.name.replace("mlxfp-new-", _PREFIX)), lock
@@ -297,7 +296,7 @@ def _lock(folder: Path) -> int:
 # --- functions that run in workers
 
 
-# Values used by several jobs, found by folder and file name. No lock is needed, because a worker runs one job at a time.
+# Objects that several jobs use, by folder and file name. No lock is needed, because a worker runs one job at a time.
 _loaded: dict[tuple[str, str], Any] = {}
 
 

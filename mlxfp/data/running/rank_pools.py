@@ -13,7 +13,7 @@ from mlxfp.support.errors import ArgumentError, RankError
 _BUSY, _FAILED = -1.0, -2.0
 # Shortest and longest pause between two messages to other ranks, in seconds. The pauses grow, so that short jobs end quickly.
 _FIRST_PAUSE, _LAST_PAUSE = 0.005, 0.5
-_DIGITS = 8  # number of hexadecimal digits of a fingerprint that are sent as one number
+_DIGITS = 8  # Ranks exchange a fingerprint as numbers. Each number holds 8 hexadecimal digits.
 
 
 class Peers(Protocol):

@@ -45,7 +45,7 @@ class WrittenFolder:
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # Another process may fail and remove the folder while holding the lock.
+            try:  # Create the folder before each attempt. Another process removes the folder if writing fails.
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -139,7 +139,7 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
-            # A process that was killed just after writing the manifest leaves its progress files. Delete these files.
+            # Remove progress files, which remain if a process was killed just after writing the manifest.
             shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 

@@ -17,7 +17,7 @@ SUFFIXES: tuple[str, ...] = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", "
 SUFFIXES += (".aac", ".amr", ".m4a", ".wma")  # libsndfile cannot decode these formats: the error names the command to convert the file
 MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
-_MOST_SAMPLES = 1 << 28  # limit over all channels: 1 GiB of floats, or 4 hours at 16 kHz
+_MOST_SAMPLES = 1 << 28  # maximum number of samples in a file, over all channels: 1 GiB as float32
 _HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
 _MOST_CHANNELS = 2  # `_plain_wav` reads at most 2 channels, because files with more channels have further header fields.
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
@@ -27,10 +27,9 @@ _UNKNOWN_LENGTH = (1 << 63) - 1  # number of frames that libsndfile returns for 
 # A declared size of `_UNKNOWN_SIZE` bytes or more is a placeholder. Real files are smaller, because `_MOST_SAMPLES` limits their size.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # number of bytes of a chunk header: 4 for the name, 4 for the size
-_SIZE_OF_SAMPLES = re.compile(
-    r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE
-)  # pattern of the declared and the actual number of bytes in libsndfile's log
-# Pattern of the declared and the actual size in AU (Data Size), W64 (riff) and RF64 (Riff size). W64 and RF64 count the whole file.
+# Finds the declared and the actual number of sample bytes in libsndfile's log.
+_SIZE_OF_SAMPLES = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
+# Finds the declared and the actual size in libsndfile's log: size of the samples for AU, of the whole file for W64 and RF64.
 _SIZE_OF_FILE = re.compile(r"^ *(?:Data Size|riff|Riff size) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
 _MAX_RESAMPLERS = 8
 

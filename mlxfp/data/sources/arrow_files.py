@@ -148,7 +148,7 @@ class _Mapped:
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
         for batch in islice(self.reader, first, None) if self.is_stream else map(self.reader.get_batch, numbers):
-            # This check reads only buffer sizes. `_checked` checks the values at first use, because that check reads the whole batch.
+            # `validate` checks only buffer sizes. When the batch is first used, `_checked` reads and checks all values.
             batch.validate()
             yield batch
 

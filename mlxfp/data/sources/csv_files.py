@@ -166,7 +166,7 @@ class _ReadCsv(LineSource):
     def notes(self) -> tuple[str, ...]:
         """Return notes for `explain`. A note names each text column of the first block that looks like dates or formatted numbers."""
         texts = [*super().notes()]
-        if self.kept is not None:  # During planning, `notes` is called on a source with selected columns and must not read the file.
+        if self.kept is not None:  # The planner calls `notes` on a source with selected columns. Such a call must not read the file.
             return tuple(texts)
         with suppress(MlxfpError):
             chunk = next((chunk for chunk, _ in self.read(0, None)), None)

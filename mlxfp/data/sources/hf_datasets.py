@@ -27,8 +27,8 @@ from mlxfp.support.optional import optional
 # Stream classes of `datasets` whose `state_dict` resumes exactly.
 # Streams with a shuffle buffer or a batched `map` do not resume exactly: after the resume, rows may be missing or different.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
-_FEATURES = b"huggingface"  # metadata key of `datasets` in a schema
-_PLAIN = ("Value", "List", "LargeList", "Sequence")  # feature classes that the Arrow type describes completely
+_FEATURES = b"huggingface"  # key under which the package `datasets` stores features in the metadata of a schema
+_PLAIN = ("Value", "List", "LargeList", "Sequence")  # feature classes of the package `datasets` that add no information to the Arrow type
 
 
 @explain_call

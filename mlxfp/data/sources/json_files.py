@@ -156,7 +156,7 @@ class _ReadJsonl(LineSource):
                 f"Convert the file with jq {call} a.json > a.jsonl, or read the file whole: from_examples(json.load(file)).",
             )
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
-        reason = str(error).partition(" in row ")[0]  # Remove the row number, because it does not count from the start of the file.
+        reason = str(error).partition(" in row ")[0]  # Remove the row number: Arrow counts from the start of the block, not of the file.
         if "surrogate pair" in reason and (half := _HALF.search(line)):
             return Fault(start, f"A text has half of a surrogate pair: got {half[0]!r} in {shorten(line)}", "Write \\ufffd in its place.")
         make_fault = _explain(line, known, reason, more_keys=schema is None)

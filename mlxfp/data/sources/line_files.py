@@ -46,10 +46,10 @@ from mlxfp.support.arrow_types import TEXT_OF_JSON, schema_code
 from mlxfp.support.errors import MlxfpError, SchemaError, without_secrets
 from mlxfp.support.progress import Progress
 
-_WIDE = 500  # Files with at least twice as many columns are read in larger blocks, so that each block has about 1 KB per column.
+_WIDE = 500  # Files with 1,000 columns or more are read in larger blocks, so that each block has about 1 KB per column.
 _SAMPLE = 1 << 20  # bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv."
-_LONG = pa.decimal128(19, 0)  # During a scan, integers too long for float64 get this type. It has a common type only with integers.
+_LONG = pa.decimal128(19, 0)  # During a scan, integers too long for float64 have this type, which cannot be joined with float types.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -60,7 +60,7 @@ class LineSource(FileSource):
 
     types: Types = field(default=(), kw_only=True, repr=False)
     scan: bool = field(default=False, kw_only=True, repr=False)  # True if all files are read to find columns and types
-    transcoding: ClassVar[str] = _CONVERT  # remedy in the error message for text in another encoding
+    transcoding: ClassVar[str] = _CONVERT  # remedy in the error message for a file in an encoding other than UTF-8
     marks: bool = field(default=False, kw_only=True, repr=False)  # True if invalid records become rows marked as failed, for `on_error`
     encoding: str = field(default="utf-8", kw_only=True)
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # The block size affects cursors, but not rows.
@@ -253,7 +253,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
     blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
-    # Maps a column to its first value that mixes types, such as [1, "a"], and to the block that contains this value.
+    # For each column: the first value that mixes types, such as [1, "a"], and the block that contains the value.
     faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None
     with Progress("find the types of columns", unit="blocks") as progress:

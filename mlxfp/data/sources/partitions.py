@@ -131,7 +131,7 @@ def _constant(text: str, kind: pa.DataType, count: int, name: str, path: str) ->
 
 def _check_agree(values: pa.Array, text: str | None, name: str, path: str) -> None:
     expected = stated(text, value_type(values.type), name, path)[0]
-    # A null in the file never contradicts the folder name.
+    # A null in the column is allowed, even if the folder name gives a value for the column.
     differing = pc.is_valid(values) if text is None else pc.not_equal(decoded(values), expected)
     if pc.any(differing).as_py():
         value = values.filter(differing)[0].as_py()

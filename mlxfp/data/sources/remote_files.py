@@ -19,14 +19,14 @@ from mlxfp.support.optional import optional
 # With less read-ahead, reading would wait too often for an answer. An answer of an object store takes about 50 ms.
 _AHEAD = 1 << 22
 
-_ATTEMPTS, _WAIT = 5, 0.1  # number of requests, and seconds before the second request; each further wait is four times as long
+_ATTEMPTS, _WAIT = 5, 0.1  # maximum number of attempts, and seconds before the first retry; each further pause is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
 _PASSING = (408, 429)  # HTTP codes worth a retry besides server errors: timeout, too many requests
 _ABSENT = (404, 410)  # HTTP codes of a missing file
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
 
-# Names of file attributes that change with the content, most reliable first. Other attributes differ between listings and single requests.
+# File attributes that change only with the content, most reliable first. Others differ between a folder listing and a file request.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 

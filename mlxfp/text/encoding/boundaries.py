@@ -83,19 +83,19 @@ _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 # For the pre-tokenizer Whitespace, "it's a_b" is cut into the words "it", "'", "s" and " a_b". Words keep their leading space.
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
-# The pattern of GPT-2 has no match that continues from a visible character to white space.
-# The pattern of GPT-2 splits between letters or digits and punctuation, except for the apostrophe in 's.
+# A word of GPT-2 never has white space after a visible character.
+# GPT-2 also cuts a text between punctuation and a letter or digit, except after an apostrophe, as in 's.
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
 # The test (?!\S) in the pattern of GPT-2 succeeds before white space, and also at the end of a text.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Patterns since GPT-4 match punctuation together with the following letters or line ends, and some match letters with an apostrophe.
+# Since GPT-4, punctuation and the following letters or line ends can form one word. In some models, "it's" is one word.
 # For the patterns since GPT-4, "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (
-    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",  # pattern of GPT-4, Llama 3 and Qwen 2
+    rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",  # regular expression for words of letters in GPT-4, Llama 3 and Qwen 2
     *(rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{end}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{end}" for end in ("", f"{_ENDINGS}?")),
 )
 PATTERNS = {_GPT2_PATTERN: _GPT2} | {
@@ -103,7 +103,7 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-# Pre-tokenizers that only compare two neighbouring characters, so an additional cut does not change other splits.
+# Pre-tokenizers that only compare two neighbouring characters. If a text is cut in two, all other splits stay the same.
 _LOCAL = ("Digits", "Punctuation")
 # Pre-tokenizers that process each split of the preceding pre-tokenizer separately.
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")

@@ -64,7 +64,7 @@ class Rule:
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of only white space ends a row, so no cut follows the word.
+        if self.cuts.strict:  # A word of only white space is always the last word of a row, so such a word needs no check.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 

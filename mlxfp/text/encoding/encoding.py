@@ -43,11 +43,11 @@ _LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two block
 # Number of bytes in each block after the first. Encoding a block needs memory of about five times this size.
 # Blocks smaller than 8 MB would look up the same words more often.
 _BLOCK = 8 << 20
-# Maximum share of the bytes of a block in words without cached ids. Above this share, encoding whole texts is faster.
+# Maximum share of new words (words without cached ids) in a block, by bytes. Above this share, encoding whole texts is faster.
 # Encoding single words takes 1.5 times as long as encoding the same words inside a text.
 _NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# Words without cached ids in a column encoded as a whole are cached for later columns, up to this share of the bytes of the column.
+# If a column is encoded as a whole, some new words are cached for later columns: at most this share of the bytes of the column.
 _LEARNED = 1 / 64
 
 

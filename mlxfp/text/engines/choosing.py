@@ -28,7 +28,7 @@ from mlxfp.text.tokenizers.tokenizer import EngineName, configuration_of, engine
 
 ENGINES = (GIGATOKEN, TOKIE)  # engines in the order of preference, fastest first
 _ASCII = 128
-# Maximum number of bytes in a token. The package tokie recurses for each byte, and a token of 1,000 bytes overflows a stack of 256 KB.
+# Maximum number of bytes in a token. The recursion in tokie is one level deep per byte: 1,000 bytes overflow a stack of 256 KB.
 _LONGEST = 512
 _LARGEST = 1 << 20  # Maximum number of tokens in a vocabulary. The largest vocabularies tested by fuzzing have 262,144.
 

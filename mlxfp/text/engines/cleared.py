@@ -18,7 +18,7 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# Tokenizer options that are not compared. An option does not affect ids, or the test texts of an engine detect the effect.
+# Tokenizer options that are not compared. Some do not affect ids. The test texts of an engine detect the effect of the others.
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 

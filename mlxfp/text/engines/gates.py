@@ -16,11 +16,11 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of patterns in `Gate.refused`; one pattern finds all forbidden texts that begin with a certain character
+_GROUPS = 6  # up to 6 first characters of forbidden texts have one pattern each; with more, all forbidden texts share one pattern
 _PIECE = 1 << 21  # number of bytes processed at once; for larger pieces, the engine slowly allocates new memory each time
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
-# If there is no space near the end of a part, tokie splits a word in two, which changes the ids.
+# If the last characters of a part contain no space, tokie cuts a word in two. Such a cut changes the ids.
 # Texts of at least 32 KB with a word of more than 4 KB are only encoded with `tokenizers`.
 _LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
 _SPACE = 0x20

@@ -45,7 +45,7 @@ _LETTERS = tuple(map(chr, _CODES))
 def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     """Return the test texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
     pieces = spelled_pieces(tokenizer)
-    # Leave out vocabulary pieces that the engine must not encode. A test text with a single such piece could not be used.
+    # Leave out vocabulary pieces that the gate rejects. The gate would reject every test text that contains such a piece.
     closed = set(gate.closed(pa.array(["", *pieces])).tolist())
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]

@@ -53,7 +53,7 @@ class Phrase:
         return tuple(piece for piece in self.pieces if isinstance(piece, Field))
 
 
-# A punctuation mark ends a phrase if white space follows or the pattern ends. The pattern `{km}.{m}` is therefore one phrase.
+# Punctuation ends a phrase only before white space or at the end of the pattern. In `{km}.{m}`, the point does not end a phrase.
 _CUT = re.compile(r"(\s*[.,;|!?]+\s+|\s*\n\s*)")
 _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 

@@ -164,7 +164,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of a template for each row. Leave out phrases with a missing value."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for rows with a later phrase; the current phrase then keeps its separator
+    followed: Any = pa.scalar(value=False)  # True for each row in which a phrase after the current phrase is present
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))

@@ -17,7 +17,7 @@ from mlxfp.text.tokenizers.literal_text import unspellable
 Messages = Sequence[Mapping[str, Any]]
 
 CHAT_SETTINGS = "chat_template_settings"  # key of `tokenizer_config.json` under which mlxfp stores template variables and date
-BEGIN, END = unspellable("begin"), unspellable("end")  # marks that are rendered around {% generation %} blocks
+BEGIN, END = unspellable("begin"), unspellable("end")  # marks for the begin and end of {% generation %} blocks in a rendered text
 
 
 def _pairs(variables: Any) -> tuple[tuple[str, Any], ...]:

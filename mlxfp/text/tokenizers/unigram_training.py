@@ -82,7 +82,7 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the most likely segmentation of each word."""
     ranked = _ranked(scores)
-    # The model needs a piece for unknown text, here the empty piece. Unknown text does not occur, because each character is a piece.
+    # The model requires a piece for unknown text, here an empty text. Unknown text never occurs, because each character is a piece.
     model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)

@@ -77,7 +77,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # For a quote at offset 0, `before` is the quote itself, which passes the test.
+        # `before` holds the offset before each quote. For a quote at offset 0, use offset 0: the quote itself passes the test.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False

@@ -61,7 +61,7 @@ def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.b
 def count_lines(data: bytes) -> int:
     r"""Return the number of lines that end in the data, at \n, \r\n or a lone \r."""
     codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    # Each piece has an additional byte at its end, which tells a lone \r from \r\n.
+    # Each piece overlaps the next piece by one byte, because only the byte after \r shows if the line ends with \r or \r\n.
     pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))
     return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 

@@ -129,7 +129,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and reason of the invalid record at offset `stop`; None if no such record is known
+    after: tuple[int, str] | None = None  # end offset and error text of the invalid record at offset `stop`; None: no such record
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))

@@ -1,4 +1,4 @@
-"""Runs from a configuration to a folder with models, out-of-fold predictions, scores, a submission and a report."""
+"""Functions that execute a configuration and write a folder with models, out-of-fold predictions, scores, a submission and a report."""
 
 from mlxfp.app import config as _config
 from mlxfp.app import runs as _runs

@@ -25,7 +25,7 @@ Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded leng
 MASK = "attention_mask"
 OF_PACK = "segment_ids", "positions"  # columns of `pack`
 _view: Any = memoryview  # MLX copies a memoryview in two thirds of the time that a NumPy array takes.
-_CELLS = 1 << 19  # Number of values per column padded at once. Smaller numbers are slower (measured on rows of 45 tokens).
+_CELLS = 1 << 19  # Number of values that one call pads, per column. Smaller numbers are slower (measured on rows of 45 tokens).
 
 
 @frozen(eq=False)

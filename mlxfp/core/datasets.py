@@ -115,7 +115,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def row_segment(self) -> Segment:
-        """Steps that process rows read by index. Only for a dataset with random access."""
+        """Steps that process rows which were read by their index. Only a dataset with random access has these steps."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property

@@ -75,7 +75,7 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
 
 
 def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield items with cursors like `iterate`, for loops with `async for`. A separate thread makes the items.
+    """Yield the items and cursors of `iterate` for a loop with `async for`. A separate thread creates the items.
 
     For items without cursors, write `async for item in dataset`.
 

@@ -145,7 +145,7 @@ class SourceTraits:
     # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
-    # Sources with inner datasets define `before`. None: the position is unknown, and a resumed run reads the previous chunk again.
+    # The position is None if it is unknown. A resumed run then reads the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # Function that returns the inner datasets. None: the source reads every dataset among its arguments.
     read_parts: Callable[[], tuple[Any, ...]] | None = None

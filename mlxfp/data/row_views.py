@@ -21,7 +21,7 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage, check_level
 
-Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reorders` accepts
+Rows = TypeVar("Rows", Example, Examples)  # items of a dataset after the check by `check_reorders`
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.

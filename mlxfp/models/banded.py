@@ -75,7 +75,7 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Cut one number per token, [B, length], into blocks. `arrange` is `self.cut` or `self.spread`. Padding gets the number 0."""
+        """Divide numbers of tokens, [B, length], into blocks, with the method `cut` or `spread` as `arrange`. Padding gets the number 0."""
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 

@@ -78,7 +78,7 @@ def small_fit(  # noqa: PLR0913  # independent training settings
 
 @frozen(eq=False, repr=False)
 class SmallFit:
-    """A function to train a small model on a fold, built by `small_fit`.
+    """Function that trains a small model on the training rows of a fold. `small_fit` returns this function.
 
     >>> import mlxfp as fp
     >>> fit = small_fit(

@@ -158,7 +158,7 @@ class _MediaSource(Source):
 
     @cached_property
     def _listed(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Files of a local folder, relative to the folder: files with one of the `suffixes`, and other files."""
+        """Paths of the files in a local folder, as two tuples: files with one of the `suffixes`, and all other files."""
         root = Path(self.root)
         with readable(root):
             is_folder = root.is_dir()

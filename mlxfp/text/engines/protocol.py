@@ -16,7 +16,7 @@ Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # concatenated ids of all te
 
 
 class Engine(Protocol):
-    """Tokenizer of a faster package. Engines are thread-safe."""
+    """Tokenizer (engine) of another package, faster than the package tokenizers. Engines are thread-safe."""
 
     def encode(self, texts: pa.StringArray) -> Flat:
         """Return the ids of each text without special tokens. The texts must not contain nulls."""

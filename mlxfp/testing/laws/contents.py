@@ -145,8 +145,9 @@ def stated_laws(
         yield partial(assert_mask_counts, tokens=column, mask=mask)
     for array, value in (padding or {}).items():
         yield partial(assert_pads_with, array=array, value=value, mask=marks.get(array))
-    for array, definition in (labels or {}).items():
-        if isinstance(definition, str) or len(definition) != 3:
+    definitions: Mapping[str, Any] = labels or {}
+    for array, definition in definitions.items():
+        if not isinstance(definition, tuple | list) or len(definition) != 3:
             raise ArgumentError(
                 f"labels must map an array to (token column, shift, value without a label), got {definition!r} for {array!r}. "
                 f'Write for example labels={{{array!r}: ("input_ids", 1, -100)}}.'

@@ -177,4 +177,9 @@ def _show_part(event: "RunEvent", folds: int, of: str) -> None:
         case LeftOut(member=member, why=why):
             say(f"{member} is left out: {why}")
         case Weighed(member=member, score=value, weight=weight, adds=adds):
-            say(f"{member}: {value:.4f}, weight {weight:.2f}" + ("" if adds is None else f", adds {adds:+.4f} to the blend"))
+            say(f"{member}: {value:.4f}, weight {weight:.2f}" + _addition(weight, adds))
+
+
+def _addition(weight: float, adds: float | None) -> str:
+    """Return the improvement of the blend by a member. A member with the weight 0 changes nothing, so the verb is conditional."""
+    return "" if adds is None else f", {'adds' if weight else 'would add'} {adds:+.4f} to the blend"

@@ -124,7 +124,7 @@ def test_damaged_files_are_refused(tmp_path):
 def test_what_is_not_for_networks_for_tables_is_refused(tmp_path):
     with pytest.raises(ArgumentTypeError, match="predict_table needs a table network, got Linear"):
         fp.models.predict_table(nn.Linear(2, 2), ROWS)
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError, match=r"^predict_table needs the column 'age', which is missing"):
         fp.models.predict_table(realmlp(), fp.drop_columns(["age"])(ROWS))
     tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a b"}]), vocab_size=300)
     with pytest.raises(ArgumentError, match="A RealMLP has no tokenizer"):

@@ -231,7 +231,7 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     ...     for values in (targets, np.where(np.arange(40) < 8, 1 - targets, targets))
     ... )
     >>> compare(good, poor, fp.kaggle.METRICS["accuracy"])
-    accuracy better by 0.2000 (95 %: ... to ...), SD ... over 4 folds
+    accuracy better by 0.2000 (above 0 is better; 95 %: ... to ...), SD ... over 4 folds
     """
     check_types(Metric, metric=metric)
     check_same((run, baseline))

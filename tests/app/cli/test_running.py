@@ -13,7 +13,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
-from mlxfp.app.cli.running import _show_part
+from mlxfp.app.cli.running import show_part
 
 SMALL = (
     *("model.name=encoder", "data.limit=60", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"),
@@ -56,7 +56,7 @@ def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys)
 )
 def test_a_member_with_the_weight_zero_adds_nothing_to_the_blend(weight, adds, line, capsys):
     """Print the contribution of a removed member as a condition, because the blend does not contain the member."""
-    _show_part(fp.runs.Weighed(Path("run"), "lightgbm", score=0.8, weight=weight, adds=adds), 3, "")
+    show_part(fp.runs.Weighed(Path("run"), "lightgbm", score=0.8, weight=weight, adds=adds), 3, "")
     assert capsys.readouterr().out.strip() == line
 
 

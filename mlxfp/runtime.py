@@ -58,7 +58,8 @@ class Runtime:
 def use_fast_blas(*, threads: int | None = None) -> None:
     """Load OpenBLAS for matrix products of MLX on Linux CPU, with `threads` threads.
 
-    Call this function before any import of `mlx.core`. A second call has no effect. On macOS and with CUDA, the function does nothing.
+    Call this function before any import of `mlx.core`. `from mlxfp import models` imports MLX, too. A second call has no effect.
+    On macOS and with CUDA, the function does nothing.
     If the call is too late or OpenBLAS is missing, a `RuntimeWarning` names the remedy, and MLX stays slow.
 
     The function loads the OpenBLAS of the system (`libopenblas0` on Debian), otherwise the wheel scipy-openblas32 from the extra `cpu`.
@@ -79,7 +80,10 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     if sys.platform != "linux":
         return
     if "mlx.core" in sys.modules:
-        missing: str | None = "mlx.core was imported earlier. Call use_fast_blas() first, at the top of the program."
+        missing: str | None = (
+            "mlx.core was imported earlier. Call use_fast_blas() directly after `import mlxfp as fp`, before `import mlx.core` and before "
+            "imports of modules that load MLX, such as `from mlxfp import models`."
+        )
     else:
         thread_count, warning = (threads, None) if threads or any(os.environ.get(name) for name in THREAD_VARIABLES) else _by_load()
         missing = load_openblas(thread_count)

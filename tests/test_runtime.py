@@ -124,10 +124,13 @@ def test_mlx_is_fast_once_it_is_asked_for_first():
 
 
 @pytest.mark.usefixtures("reference_wheel")
-def test_asking_after_mlx_was_imported_says_that_it_is_too_late():
-    run = fresh("import mlx.core; fp.runtime.use_fast_blas(); print(fp.runtime.report().slow)")
+@pytest.mark.parametrize("first", ["import mlx.core", "from mlxfp import models"])
+def test_asking_after_mlx_was_imported_says_that_it_is_too_late(first: str):
+    """Name the imports that load MLX, also the import of `mlxfp.models`."""
+    run = fresh(f"{first}; fp.runtime.use_fast_blas(); print(fp.runtime.report().slow)")
     assert run.stdout.strip() == "True"
-    assert "mlx.core was imported earlier. Call use_fast_blas() first" in run.stderr
+    assert "mlx.core was imported earlier. Call use_fast_blas() directly after `import mlxfp as fp`" in run.stderr
+    assert "such as `from mlxfp import models`" in run.stderr
 
 
 @pytest.mark.usefixtures("reference_wheel")

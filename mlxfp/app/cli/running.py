@@ -152,7 +152,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                     if submission is not None:
                         say(f"{submission} is ready to submit: mlxfp submit {name}")
                 case _:
-                    _show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
+                    show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
     except KeyboardInterrupt:
         warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=M")
         raise
@@ -165,7 +165,7 @@ def _is_member(folder: Path, run: Path) -> bool:
     return folder.parent.name == MEMBERS and folder != run
 
 
-def _show_part(event: "RunEvent", folds: int, of: str) -> None:
+def show_part(event: "RunEvent", folds: int, of: str) -> None:
     """Print an event of one fold. The argument `of` is a prefix with the name of the model, or empty for a single model."""
     from mlxfp.app.runs import FoldBegan, FoldEnded, LeftOut, Weighed
 
@@ -177,4 +177,9 @@ def _show_part(event: "RunEvent", folds: int, of: str) -> None:
         case LeftOut(member=member, why=why):
             say(f"{member} is left out: {why}")
         case Weighed(member=member, score=value, weight=weight, adds=adds):
-            say(f"{member}: {value:.4f}, weight {weight:.2f}" + ("" if adds is None else f", adds {adds:+.4f} to the blend"))
+            say(f"{member}: {value:.4f}, weight {weight:.2f}" + _addition(weight, adds))
+
+
+def _addition(weight: float, adds: float | None) -> str:
+    """Return the improvement of the blend by a member. A member with the weight 0 changes nothing, so the verb is conditional."""
+    return "" if adds is None else f", {'adds' if weight else 'would add'} {adds:+.4f} to the blend"

@@ -269,7 +269,11 @@ class CompetitionConfig:
     'submission.csv'
     """
 
-    metric: str | None = option(None, "The metric of the competition. Null: the metric of the spec.")
+    metric: str | None = option(
+        None,
+        "The metric of the competition. Null: the metric of the spec. For several classes, roc_auc is the mean over the classes, weighted "
+        'by their rows, as scikit-learn\'s roc_auc_score with multi_class="ovr", average="weighted".',
+    )
     views: int = option(1, "The number of random column orders. Predictions are averaged over the orders.", at_least=1, at_most=1000)
     threshold: bool = option(default=False, about="Tune the decision threshold for two classes, nested within the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")

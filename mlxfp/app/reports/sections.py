@@ -112,7 +112,8 @@ def members(run: FinishedRun) -> Html:
         element(
             "p",
             "Scores are out of fold, on the same folds. 'adds' is the improvement of the blend's score by the member. In a blend of three "
-            "or more members, a member that makes the score worse has the weight 0.",
+            "or more members, a member that makes the score worse has the weight 0. The negative number of this member is the change of "
+            "the score by the member before its removal.",
             class_="muted",
         ),
         table(["member", run.metrics["metric"], "weight", "adds"], rows),

@@ -256,6 +256,7 @@ class _Split(View):
         """Sorted row indices of this part: int64[N]."""
         values = None
         if self.stratify or self.group:
+            self.schema()  # raises an error for a missing column in terms of `split`
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
             values = np.concatenate([_codes(chunk) for chunk in read_all(column, reader="split")] or [np.empty(0, np.uint64)])
         return np.flatnonzero(self._parts(values) == self.part)

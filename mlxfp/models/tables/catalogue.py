@@ -10,15 +10,16 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import one_chunk
+from mlxfp.core.chunks import HIDDEN, one_chunk
 from mlxfp.core.datasets import Dataset, to_table
+from mlxfp.core.describing import schema
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.realmlp import RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.support.checks import check_types
+from mlxfp.support.checks import check_columns, check_types
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError, DataError
 from mlxfp.support.registries import Registry
 from mlxfp.support.structuring import structure, unstructure
@@ -205,6 +206,7 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
     config = model.config if is_table_model(model) else None
     if config is None:
         raise ArgumentTypeError(f"predict_table needs a table network, got {type(model).__name__}. Use a RealMLP or a TabM.")
+    check_columns(config.columns.names, [name for name in schema(rows).names if name not in HIDDEN], "predict_table")
     table = one_chunk(to_table(select_columns(list(config.columns.names))(rows)))
     config.columns.schema(table.schema)  # raises an error for a column of the wrong type, such as text in a numeric column
     arrays, training = config.columns.arrays(table), model.training

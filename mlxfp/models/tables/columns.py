@@ -18,6 +18,7 @@ from toolz import identity
 
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, set_column, set_field
 from mlxfp.core.datasets import Dataset, to_table
+from mlxfp.core.describing import schema
 from mlxfp.core.stages import RowWise, Traits
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.support.arrow_types import decoded, is_number_like, is_text, value_type
@@ -234,6 +235,7 @@ def fit_columns(
         raise ArgumentError(
             f"A column can be in only one of numbers, categories and texts, got {twice[0]!r} twice. Remove the column from one list."
         )
+    check_columns(names, [name for name in schema(rows).names if name not in HIDDEN], "fit_columns")
     table = one_chunk(to_table(select_columns(names)(rows)))
     _check_kinds(table.schema, named["numbers"], [*named["categories"], *named["texts"]])
     if not table.num_rows:
@@ -291,15 +293,23 @@ def _check_kinds(schema: Schema, numbers: Sequence[str], others: Sequence[str]) 
     for name in numbers:
         kind = schema.field(name).type
         if not is_number_like(value_type(kind)):
-            raise SchemaError(
-                f"Column {name!r} must contain numbers, got {kind}. List the column in categories, or convert the column to numbers."
-            )
+            remedy = _date_parts(name, kind) or "List the column in categories, or convert the column to numbers."
+            raise SchemaError(f"Column {name!r} must contain numbers, got {kind}. {remedy}")
     for name in others:
         kind = schema.field(name).type
         if not (is_number_like(value_type(kind)) or is_text(value_type(kind))):
-            raise SchemaError(
-                f"Column {name!r} must contain texts or numbers, got {kind}. Leave out the column, or convert the column to text."
-            )
+            remedy = _date_parts(name, kind) or "Leave out the column, or convert the column to text."
+            raise SchemaError(f"Column {name!r} must contain texts or numbers, got {kind}. {remedy}")
+
+
+def _date_parts(name: str, kind: pa.DataType) -> str:
+    """Return advice for a column of dates or timestamps: columns of date parts. Return an empty string for other types."""
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return ""
+    return (
+        f'Add columns of date parts before, for example fp.map(lambda row: {{**row, "{name}_year": row["{name}"].year, '
+        f'"{name}_month": row["{name}"].month}}), and list these columns in numbers or categories.'
+    )
 
 
 def _floats(column: pa.Array) -> NDArray[np.float64]:

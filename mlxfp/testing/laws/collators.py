@@ -18,7 +18,7 @@ from mlxfp.core.arrow.named_arrays import named_arrays
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
-from mlxfp.support.errors import ArgumentTypeError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, listed, suggest
 from mlxfp.testing.comparing import assert_close, assert_same, is_close, same
 
 __tracebackhide__ = True
@@ -255,6 +255,32 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
             assert_close(actual, expected, f"{name!r} of example {index} is the same in a group as alone, in {brief(collator)}")
 
 
+def column_lists(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
+    """Return the list of each example in `column`. Raise `ArgumentError` if an example has no list. `array` names the checked array."""
+    for index, (example, value) in enumerate(zip(examples, column_values(examples, column, array), strict=True)):
+        if not isinstance(value, Sequence | np.ndarray):
+            lists = [name for name, other in example.items() if isinstance(other, Sequence | np.ndarray) and not isinstance(other, str)]
+            remedy = (
+                f"Draw no missing values: use nullable=False for the field {column!r} of schema=, or examples= without None."
+                if value is None
+                else f"Name a column with lists: {listed(map(repr, lists))}."
+            )
+            raise ArgumentError(f"The law about {array} needs a list in {column!r}, got {value!r} in example {index}. {remedy}")
+    return [example[column] for example in examples]
+
+
+def column_values(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
+    """Return the value of each example in `column`. Raise `ArgumentError` for an unknown column. `array` names the checked array."""
+    for index, example in enumerate(examples):
+        if column not in example:
+            names = list(example)
+            raise ArgumentError(
+                f"The law about {array} reads the column {column!r}, which is missing in example {index}.{suggest(column, names)} "
+                f"Name one of the columns of the examples: {listed(map(repr, names))}."
+            )
+    return [example[column] for example in examples]
+
+
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
     """Check that a mask is 1 on the values of the column `tokens`, and 0 on padding. Each row of the mask has its padding on one side.
 
@@ -268,10 +294,11 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
 
     See also: `assert_mask_is_exact` for collators that do not change the tokens.
     """
+    token_rows = column_lists(examples, tokens, f"the mask {mask!r}")
     batch = batch_of(collator, examples)
     assert mask in batch, f"{brief(collator)} gives the mask {mask!r}, but its batches have only {list(batch)}"
     marks = [row.tolist() for row in batch[mask]]
-    counts = [min(len(example[tokens]), len(row)) for example, row in zip(examples, marks, strict=True)]
+    counts = [min(len(tokens_of_row), len(row)) for tokens_of_row, row in zip(token_rows, marks, strict=True)]
     mask_parts = [([1] * count, [0] * (len(row) - count)) for count, row in zip(counts, marks, strict=True)]
     right, left = [real + padding for real, padding in mask_parts], [padding + real for real, padding in mask_parts]
     claim = f"{mask!r} of {brief(collator)} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
@@ -284,8 +311,8 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
         return
     outside = np.unique(values[batch[mask] == 0])  # at positions with mask 0, the array holds only the padding value
     assert len(outside) < 2, f"{claim} where these are {values.tolist()}"
-    for row, mark, example in zip(values, batch[mask], examples, strict=True):
-        padded, expected = (int(np.isin(np.asarray(some), outside).sum()) for some in (row[mark == 1], example[tokens]))
+    for row, mark, tokens_of_row in zip(values, batch[mask], token_rows, strict=True):
+        padded, expected = (int(np.isin(np.asarray(some), outside).sum()) for some in (row[mark == 1], tokens_of_row))
         assert padded <= expected, f"{claim} where these are {values.tolist()}: {padded - expected} values of an example are padding"
 
 
@@ -297,11 +324,12 @@ def assert_mask_is_exact(
     >>> import mlxfp as fp
     >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])
     """
+    token_rows = column_lists(examples, tokens, f"the mask {mask!r}")
     batch = batch_of(collator, examples)
-    for index, example in enumerate(examples):
+    for index, tokens_of_row in enumerate(token_rows):
         values = batch[mask][index].tolist()
         assert set(values) <= {0, 1}, f"{mask!r} of {brief(collator)} is 0 or 1, but example {index} has {values}"
-        actual, expected = [int(token) for token in _real(batch, tokens, index, mask)], list(map(int, example[tokens]))
+        actual, expected = [int(token) for token in _real(batch, tokens, index, mask)], list(map(int, tokens_of_row))
         assert same(actual, expected), (
             f"{mask!r} of {brief(collator)} is 1 exactly on the tokens {expected} of example {index}, but on {actual}"
         )

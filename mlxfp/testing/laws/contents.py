@@ -9,8 +9,18 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.named_arrays import dtype_name, named_parts
 from mlxfp.core.nodes import brief
+from mlxfp.support.errors import ArgumentError
 from mlxfp.testing.comparing import same
-from mlxfp.testing.laws.collators import Collator, assert_mask_counts, batch_of, example_slices, padded_side, with_arrays
+from mlxfp.testing.laws.collators import (
+    Collator,
+    assert_mask_counts,
+    batch_of,
+    column_lists,
+    column_values,
+    example_slices,
+    padded_side,
+    with_arrays,
+)
 
 __tracebackhide__ = True
 
@@ -50,9 +60,9 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     >>> examples = [{"input_ids": [1, 2, 3]}, {"input_ids": [4]}]
     >>> assert_labels_follow(fp.collators.causal(pad_id=0), examples, labels="labels", tokens="input_ids", shift=1, ignore=-100)
     """
+    token_rows = [np.asarray(row, np.int64) for row in column_lists(examples, tokens, f"the labels {labels!r}")]
     batch = batch_of(collator, examples)
     label_rows = _array(batch, labels, collator)
-    token_rows = [np.asarray(example[tokens], np.int64) for example in examples]
     inputs = batch.get(tokens)
     inputs = inputs if isinstance(inputs, np.ndarray) and inputs.shape == label_rows.shape else None
     for side, missing in (("right", 0), ("left", 0), ("left", shift)):
@@ -79,9 +89,10 @@ def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *,
     >>> examples = [{"input_ids": [1, 2], "weight": 0.5}, {"input_ids": [3], "weight": 0.0}]
     >>> assert_carries(fp.collators.text(pad_id=0, carry=["weight"]), examples, array="weight", column="weight")
     """
+    copied = column_values(examples, column, f"the array {array!r}")
     values = _array(batch_of(collator, examples), array, collator)
-    for index, example in enumerate(examples):
-        row, expected = np.asarray(values[index]), np.asarray(example[column])
+    for index, value in enumerate(copied):
+        row, expected = np.asarray(values[index]), np.asarray(value)
         expected = expected.astype(row.dtype) if row.dtype.kind == "f" else expected
         ends = [row] if row.shape == expected.shape or not expected.ndim else [row[: len(expected)], row[len(row) - len(expected) :]]
         equal = any(end.shape == expected.shape and np.array_equal(end, expected, equal_nan=expected.dtype.kind == "f") for end in ends)
@@ -125,7 +136,7 @@ def stated_laws(
 ) -> Iterator[Callable[..., None]]:
     """Yield one law for each expectation in `masks`, `padding`, `labels`, `carries` and `dtypes`, the arguments of `check`.
 
-    Each law is a function of a collator and examples.
+    Each law is a function of a collator and examples. Raises `ArgumentError` for an entry of `labels` that is not a tuple of three.
     """
     marks = {column: mask for mask, column in (masks or {}).items()}
     if dtypes:
@@ -134,7 +145,14 @@ def stated_laws(
         yield partial(assert_mask_counts, tokens=column, mask=mask)
     for array, value in (padding or {}).items():
         yield partial(assert_pads_with, array=array, value=value, mask=marks.get(array))
-    for array, (tokens, shift, ignore) in (labels or {}).items():
+    definitions: Mapping[str, Any] = labels or {}
+    for array, definition in definitions.items():
+        if not isinstance(definition, tuple | list) or len(definition) != 3:
+            raise ArgumentError(
+                f"labels must map an array to (token column, shift, value without a label), got {definition!r} for {array!r}. "
+                f'Write for example labels={{{array!r}: ("input_ids", 1, -100)}}.'
+            )
+        tokens, shift, ignore = definition
         yield partial(assert_labels_follow, labels=array, tokens=tokens, shift=shift, ignore=ignore)
     for array, column in (carries or {}).items():
         yield partial(assert_carries, array=array, column=column)

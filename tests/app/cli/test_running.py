@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import mlxfp as fp
 from mlxfp.app.cli import main
+from mlxfp.app.cli.running import show_part
 
 SMALL = (
     *("model.name=encoder", "data.limit=60", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"),
@@ -41,6 +44,20 @@ def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys)
     (drawn / "config.yaml").write_text(text.replace("plots: false", "plots: true").replace("name: titanic", "name: drawn"))
     assert main(["resume", str(drawn)]) == 0
     assert "<h1>" in (drawn / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("weight", "adds", "line"),
+    [
+        (0.0, -0.0021, "lightgbm: 0.8000, weight 0.00, would add -0.0021 to the blend"),
+        (0.4, 0.0021, "lightgbm: 0.8000, weight 0.40, adds +0.0021 to the blend"),
+        (1.0, None, "lightgbm: 0.8000, weight 1.00"),
+    ],
+)
+def test_a_member_with_the_weight_zero_adds_nothing_to_the_blend(weight, adds, line, capsys):
+    """Print the contribution of a removed member as a condition, because the blend does not contain the member."""
+    show_part(fp.runs.Weighed(Path("run"), "lightgbm", score=0.8, weight=weight, adds=adds), 3, "")
+    assert capsys.readouterr().out.strip() == line
 
 
 def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):

@@ -47,9 +47,10 @@ def test_differences_are_those_of_the_scores_that_the_runs_have_with_their_thres
     found = fp.runs.compare([low, tuned])
     assert [each.overall for each in found.scores] == [0.5, 1.0]
     assert found.pairs[0].difference.mean == pytest.approx(0.5)
-    assert "accuracy better by 0.5000" in repr(found)
-    assert "accuracy worse by 0.5000 (two folds allow no useful interval: use at least 3 folds)" in repr(fp.runs.compare([tuned, low]))
-    assert "accuracy neither better nor worse" in repr(fp.runs.compare([low, low]))
+    assert "accuracy undecided, +0.5000" in repr(found)
+    undecided = "accuracy undecided, -0.5000 (above 0 is better; two folds allow no useful interval: use at least 3 folds)"
+    assert undecided in repr(fp.runs.compare([tuned, low]))
+    assert "accuracy equal" in repr(fp.runs.compare([low, low]))
 
 
 def test_a_page_names_runs_without_the_folder_that_they_share(runs, tmp_path, monkeypatch):

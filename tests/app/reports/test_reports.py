@@ -15,7 +15,8 @@ from mlxfp.app.reports.diagnostics import calibration, calibration_error, confus
 from mlxfp.app.reports.reading import read_run
 from mlxfp.app.runs.reporting import linear_of
 from mlxfp.support.html import Html, element, table
-from tests.app.reports.finished import HOSTILE, finished
+from tests.app.reports.finished import HOSTILE, finished, rows_of, spec_of
+from tests.app.runs.competitions import write
 
 VOID = {"meta"}
 
@@ -189,6 +190,26 @@ def test_every_fold_has_a_tick_and_no_dot_is_on_the_lowest_or_highest_line():
     assert ticks == [str(fold) for fold in range(1, 8)]
     heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', drawn)]
     assert 20 <= min(heights) <= max(heights) <= 192  # the plot reaches from 10 to 202
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (lambda place: f"{place + 4900:05}", "size: 04906;"),  # ZIP codes
+        (lambda place: "" if place % 5 == 4 else f"{place + 4900:05}", "size: 04906;"),
+        (lambda place: f"{place + 4900}", "size: 4906;"),
+        (lambda place: "012" if place == 0 else f"{place + 4900}", "size: 4906;"),
+        (lambda place: f"{place + 0.5}", "size: 6.5;"),
+    ],
+)
+def test_mistakes_show_codes_with_the_leading_zeros_of_the_file(tmp_path, cells, shown):
+    """Show the ZIP code 04906 as in the file, although the model reads a number."""
+    (tmp_path / "data").mkdir()
+    rows = [row | {"size": cells(place)} for place, row in enumerate(rows_of(40, ("no", "yes")))]
+    write(tmp_path / "data" / "train.csv", rows)
+    (tmp_path / "data" / "spec.yaml").write_text(spec_of(("no", "yes")))
+    run = finished(tmp_path, lambda targets: 0.9 - 0.8 * targets, overrides=["model.name=realmlp"])
+    assert shown in read_run(run, linear_of).texts([6])[0]
 
 
 def test_mistakes_of_several_classes_are_sorted_by_the_probability_of_the_predicted_class(tmp_path):

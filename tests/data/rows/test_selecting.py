@@ -200,6 +200,16 @@ def test_a_column_to_split_by_that_is_not_there_is_named_before_data_is_read(dat
         fp.schema(fp.pipe(data, fp.split([0.5, 0.5], seed=0, **{by: "kin"}))[0])
 
 
+@pytest.mark.parametrize("by", ["group", "stratify"])
+def test_the_length_of_a_split_by_a_missing_column_names_the_split(by):
+    """Name the stage that the user wrote, also if the length is asked for first."""
+    part = fp.pipe(rows(9), fp.split([0.5, 0.5], seed=0, **{by: "kin"}))[0]
+    with pytest.raises(
+        ArgumentTypeError, match=r"cannot be computed: split needs the column 'kin', which is missing\. Did you mean 'kind'"
+    ):
+        len(part)
+
+
 def test_a_column_to_split_by_holds_values_that_can_be_compared():
     nested = fp.from_examples([{"x": [1, 2]}])
     with pytest.raises(SchemaError, match=r"split needs a column of numbers or texts, got list<.*> for 'x'"):

@@ -29,6 +29,23 @@ def test_a_saved_network_predicts_rows_as_they_were_read(tmp_path, make, kind):
         assert found.sum(axis=1) == pytest.approx(np.ones(40), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["realmlp", "tabm"])
+def test_a_saved_network_keeps_the_names_of_its_classes(tmp_path, name):
+    """Predict classes as words after `load`."""
+    classes = ["good", "Größe", "poor"]
+    model = fp.models.create_table_model(name, COLUMNS, fp.models.TableTarget("class", 3, classes=classes), size="tiny")
+    fp.models.save(tmp_path, model)
+    assert fp.models.load(tmp_path).config.target.classes == ("good", "Größe", "poor")
+
+
+def test_a_target_needs_a_name_for_each_class():
+    """Refuse names that do not fit the outputs."""
+    with pytest.raises(ArgumentError, match=r"classes must name each output, got 2 names and outputs=3\. Pass outputs=2\."):
+        fp.models.TableTarget("class", 3, classes=["a", "b"])
+    with pytest.raises(ArgumentError, match="classes repeats 'a'"):
+        fp.models.TableTarget("class", 2, classes=["a", "a"])
+
+
 def test_values_are_in_the_units_of_the_target():
     target = fp.models.TableTarget("value", 1, mean=(2.0,), scale=(0.5,), log=True)
     model = fp.models.create_table_model("tabm", COLUMNS, target, size="tiny")
@@ -107,7 +124,7 @@ def test_damaged_files_are_refused(tmp_path):
 def test_what_is_not_for_networks_for_tables_is_refused(tmp_path):
     with pytest.raises(ArgumentTypeError, match="predict_table needs a table network, got Linear"):
         fp.models.predict_table(nn.Linear(2, 2), ROWS)
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError, match=r"^predict_table needs the column 'age', which is missing"):
         fp.models.predict_table(realmlp(), fp.drop_columns(["age"])(ROWS))
     tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a b"}]), vocab_size=300)
     with pytest.raises(ArgumentError, match="A RealMLP has no tokenizer"):

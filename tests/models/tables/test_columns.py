@@ -1,6 +1,7 @@
 """Columns as arrays: what is fitted comes from the training rows alone, and any rows become finite, small numbers and known categories."""
 
 import pickle
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +102,7 @@ def test_columns_are_a_value_and_a_pure_stage():
         ({"numbers": ["size"], "categories": ["size"]}, ArgumentError, "got 'size' twice"),
         ({"numbers": ["sex"]}, SchemaError, "Column 'sex' must contain numbers, got string"),
         ({"categories": ["list"]}, SchemaError, "Column 'list' must contain texts or numbers"),
+        ({"numbers": ["sized"]}, SchemaError, r"^fit_columns needs the column 'sized', which is missing\. Did you mean 'size'\?"),
         ({"numbers": ["none"]}, SchemaError, "none"),
     ],
 )
@@ -108,6 +110,18 @@ def test_what_cannot_be_fitted_is_named(given_columns, error, message):
     rows = fp.from_examples([{"size": 1.0, "sex": "f", "list": [1, 2]}])
     with pytest.raises(error, match=message):
         fp.models.fit_columns(rows, **given_columns)
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("s", "UTC")])
+@pytest.mark.parametrize("argument", ["numbers", "categories", "texts"])
+def test_dates_become_columns_of_date_parts(kind, argument):
+    """Advise date parts for dates, and show that the advice works."""
+    rows = fp.from_table({"placed": pa.array([0, 40], pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)})
+    with pytest.raises(SchemaError, match=r"Add columns of date parts before, for example fp\.map\(") as error:
+        fp.models.fit_columns(rows, **{argument: ["placed"]})
+    advice = re.search(r"example (fp\.map\(.*\)), and list", str(error.value))[1]
+    fitted = fp.models.fit_columns(eval(advice)(rows), numbers=["placed_year"], categories=["placed_month"])
+    assert fitted.names == ("placed_year", "placed_month")
 
 
 def test_no_rows_and_other_columns_are_refused():

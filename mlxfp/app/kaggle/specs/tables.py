@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp import Dataset, select_columns, to_table
+from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.support.arrow_types import decoded
+from mlxfp.support.checks import check_columns
 
 
 def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
@@ -19,6 +20,7 @@ def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
     >>> fp.kaggle.column_values(fp.from_examples([{"x": 1, "y": "a"}, {"x": 2, "y": None}]), "y").tolist()
     ['a', None]
     """
+    check_columns([column], schema(rows).names, "column_values")
     return plain_array(to_table(select_columns([column])(rows)).column(column))
 
 

@@ -190,10 +190,14 @@ def _in_fold(metric: Metric, oof: OutOfFold, fold: Fold) -> float:
 class Comparison:
     """Score difference between two runs in units of the metric: mean, standard deviation over folds, and a 95 % interval.
 
+    The difference is undecided if the interval contains 0 or if there are only two folds.
+
     >>> Comparison("accuracy", (0.02, 0.0), 0.01, 0.014, -0.1, 0.12)
-    accuracy better by 0.0100 (two folds allow no useful interval: use at least 3 folds), SD 0.0140 over 2 folds
+    accuracy undecided, +0.0100 (above 0 is better; two folds allow no useful interval: use at least 3 folds), SD 0.0140 over 2 folds
     >>> Comparison("accuracy", (0.02, 0.0, 0.01), 0.01, 0.01, -0.02, 0.04)
-    accuracy better by 0.0100 (95 %: -0.0200 to +0.0400), SD 0.0100 over 3 folds
+    accuracy undecided, +0.0100 (above 0 is better; 95 %: -0.0200 to +0.0400), SD 0.0100 over 3 folds
+    >>> Comparison("accuracy", (0.02, 0.03, 0.01), 0.02, 0.01, 0.01, 0.03)
+    accuracy better by 0.0200 (above 0 is better; 95 %: +0.0100 to +0.0300), SD 0.0100 over 3 folds
     """
 
     metric: str
@@ -204,11 +208,12 @@ class Comparison:
     high: float
 
     def __repr__(self) -> str:
-        how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if self.mean else "neither better nor worse"
-        interval = f"95 %: {self.low:+.4f} to {self.high:+.4f}{', above 0 is better' if self.mean <= 0 else ''}"
+        interval, decided = f"95 %: {self.low:+.4f} to {self.high:+.4f}", self.low > 0 or self.high < 0
         if len(self.differences) == 2:  # with one degree of freedom, the interval is too wide to be useful
-            interval = "two folds allow no useful interval: use at least 3 folds"
-        return f"{self.metric} {how} ({interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
+            interval, decided = "two folds allow no useful interval: use at least 3 folds", False
+        how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if decided else f"undecided, {self.mean:+.4f}"
+        how = how if any(self.differences) else "equal"
+        return f"{self.metric} {how} (above 0 is better; {interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
 
 
 def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
@@ -226,7 +231,7 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     ...     for values in (targets, np.where(np.arange(40) < 8, 1 - targets, targets))
     ... )
     >>> compare(good, poor, fp.kaggle.METRICS["accuracy"])
-    accuracy better by 0.2000 (95 %: ... to ...), SD ... over 4 folds
+    accuracy better by 0.2000 (above 0 is better; 95 %: ... to ...), SD ... over 4 folds
     """
     check_types(Metric, metric=metric)
     check_same((run, baseline))

@@ -165,7 +165,7 @@ def _roc_auc(targets: Numbers, scores: Numbers) -> float:
     """Compute the area under the ROC curve.
 
     For several classes, compute the area of each class against all other classes, and average with the class frequencies as weights, as
-    in scikit-learn.
+    `roc_auc_score` of scikit-learn with `multi_class="ovr", average="weighted"`.
     """
     if scores.ndim == 1 or scores.shape[1] == 2:
         return Ranking(scores if scores.ndim == 1 else scores[:, 1], targets, np.ones(len(targets))).value("roc_auc")

@@ -59,7 +59,8 @@ class Chosen:
     - `oof` holds out-of-fold predictions. `scored` holds the same predictions, or labels if a decision threshold was learned.
     - `score` is the score of `scored`. `blend` is the score of the blend, or None if there was only one model.
     - `parts` maps the name of each model to the score of this model alone.
-    - `adds` maps the name of each model to the amount by which this model improves the score of the blend.
+    - `adds` maps the name of each model to the amount by which this model improves the score of the blend. For a removed model, the amount
+      belongs to the last blend with the model.
     """
 
     choice: Choice
@@ -104,7 +105,8 @@ def _without_harmful(
 ) -> tuple["_Stage", dict[str, float], list[str]]:
     """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
-    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models.
+    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models. The improvement by a
+    removed model is the difference between the last blend with the model and the next blend, with new weights for all other models.
     """
     kept, adds = list(oofs), dict[str, float]()
     while True:

@@ -1,12 +1,14 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from attrs import fields
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn import metrics as reference
 
 import mlxfp as fp
+from mlxfp.app.config.classes import CompetitionConfig
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
 
 REFERENCES = {
@@ -110,6 +112,16 @@ def test_agreement_on_one_label_is_full_agreement():
 def test_what_cannot_be_scored_is_refused(name: str, targets, predictions, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
         fp.kaggle.METRICS[name](targets, predictions)
+
+
+def test_roc_auc_of_several_classes_is_the_weighted_mean_that_the_option_names():
+    """Tell the weighted mean from the macro mean, the default of scikit-learn, and name the argument where users set the metric."""
+    targets = [0, 0, 0, 0, 0, 0, 1, 1, 2]
+    chances = np.random.default_rng(0).dirichlet(np.ones(3), len(targets))
+    weighted, macro = (reference.roc_auc_score(targets, chances, multi_class="ovr", average=mean) for mean in ("weighted", "macro"))
+    assert fp.kaggle.METRICS["roc_auc"](targets, chances) == pytest.approx(weighted)
+    assert abs(weighted - macro) > 0.01
+    assert 'multi_class="ovr", average="weighted"' in fields(CompetitionConfig).metric.metadata["about"]
 
 
 def test_a_name_nearly_right_is_answered_with_the_right_one():

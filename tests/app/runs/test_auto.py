@@ -222,8 +222,10 @@ def test_values_are_blended_predicted_again_and_exported(values, tmp_path, monke
     assert fp.runs.predict(run, values / "test.csv")["prediction"].tolist() == said
     made = fp.runs.export(run, tmp_path / "models")
     assert {path.parent.name for path in made} == {name for name, each in numbers["members"].items() if each["weight"] > 0}
-    with pytest.raises(fp.errors.ArgumentError, match="has no folds, because"):
-        fp.runs.blend([run, run], tmp_path / "both")
+    with pytest.raises(fp.errors.ArgumentError, match=r"has several models. Give the folders of the models: ") as refused:
+        fp.runs.blend([run, run / "members" / "trees"], tmp_path / "both")
+    assert main(str(refused.value).partition("models: mlxfp ")[2].split()) == 0  # the command in the message works
+    assert (tmp_path / "both" / "submission.csv").is_file()
     *_, alone = fp.runs.resume(run / "members" / "linear")
     assert alone.score.overall == numbers["members"]["linear"]["oof"]
     assert "<h2>Members</h2>" in fp.runs.report(run).read_text()

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
-from mlxfp.support.errors import ConfigError, DataError, MissingFileError
+from mlxfp.support.errors import ConfigError, DataError, MissingFileError, suggest_path
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
@@ -216,7 +216,10 @@ def config_file(folder: str | PathLike[str]) -> Path:
     """Return the path of the stored options. Raises `MissingFileError` for a folder without a run."""
     path = Path(folder) / CONFIG
     if not path.is_file():
-        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing. Give a folder written by mlxfp run.")
+        near = "" if Path(folder).exists() else suggest_path(Path(folder))
+        raise MissingFileError(
+            f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing.{near} Give a folder written by mlxfp run."
+        )
     return path
 
 

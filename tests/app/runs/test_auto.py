@@ -373,6 +373,16 @@ def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kep
     assert out == ([] if kept else ["network"])
 
 
+def test_the_terminal_explains_each_model(binary, monkeypatch, capsys):
+    """The names of models such as slow and shallow have a description, before the training and next to the score."""
+    monkeypatch.setattr(running, "members", lambda facts: (evolve(TREES, name="shallow"), LINEAR))
+    options = ["validation.folds=2", f"output={binary.parent}/runs", "observers.plots=false", "observers.minutes=null"]
+    assert main(["run", str(binary), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{binary.parent}/runs/ship/members/shallow: LightGBM with smaller trees, 2 folds" in lines
+    assert any(line.startswith("shallow (LightGBM with smaller trees): 0.") for line in lines)
+
+
 def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, monkeypatch):
     """The time of a fold follows from its first steps, so that no fold is trained in vain."""
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 20, "size": 8}, "observers": {"every": 1}}

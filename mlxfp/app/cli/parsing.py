@@ -22,7 +22,8 @@ class Parser(ArgumentParser):
         try:
             super()._check_value(action, value)
         except ArgumentError as error:
-            error.message += suggest(value, action.choices or ())
+            near = suggest(value, action.choices or ())
+            error.message += f".{near}" if near else ""
             raise
 
     def near(self, option: str) -> str:

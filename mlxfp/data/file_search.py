@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from glob import glob, has_magic
 from heapq import heappop, heappush
@@ -14,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from stat import S_ISFIFO
 
-from mlxfp.support.errors import DataError, MissingFileError, MlxfpError
+from mlxfp.support.errors import DataError, MissingFileError, MlxfpError, suggest_path
 
 
 def _check_folders(pattern: Path) -> None:
@@ -95,10 +94,9 @@ def missing(path: Path) -> MlxfpError:
             f"A path is a {kind} instead of a file, in {str(path)!r}. A dataset reads its files several times. Save the data first: "
             f"cat {quote(str(path))} > FILE."
         )
-    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     return MissingFileError(
-        f"There is no file or folder {str(path.absolute())!r}.{hint} Check the path. A relative path starts at the working folder."
+        f"There is no file or folder {str(path.absolute())!r}.{suggest_path(path)} Check the path. A relative path starts at the "
+        "working folder."
     )
 
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from mlxfp.models.safetensors_files import UNSEALED, check_head, check_seal, seal
 from mlxfp.support.atomic_files import write_whole, written_whole
-from mlxfp.support.errors import CheckpointError, DataError, MissingFileError
+from mlxfp.support.errors import CheckpointError, DataError, MissingFileError, suggest_path
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -24,8 +24,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
         raise MissingFileError(
-            f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model, or a name on the hub, "
-            "such as google-bert/bert-base-uncased."
+            f"There is no {path.name} in {str(path.parent)!r}.{suggest_path(path.parent)} Pass the folder of a model, or a name on "
+            "the hub, such as google-bert/bert-base-uncased."
         )
     try:
         content = jsons.loads(path.read_bytes())

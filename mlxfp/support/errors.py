@@ -6,8 +6,9 @@ the problem, the value received, the location, the remedy.
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 _LISTED = 40  # maximum number of names in a message
@@ -247,6 +248,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     near = get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def suggest_path(path: Path) -> str:
+    """Return " Did you mean 'x'?" with the most similar name in the parent folder of a missing path, or an empty string."""
+    with suppress(OSError):  # the parent folder is missing or cannot be read
+        return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return ""
 
 
 @contextmanager

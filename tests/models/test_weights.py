@@ -364,6 +364,10 @@ def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
         match=r"There is no config\.json in '.*nowhere'\. Pass the folder of a model, or a name on the hub",
     ):
         fp.models.load(tmp_path / "nowhere")
+    (tmp_path / "text-model").mkdir()
+    for load in (fp.models.load, fp.load_tokenizer):
+        with pytest.raises(MissingFileError, match=r"text-modl'\. Did you mean 'text-model'\? Pass the "):
+            load(tmp_path / "text-modl")
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DataError, match=r"config\.json is not valid JSON"):
         fp.models.load(tmp_path)

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from mlxfp import __version__
@@ -19,7 +19,7 @@ from mlxfp.app.cli import (
     submitting,
     tuning,
 )
-from mlxfp.app.cli.parsing import SUBCOMMANDS, described, warn
+from mlxfp.app.cli.parsing import SUBCOMMANDS, Parser, described, warn
 from mlxfp.app.config.classes import meant
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import lines_in_logs
@@ -83,16 +83,18 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     if len(extra_overrides) < len(rest):
         unrecognized = [word for word in rest if word not in extra_overrides]
         pairs = [word.lstrip("-").partition("=") for word in unrecognized if word.startswith("-")]
-        example = next((f"{path}={value or 'VALUE'}" for name, _, value in pairs for path in meant(name)), "training.epochs=3")
-        hint = f". Options begin with two dashes, key=value with none, as in {example}" if "overrides" in options else ""
-        parser.error(f"unrecognized arguments: {' '.join(unrecognized)}{hint}")
+        example = next((f"{path}={value or 'VALUE'}" for name, _, value in pairs for path in meant(name)), None)
+        near = next((text for word in unrecognized if word.startswith("--") and (text := options.parser.near(word))), "")
+        hint = f" Options begin with two dashes, key=value with none, as in {example or 'training.epochs=3'}"
+        advice = near if near and example is None else hint if "overrides" in options else ""
+        parser.error(f"unrecognized arguments: {' '.join(unrecognized)}{'.' if advice else ''}{advice}")
     if extra_overrides:
         options.overrides = [*options.overrides, *extra_overrides]
     return options
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser("mlxfp", **described(_ABOUT, _EXAMPLE))
+def _parser() -> Parser:
+    parser = Parser("mlxfp", **described(_ABOUT, _EXAMPLE))
     parser.add_argument("--version", action="version", version=f"mlxfp {__version__}")
     commands = parser.add_subparsers(**SUBCOMMANDS)
     for group in GROUPS:

@@ -10,7 +10,7 @@ from typing import Any
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, start_mlx
 from mlxfp.app.config.loading import Choices, Resolved, json_schema, resolve_config
 from mlxfp.app.config.presets import PRESETS
-from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, suggest
+from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError, suggest, suggest_path
 from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
@@ -119,7 +119,7 @@ def known_names() -> Choices:
 def _no_such_config(config: str) -> str:
     if "=" in config and "/" not in config.partition("=")[0]:
         return f"A configuration must come before {config!r}. Put a file or a preset first: mlxfp ... titanic {config}"
-    hint = suggest(config, PRESETS)
+    hint = suggest(config, PRESETS) or suggest_path(Path(config))
     return f"{config!r} is not a file, and not the name of a preset.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
 
 

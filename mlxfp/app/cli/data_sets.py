@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ def _infer(options: Namespace) -> int:
     if Path(options.out).exists():
         raise ArgumentError(f"{options.out!r} exists already, and mlxfp does not overwrite files. Give another --out, or remove the file.")
     save_spec(spec, options.out)
-    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file. Then use --spec {options.out}")
+    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file.")
+    say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}")
     return 0
 
 

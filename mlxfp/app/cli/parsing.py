@@ -2,16 +2,33 @@
 
 import sys
 import warnings
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from contextlib import suppress
 from textwrap import indent
 from typing import Any
 
 from mlxfp.support.atomic_files import user_cache
+from mlxfp.support.errors import suggest
 
 Commands = Any  # argparse's private class _SubParsersAction
 SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}
+
+
+class Parser(ArgumentParser):
+    """An `ArgumentParser` that suggests the most similar name after an unknown command or choice."""
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except ArgumentError as error:
+            near = suggest(value, action.choices or ())
+            error.message += f".{near}" if near else ""
+            raise
+
+    def near(self, option: str) -> str:
+        """Return " Did you mean '--x'?" with the option that is most similar to an unknown option, or an empty string."""
+        return suggest(option.partition("=")[0], self._option_string_actions)
 
 
 def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, example: str) -> ArgumentParser:
@@ -19,8 +36,8 @@ def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, exa
 
     `run` takes the parsed arguments and returns the exit code. The docstring of `run` is the help of the command.
     """
-    command: ArgumentParser = commands.add_parser(name, help=run.__doc__, **described(run.__doc__ or "", example))
-    command.set_defaults(run=run)
+    command: Parser = commands.add_parser(name, help=run.__doc__, **described(run.__doc__ or "", example))
+    command.set_defaults(run=run, parser=command)
     return command
 
 

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -132,52 +133,60 @@ def _blend(options: Namespace) -> int:
 
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output and warnings to standard error."""
-    from mlxfp.app.runs import Began, Ended, Noted, Summarized
+    from mlxfp.app.run_folders.folders import REPORT
+    from mlxfp.app.runs import Began, Ended, Noted
 
-    folds = 0
+    printed, folds = set[str](), 0
     try:
         for event in events:
-            match event:
-                case Began(folder=name, folds=folds, done=done):
-                    say(f"{name}: {folds} folds" + (f", {done} of them done" if done else ""))
-                case Summarized(folder=name, text=text):
-                    say(f"{name}:\n{text}")
-                case Noted(message=message):
-                    warn(message)
-                case Ended(folder=name, score=total) if _is_member(name, folder):
-                    say(f"{name}: out of fold, {total}")
-                case Ended(folder=name, score=total, submission=submission):
-                    scored = "out of fold" if total is not None and len(total.folds) > 1 else "validation rows"
-                    say(f"{name}: {scored}, {total}" if total is not None else f"{name}: done")
-                    if submission is not None:
-                        say(f"{submission} is ready to submit: mlxfp submit {name}")
-                case _:
-                    show_part(event, folds, of=f"{event.folder.name}, " if _is_member(event.folder, folder) else "")
+            if isinstance(event, Noted):
+                warn(event.message)
+            folds = event.folds if isinstance(event, Began) else folds
+            for line in _lines(event, folder, folds):
+                if line not in printed:  # a network that starts again with fewer epochs repeats its first lines
+                    say(line)
+                printed.add(line)
+            if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
+                say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:
         warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=M")
         raise
     return 0
 
 
+def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
+    """Yield the lines to print for an event. `run` is the folder of the whole run, and `folds` the number of its folds."""
+    from mlxfp.app.runs import Began, Ended, FoldBegan, FoldEnded, LeftOut, Summarized, Weighed
+    from mlxfp.app.runs.auto.members import describe
+
+    name, member = event.folder, _is_member(event.folder, run)
+    of = f"{name.name}, " if member else ""  # prefix with the name of the model in a run with several models
+    match event:
+        case Began(done=done):
+            about = f"{text}, " if member and (text := describe(name.name)) else ""
+            yield f"{name}: {about}{folds} folds" + (f", {done} of them done" if done else "")
+        case Summarized(text=text):
+            yield f"{name}:\n{text}"
+        case FoldBegan(fold=fold, rows=rows, step=step):
+            yield f"{of}fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else "")
+        case FoldEnded(fold=fold, metric=metric, score=score):
+            yield f"{of}fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}")
+        case LeftOut(member=model, why=why):
+            yield f"{model} is left out: {why}"
+        case Weighed(member=model, score=value, weight=weight, adds=adds):
+            about = f" ({text})" if (text := describe(model)) else ""
+            yield f"{model}{about}: {value:.4f}, weight {weight:.2f}" + _addition(weight, adds)
+        case Ended(score=total, submission=submission):
+            scored = "out of fold" if member or (total is not None and len(total.folds) > 1) else "validation rows"
+            yield f"{name}: {scored}, {total}" if member or total is not None else f"{name}: done"
+            if submission is not None and not member:
+                yield f"{submission} is ready to submit: mlxfp submit {name}"
+
+
 def _is_member(folder: Path, run: Path) -> bool:
     from mlxfp.app.run_folders.folders import MEMBERS
 
     return folder.parent.name == MEMBERS and folder != run
-
-
-def show_part(event: "RunEvent", folds: int, of: str) -> None:
-    """Print an event of one fold. The argument `of` is a prefix with the name of the model, or empty for a single model."""
-    from mlxfp.app.runs import FoldBegan, FoldEnded, LeftOut, Weighed
-
-    match event:
-        case FoldBegan(fold=fold, rows=rows, step=step):
-            say(f"{of}fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else ""))
-        case FoldEnded(fold=fold, metric=metric, score=score):
-            say(f"{of}fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}"))
-        case LeftOut(member=member, why=why):
-            say(f"{member} is left out: {why}")
-        case Weighed(member=member, score=value, weight=weight, adds=adds):
-            say(f"{member}: {value:.4f}, weight {weight:.2f}" + _addition(weight, adds))
 
 
 def _addition(weight: float, adds: float | None) -> str:

@@ -21,7 +21,12 @@ def add(commands: Commands) -> None:
     tune = add_command(commands, "tune", _tune, example=example)
     add_config(tune)
     tune.add_argument("--trials", metavar="N", type=int, help="the maximum number of trials, including trials of earlier calls")
-    tune.add_argument("--minutes", metavar="M", type=float, help="start no trial after M minutes")
+    tune.add_argument(
+        "--minutes",
+        metavar="M",
+        type=float,
+        help="end the search after M minutes; the next call continues the running trial (the first trial always ends)",
+    )
     tune.add_argument(
         "--vary",
         metavar="KEY={KIND: [...]}",

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
-from mlxfp.support.errors import ConfigError, DataError, MissingFileError
+from mlxfp.support.errors import ConfigError, DataError, MissingFileError, suggest_path
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
@@ -40,6 +40,7 @@ _FREE = frozenset(
 )
 _MOVABLE = ("model.path", "text.tokenizer")
 _LIMIT = "observers.minutes"  # time limit of a run, which users may increase
+_EPOCHS = "training.epochs"
 _SHOWN = 5  # differences in a message
 
 
@@ -126,43 +127,53 @@ def remove(new: Sequence[Path]) -> None:
             parent.rmdir()
 
 
-def claim(folder: Path, settings: Settings) -> None:
-    """Create the folder of a run, or check that the folder holds this run. Files of other runs are never overwritten.
+def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> bool:
+    """Return True if the folder holds the run of these options, and False for a new run. Change no file.
 
-    If the options in the folder differ, but no weights have been saved yet, the new options replace the stored options. A configuration
-    that failed can thus be corrected. If weights have been saved, raise `ConfigError` with the first differences.
+    If the folder has no weights yet, other options start a new run. If weights have been saved, raise `ConfigError` with the first
+    differences. `extends=True` permits another number of epochs. An unfinished run may get a larger time limit.
     """
-    for partial in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
-        partial.unlink()
     if not (folder / CONFIG).is_file():
-        _write_settings(folder, settings)
-        return
+        return False
     stored, new = decisive(stored_settings(folder)), decisive(settings)
     # Stored options may be missing in the new configuration, for example an estimator argument that the user removed.
     names = [*new, *(name for name in stored if name not in new)]
-    differ = [
-        f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names if stored.get(name) != new.get(name)
-    ]
+    names = [name for name in names if stored.get(name) != new.get(name) and not (extends and name == _EPOCHS)]
+    if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file()):
+        return True
     trained = (
         path
         for prefix in ("", f"{MEMBERS}/*/")
         for pattern in ("**/*.safetensors", _MODELS)
         for path in folder.glob(f"{prefix}fold-*/{pattern}")
     )
-    if len(differ) == 1 and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file():
-        _write_limit(folder, new[_LIMIT])
-    elif differ and not any(trained):
+    if not any(trained):
+        return False
+    differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
+    more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+    epochs = "" if stored["model.name"] == "auto" else f"Only {_EPOCHS} can be increased: mlxfp resume {folder} {_EPOCHS}=N. "
+    raise ConfigError(
+        f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
+        f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "
+        f"name=second, or remove the folder. {epochs}An unfinished run can get more time: observers.minutes=M."
+    )
+
+
+def claim(folder: Path, settings: Settings) -> None:
+    """Create the folder of a run, or check that the folder holds this run. Files of other runs are never overwritten.
+
+    If the options in the folder differ, but no weights have been saved yet, the new options replace the stored options. A configuration
+    that failed can thus be corrected. Raises the errors of `is_continued`.
+    """
+    continued = is_continued(folder, settings)
+    for partial in folder.glob(f".*{PARTIAL}*"):  # partial files of a killed process
+        partial.unlink()
+    if not continued:
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
             (folder / name).unlink(missing_ok=True)
         _write_settings(folder, settings)
-    elif differ:
-        more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-        raise ConfigError(
-            f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "
-            "name=second, or remove the folder. Only training.epochs can be increased: mlxfp resume FOLDER "
-            "training.epochs=N. An unfinished run can also get more time: observers.minutes=M."
-        )
+    elif decisive(stored_settings(folder)) != decisive(settings):
+        _write_limit(folder, flatten(settings)[_LIMIT])
 
 
 def is_longer(before: float | None, minutes: float | None) -> bool:
@@ -191,7 +202,7 @@ def extend(folder: Path, epochs: int) -> None:
 
     The configuration is written last. If the process is killed earlier, the next run with the old options recreates the removed files.
     """
-    longer = with_values(stored_settings(folder), {"training.epochs": epochs})
+    longer = with_values(stored_settings(folder), {_EPOCHS: epochs})
     for name in (RECEIPT, REPORT):
         (folder / name).unlink(missing_ok=True)
     for fold in sorted(folder.glob("fold-*")):
@@ -205,7 +216,10 @@ def config_file(folder: str | PathLike[str]) -> Path:
     """Return the path of the stored options. Raises `MissingFileError` for a folder without a run."""
     path = Path(folder) / CONFIG
     if not path.is_file():
-        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing. Give a folder written by mlxfp run.")
+        near = "" if Path(folder).exists() else suggest_path(Path(folder))
+        raise MissingFileError(
+            f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing.{near} Give a folder written by mlxfp run."
+        )
     return path
 
 
@@ -250,8 +264,13 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
     """Write the fingerprints of the data of a new run. For a continued run, raise `DataError` if the fingerprints differ."""
     if not (folder / DATA).is_file():
         write_json(folder / DATA, identities)
-    stored = read_json(folder / DATA)
-    differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key)]
+    check_data(folder, identities)
+
+
+def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | None = None) -> None:
+    """Raise `DataError` if stored fingerprints of the data differ from `identities`. The fingerprint `ignored` is not compared."""
+    stored = read_json(folder / DATA) if (folder / DATA).is_file() else identities
+    differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key) and key != ignored]
     if differ:
         raise DataError(
             f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from typing import Literal, get_args
 
 from attrs import frozen
@@ -17,6 +18,7 @@ from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.finished import finished
 from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
@@ -70,9 +72,10 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     every = [Path(run) for run in runs]
     files = [finished(run)[1] for run in every]
     if (whole := next((run for run, run_files in zip(every, files, strict=True) if not run_files), None)) is not None:
+        models = [quote(str(model)) for run in every for model in (read_choice(run)[0] if has_members(run) else (run,))]
         raise ArgumentError(
-            f"The run in {whole} has no folds, because it consists of several runs. Give the folders of these runs: "
-            f"{whole / folders.MEMBERS}/NAME."
+            f"A blend combines single models, and the run in {whole} has several models. Give the folders of the models: "
+            f"mlxfp blend {' '.join(models)} --out {quote(str(folder))} --method greedy"
         )
     _check_same(every)
     first = plan_in(every[0], code)

@@ -51,8 +51,7 @@ def file_work(plan: FilePlan) -> Work:
 def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     """Train on files, or continue the training, and evaluate. The caller must have locked the run folder and checked its configuration."""
     folder, files = plan.folder, FoldFolder(plan.folder, 1)
-    modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
-    folders.claim_data(folder, {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules})
+    folders.claim_data(folder, file_identities(plan))
     folders.update_paths(folder, plan.settings)
     yield from claim_environment(folder)
     yield from without_damage(folder, files)
@@ -116,6 +115,12 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
+
+
+def file_identities(plan: FilePlan) -> dict[str, str]:
+    """Return the fingerprints of options, data and code. A run can continue only with the same fingerprints."""
+    modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
+    return {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules}
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:

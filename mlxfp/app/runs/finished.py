@@ -27,7 +27,7 @@ from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.inspect import fingerprint
 from mlxfp.models import save
-from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, suggest_path
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
@@ -56,9 +56,13 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
             "A language model has no classes to predict. Load the model with fp.models.load("
             f"{str(folds[0] / MODEL_FOLDER)!r}) and generate text with fp.models.generate."
         )
-    if not file.is_file():
-        raise MissingFileError(f"There is no file {str(file)!r}. Give a file with the columns of the test file.")
     spec = load_spec(run / folders.SPEC)
+    if file.is_dir():
+        inside = next((file / part.name for part in (spec.test, spec.train) if part is not None and (file / part.name).is_file()), None)
+        example = "" if inside is None else f", such as {str(inside)!r}"
+        raise MissingFileError(f"{str(file)!r} is a folder. Give a file with the columns of the test file{example}.")
+    if not file.is_file():
+        raise MissingFileError(f"There is no file {str(file)!r}.{suggest_path(file)} Give a file with the columns of the test file.")
     shown = evolve(spec, id=spec.id if spec.id in column_names(file) else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,7 +16,7 @@ from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import fold_models, noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
-from mlxfp.app.runs.file_runs import file_work, run_files
+from mlxfp.app.runs.file_runs import file_identities, file_work, run_files
 from mlxfp.app.runs.folding import Events, run_fold, work_of
 from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
@@ -29,7 +30,7 @@ from mlxfp.app.runs.training import NOTHING_LEFT, join
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_types
-from mlxfp.support.errors import MlxfpError
+from mlxfp.support.errors import ConfigError, MlxfpError
 from mlxfp.support.progress import Progress
 
 _LINEAR = 0.05  # the linear model in the report may use at most 5 % of the time limit
@@ -92,27 +93,33 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
 
 
 def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
-    folder, more = begun.folder, begun.settings["training"]["epochs"]
-    if more > epochs:
-        with folders.locked(folder):
-            folders.extend(folder, more)
-        yield Noted(
-            folder,
-            f"training.epochs increases from {epochs} to {more}: the folds continue from the last checkpoints, and the "
-            "learning rate follows the schedule of the longer run.",
+    more = begun.settings["training"]["epochs"]
+    if more > epochs and begun.folder.parent.name == folders.MEMBERS:
+        blend, config = begun.folder.parent.parent, begun.folder / folders.CONFIG
+        raise ConfigError(
+            f"training.epochs: the run in {begun.folder} is part of the blend in {blend}, and longer training would invalidate the blend. "
+            f"Start a new run: mlxfp run {config} training.epochs={more} output=runs name=longer"
         )
-    yield from _run(begun)
+    yield from _run(begun, epochs=epochs if more > epochs else None)
 
 
-def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None) -> Iterator[RunEvent]:
-    folder, since = begun.folder, monotonic() if since is None else since
-    folders.check_folder(folder, begun.settings["name"])
+def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, epochs: int | None = None) -> Iterator[RunEvent]:
+    """Run or continue a run. To extend a run, pass the previous number of epochs as `epochs`. All checks come before the first change."""
+    folder, settings, since = begun.folder, begun.settings, monotonic() if since is None else since
+    folders.check_folder(folder, settings["name"])
     new = folders.missing(folder)
     with folders.locked(folder):
-        folders.claim(folder, begun.settings)
         trained = False
         try:
-            for event in _events(begun, ranks, since):
+            continued = folders.is_continued(folder, settings, extends=epochs is not None)
+            plan = begun.plan()
+            if continued:
+                now = file_identities(plan) if isinstance(plan, FilePlan) else identities(plan)
+                folders.check_data(folder, now, ignored="config")
+            if epochs is not None:
+                yield _extended(folder, epochs, settings["training"]["epochs"])
+            folders.claim(folder, settings)
+            for event in _events(plan, begun.code, ranks, since):
                 trained = trained or isinstance(event, FoldBegan)
                 yield event
         except MlxfpError:
@@ -121,11 +128,21 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None) -
             raise
 
 
-def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEvent]:
-    """Read the inputs, train and yield the events. The folder of the run exists and is locked. The run began at the time `since`."""
-    folder, plan = begun.folder, begun.plan()
+def _extended(folder: Path, before: int, epochs: int) -> Noted:
+    """Increase the number of epochs of a run."""
+    folders.extend(folder, epochs)
+    return Noted(
+        folder,
+        f"training.epochs increases from {before} to {epochs}: the folds continue from the last checkpoints, and the "
+        "learning rate follows the schedule of the longer run.",
+    )
+
+
+def _events(plan: Plan | FilePlan, code: Code, ranks: Ranks | None, since: float) -> Iterator[RunEvent]:
+    """Train and yield the events. The folder of the run exists and is locked. The run began at the time `since`."""
+    folder = plan.folder
     if isinstance(plan, FilePlan):
-        yield from _reported(run_files(plan, ranks), plan, None, begun.code)
+        yield from _reported(run_files(plan, ranks), plan, None, code)
         return
     if not (folder / folders.FOLDS).is_file():
         yield Summarized(folder, summarize(plan))
@@ -134,7 +151,7 @@ def _events(begun: Start, ranks: Ranks | None, since: float) -> Iterator[RunEven
     linear = LinearModel(plan.data, plan.folds, limit)
     member = partial(_run_member, linear)
     events = noted_once(run_auto(plan, member, elapsed=monotonic() - since)) if plan.auto else _run_folds(plan, ranks)
-    for event in _reported(events, plan, linear, begun.code):
+    for event in _reported(events, plan, linear, code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event
 

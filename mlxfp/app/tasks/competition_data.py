@@ -21,7 +21,7 @@ from mlxfp.app.kaggle.validation.folds import Folds
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.app.tasks.targets import numbered
 from mlxfp.support.checks import check_types
-from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError, suggest_path
 from mlxfp.support.randomness import fold_in, generator
 from mlxfp.support.registries import Registry
 
@@ -97,7 +97,9 @@ def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
     """
     folder = folder_of(path)
     if rows is None and not folder.is_dir():
-        raise MissingFileError(f"There is no folder {str(folder)!r}. Give the folder with the competition's files: data.path=FOLDER.")
+        raise MissingFileError(
+            f"There is no folder {str(folder)!r}.{suggest_path(folder)} Give the folder with the competition's files: data.path=FOLDER."
+        )
     given, spec = spec, infer_spec(path) if spec is None else spec
     if metric is not None and (unfit := spec.task.unfit_metric(METRICS[metric].name)):
         raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")

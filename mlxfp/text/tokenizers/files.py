@@ -11,7 +11,7 @@ from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxfp.support.checks import check_choice, check_text, check_types, explain_call
-from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.support.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError, suggest_path
 from mlxfp.support.hub import model_folder
 from mlxfp.support.optional import optional
 from mlxfp.text.tokenizers.chat_templates import CHAT_SETTINGS, ChatTemplate, special_tokens
@@ -154,8 +154,8 @@ def _load(path: Path) -> Tokenizer:
         return evolve(_from_folder(path), chat_template=_find_templates(path).get("default"))
     if not path.is_file():
         raise MissingFileError(
-            f"No tokenizer is at {str(path)!r}. Pass the path of a tokenizer.json file or of the folder of a model, or a name on the "
-            "hub, such as google-bert/bert-base-uncased."
+            f"No tokenizer is at {str(path)!r}.{suggest_path(path)} Pass the path of a tokenizer.json file or of the folder of a model, "
+            "or a name on the hub, such as google-bert/bert-base-uncased."
         )
     return _make_tokenizer(path, _wordpiece(path, {}) if path.suffix == ".txt" else _read(path), {})
 

@@ -61,6 +61,26 @@ def test_what_is_no_command_is_a_usage_error(arguments, capsys):
     assert capsys.readouterr().err.startswith("usage: mlxfp")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "name"),
+    [
+        (["runn", "titanic"], 2, "run"),
+        (["config", "shwo"], 2, "show"),
+        (["run", "titanic", "--minuts", "1"], 2, "--minutes"),
+        (["blend", "a", "b", "--out", "c", "--methd=mean"], 2, "--method"),
+        (["run", "dta"], 1, "data"),
+        (["run", "--data", "dta"], 1, "data"),
+        (["resume", "dta"], 1, "data"),
+    ],
+)
+def test_a_mistyped_command_option_or_folder_gets_the_nearest_name(arguments, code, name, capsys, monkeypatch, tmp_path):
+    """One wrong letter in a command, an option or the name of a folder is corrected in the message."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    assert main(arguments) == code
+    assert f"Did you mean '{name}'?" in capsys.readouterr().err
+
+
 def test_options_may_stand_between_values(capsys):
     assert main(["config", "show", "training.epochs=1", "--preset", "quick_test"]) == 1
     capsys.readouterr()

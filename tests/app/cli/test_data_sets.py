@@ -1,5 +1,7 @@
 """`mlxfp data`: the files, every mismatch, and a spec to start from."""
 
+import shlex
+
 import pytest
 
 import mlxfp as fp
@@ -52,7 +54,11 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     out = tmp_path / "written.json"
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct mistakes in the file. Then use --spec {out}\n"
+    wrote, following = capsys.readouterr().out.splitlines()
+    assert wrote == f"Wrote {out}: binary, target Survived. Correct mistakes in the file."
+    program, command, *arguments = shlex.split(following.removeprefix("Next: "))
+    assert (program, command) == ("mlxfp", "run")
+    assert main(["config", "check", *arguments]) == 0
     assert fp.kaggle.load_spec(tmp_path / "printed.yaml") == fp.kaggle.load_spec(out) == fp.kaggle.infer_spec(ship)
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
     assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")

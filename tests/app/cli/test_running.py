@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import mlxfp as fp
-from mlxfp.app.cli import main
-from mlxfp.app.cli.running import show_part
+from mlxfp.app.cli import main, running
 
 SMALL = (
     *("model.name=encoder", "data.limit=60", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"),
@@ -44,20 +43,34 @@ def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys)
     (drawn / "config.yaml").write_text(text.replace("plots: false", "plots: true").replace("name: titanic", "name: drawn"))
     assert main(["resume", str(drawn)]) == 0
     assert "<h1>" in (drawn / "report.html").read_text()
+    assert f"{drawn}/report.html is the report. To open the report: mlxfp report '{drawn}' --open" in capsys.readouterr().out
+
+
+def test_a_network_that_starts_again_prints_its_first_lines_once(tmp_path, capsys):
+    """A network without time for all epochs starts several times. The terminal shows each line once."""
+    member = tmp_path / "members" / "tabm"
+    first = [fp.runs.Began(member, folds=5, done=0), fp.runs.FoldBegan(member, 1, rows=80, step=0)]
+    assert running._show(iter([*first, *first, fp.runs.FoldEnded(member, 1, metric="accuracy", score=0.5)]), tmp_path) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{member}: neural network for tables (tabm), 5 folds",
+        "tabm, fold 1 of 5: 80 rows",
+        "tabm, fold 1 of 5: accuracy 0.5000",
+    ]
 
 
 @pytest.mark.parametrize(
     ("weight", "adds", "line"),
     [
-        (0.0, -0.0021, "lightgbm: 0.8000, weight 0.00, would add -0.0021 to the blend"),
-        (0.4, 0.0021, "lightgbm: 0.8000, weight 0.40, adds +0.0021 to the blend"),
-        (1.0, None, "lightgbm: 0.8000, weight 1.00"),
+        (0.0, -0.0021, "0.8000, weight 0.00, would add -0.0021 to the blend"),
+        (0.4, 0.0021, "0.8000, weight 0.40, adds +0.0021 to the blend"),
+        (1.0, None, "0.8000, weight 1.00"),
     ],
 )
 def test_a_member_with_the_weight_zero_adds_nothing_to_the_blend(weight, adds, line, capsys):
     """Print the contribution of a removed member as a condition, because the blend does not contain the member."""
-    show_part(fp.runs.Weighed(Path("run"), "lightgbm", score=0.8, weight=weight, adds=adds), 3, "")
-    assert capsys.readouterr().out.strip() == line
+    event = fp.runs.Weighed(Path("run"), "lightgbm", score=0.8, weight=weight, adds=adds)
+    assert running._show(iter([event]), Path("run")) == 0
+    assert capsys.readouterr().out.strip().partition(": ")[2] == line
 
 
 def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):
@@ -76,6 +89,16 @@ def test_predict_writes_a_table(run, capsys, tmp_path):
         assert list(csv.DictReader(file)) == list(csv.DictReader(own))
     assert main(["predict", str(run), "--data", str(data)]) == 0
     assert capsys.readouterr().out == (run / "submission.csv").read_text()  # the metric is accuracy, so the submission has classes
+
+
+def test_predict_on_a_folder_names_the_file_to_give(run, capsys):
+    """The folder of the data is no file of rows. The message has the path of the test file in this folder."""
+    folder = run / "data"
+    assert main(["predict", str(run), "--data", str(folder)]) == 1
+    assert f"{str(folder)!r} is a folder." in (message := capsys.readouterr().err)
+    assert message.endswith(f"such as '{folder}/test.csv'.\n")
+    assert main(["predict", str(run), "--data", str(folder / "tst.csv")]) == 1
+    assert "Did you mean 'test.csv'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,8 @@ def configured(data, *overrides):
 def table(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def all_files(folder):
+    """Return the content of every file in a folder by path, to show that a refused command changes nothing."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

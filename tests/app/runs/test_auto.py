@@ -21,7 +21,7 @@ from mlxfp.app.runs.auto.choosing import choose
 from mlxfp.app.runs.auto.members import Facts, Member, facts_of, members
 from mlxfp.app.runs.auto.results import planned
 from mlxfp.app.runs.from_config.planning import plan_problem
-from tests.app.runs.competitions import competition, table, texts, write
+from tests.app.runs.competitions import all_files, competition, table, texts, write
 
 TREES = Member("trees", {"model": {"name": "lightgbm", "arguments": {"n_estimators": 8, "min_child_samples": 2}}})
 LINEAR = Member("linear", {"model": {"name": "sklearn.linear_model:LogisticRegression", "arguments": {"C": 0.5}}})
@@ -222,8 +222,10 @@ def test_values_are_blended_predicted_again_and_exported(values, tmp_path, monke
     assert fp.runs.predict(run, values / "test.csv")["prediction"].tolist() == said
     made = fp.runs.export(run, tmp_path / "models")
     assert {path.parent.name for path in made} == {name for name, each in numbers["members"].items() if each["weight"] > 0}
-    with pytest.raises(fp.errors.ArgumentError, match="has no folds, because"):
-        fp.runs.blend([run, run], tmp_path / "both")
+    with pytest.raises(fp.errors.ArgumentError, match=r"has several models. Give the folders of the models: ") as refused:
+        fp.runs.blend([run, run / "members" / "trees"], tmp_path / "both")
+    assert main(str(refused.value).partition("models: mlxfp ")[2].split()) == 0  # the command in the message works
+    assert (tmp_path / "both" / "submission.csv").is_file()
     *_, alone = fp.runs.resume(run / "members" / "linear")
     assert alone.score.overall == numbers["members"]["linear"]["oof"]
     assert "<h2>Members</h2>" in fp.runs.report(run).read_text()
@@ -369,6 +371,16 @@ def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kep
         clock += compiling if starts and event.fold == 1 else 0.0
         out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
     assert out == ([] if kept else ["network"])
+
+
+def test_the_terminal_explains_each_model(binary, monkeypatch, capsys):
+    """The names of models such as slow and shallow have a description, before the training and next to the score."""
+    monkeypatch.setattr(running, "members", lambda facts: (evolve(TREES, name="shallow"), LINEAR))
+    options = ["validation.folds=2", f"output={binary.parent}/runs", "observers.plots=false", "observers.minutes=null"]
+    assert main(["run", str(binary), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{binary.parent}/runs/ship/members/shallow: LightGBM with smaller trees, 2 folds" in lines
+    assert any(line.startswith("shallow (LightGBM with smaller trees): 0.") for line in lines)
 
 
 def test_a_network_that_cannot_finish_is_left_out_after_its_first_steps(binary, monkeypatch):
@@ -574,6 +586,22 @@ def test_options_that_members_choose_are_refused(binary):
         fp.runs.prepare(auto(binary))
 
 
+def test_more_epochs_are_refused_before_a_finished_run_changes(binary, monkeypatch):
+    """A finished run with several models, and the runs of its models, keep every byte if a continuation is refused."""
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(binary))
+    before = all_files(end.folder)
+    with pytest.raises(fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses this option"):
+        list(fp.runs.resume(end.folder, overrides=["training.epochs=20"]))
+    with pytest.raises(fp.errors.ConfigError, match=r"invalidate the blend. Start a new run: mlxfp run .*config.yaml training.epochs=20"):
+        list(fp.runs.resume(end.folder / "members" / "linear", overrides=["training.epochs=20"]))
+    with pytest.raises(fp.errors.ConfigError) as refused:
+        list(fp.runs.resume(end.folder, overrides=["training.seed=1"]))
+    assert "training.epochs" not in str(refused.value)
+    assert all_files(end.folder) == before
+    assert len(fp.runs.predict(end.folder, binary / "test.csv")["prediction"]) == 30
+
+
 def test_another_time_limit_begins_another_run(binary, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (TREES,))
     list(fp.runs.run(auto(binary)))
@@ -590,8 +618,14 @@ def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):
         if isinstance(event, fp.runs.FoldEnded):
             break
     events.close()
-    with pytest.raises(fp.errors.ConfigError, match=r"An unfinished run can also get more time: observers.minutes=M"):
+    with pytest.raises(fp.errors.ConfigError, match=r"An unfinished run can get more time: observers.minutes=M"):
         list(fp.runs.run(auto(binary, "observers.minutes=10")))
+    before = all_files(event.folder.parent.parent)
+    (binary / "train.csv").rename(binary / "moved.csv")
+    with pytest.raises(fp.errors.MlxfpError):
+        list(fp.runs.resume(event.folder.parent.parent, overrides=["observers.minutes=30"]))
+    assert all_files(event.folder.parent.parent) == before
+    (binary / "moved.csv").rename(binary / "train.csv")
     *_, end = fp.runs.resume(event.folder.parent.parent, overrides=["observers.minutes=30"])
     assert "minutes: 30" in (end.folder / "config.yaml").read_text()
     assert isinstance(end, fp.runs.Ended)

@@ -1,6 +1,7 @@
 """What finished runs are good for: longer training, models for other programs, blends."""
 
 import json
+from shutil import copytree, rmtree
 
 import mlx.core as mx
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.run_folders.files import read_array
-from tests.app.runs.competitions import competition, configured, table, texts
+from tests.app.runs.competitions import all_files, competition, configured, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,31 @@ def test_a_run_that_is_extended_ends_as_one_that_was_as_long_from_the_start(data
         match=r"training\.epochs is 3 in the folder and 2 now.*run: mlxfp resume .*Only training\.epochs can be increased: mlxfp resume",
     ):
         list(fp.runs.resume(data.parent / part, overrides=["training.epochs=2"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "overrides", "message"),
+    [
+        ("moved", ["training.epochs=2"], "There is no folder"),
+        ("edited", ["training.epochs=2"], "have changed since the start of the run: spec, rows"),
+        (None, ["training.epochs=2", "training.seed=9"], "training.seed is 0 in the folder and 9 now"),
+        (None, ["training.epochs=2", "data.workers=2", "data.prefetch=0"], "but data.prefetch is 0"),
+    ],
+)
+def test_a_refused_extension_changes_no_file_of_a_finished_run(runs, data, tmp_path, change, overrides, message):
+    """All checks of a longer training come before the first change: of the options, of the data, and of both together."""
+    moved, run = tmp_path / "data", tmp_path / "first"
+    copytree(data, moved)
+    copytree(runs[0], run)
+    list(fp.runs.resume(run, overrides=[f"data.path={moved}"]))
+    before = all_files(run)
+    if change == "moved":
+        rmtree(moved)
+    if change == "edited":
+        (moved / "train.csv").write_text((moved / "train.csv").read_text().replace("red", "green"))
+    with pytest.raises(fp.errors.MlxfpError, match=message):
+        list(fp.runs.resume(run, overrides=overrides))
+    assert all_files(run) == before
 
 
 def test_models_are_exported_as_other_programs_read_them(runs, data, tmp_path, capsys):

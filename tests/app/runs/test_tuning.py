@@ -168,14 +168,25 @@ def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on
     assert fp.runs.load_config(end.config).config.name == "out-tuned"
     clock = 0
     monkeypatch.setattr(searching, "monotonic", lambda: clock)
+    notes = []
     for event in fp.runs.tune(configured(data, *BOOSTED), minutes=1, vary=SPACE):
+        notes += [event.message] if isinstance(event, fp.runs.Noted) else []
         if isinstance(event, fp.runs.FoldEnded):
             clock = 60  # in the middle of trial 1, which is left for the next call
     assert event == end
+    assert notes[-1] == "The time limit interrupted trial 1 after 1 of 2 folds. To continue this trial, repeat the command."
     assert (end.folder / "trial-0001" / "fold-01" / "result.json").is_file()
     trials, end = ended(data, trials=2)
     assert ([trial.trial for trial in trials], end.trials) == ([1], 2)
     assert [*fp.runs.tune(configured(data, *BOOSTED), trials=2, vary=SPACE)][-1] == end
+
+
+def test_tuning_of_several_models_names_a_command_that_tunes_one_model(data, capsys):
+    """The preset auto cannot be tuned. The error has a complete command, and this command has a valid configuration."""
+    assert main(["tune", str(data), "--trials", "2"]) == 1
+    command = capsys.readouterr().err.partition("Tune one model: ")[2].partition(" --trials 20. Other models: catboost")[0]
+    assert command == f"mlxfp tune --data {data} model.name=lightgbm"
+    assert main(["tune", *command.split()[2:], "--trials", "1", f"output={data.parent}/runs", "validation.folds=2"]) == 0
 
 
 def test_another_configuration_or_space_is_another_study(data):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from attrs import fields
 
@@ -254,6 +255,13 @@ def check_tunable(config: RunConfig) -> None:
     """Raise `ConfigError` for a run whose options cannot be tuned."""
     if config.task != "competition":
         raise ConfigError(f"task: tuning needs folds, and task={config.task} has no folds. Only runs with task=competition can be tuned.")
+    if config.model.name == AUTO:
+        data = f"--data {quote(config.data.path)}" if config.data.path is not None else config.name
+        others = ", ".join(name for name in (*ESTIMATORS, *TABLE_MODELS) if name != "lightgbm")
+        raise ConfigError(
+            "model.name=auto cannot be tuned, because auto chooses the options of several models. "
+            f"Tune one model: mlxfp tune {data} model.name=lightgbm --trials 20. Other models: {others}."
+        )
 
 
 def check_tunable_option(key: str) -> None:

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from mlxfp.app.kaggle.validation.out_of_fold import score
 from mlxfp.app.run_folders.files import read_array
 from mlxfp.app.run_folders.folders import FOLD_OOF, FoldFolder
-from mlxfp.app.runs.events import FoldEnded, RunEvent
+from mlxfp.app.runs.events import FoldEnded, Noted, RunEvent
 from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import decided
@@ -26,7 +26,7 @@ from mlxfp.support.progress import Progress
 
 @frozen
 class Limits:
-    """Limits of a search: the maximum number of trials, and the seconds after which no new trial starts."""
+    """Limits of a search: the maximum number of trials, and the seconds until the search ends. Only the first trial may take longer."""
 
     trials: int | None
     seconds: float | None
@@ -77,6 +77,12 @@ def _run(study: Study, folder: Path, trial: Trial, plan: Plan, late: Callable[[]
             raise
         reason = str(error) if isinstance(error, MlxfpError) else f"{type(error).__name__}: {error}"
     if outcome == "late":
+        ended = [fold.done for fold in _files(trial_plan)]
+        yield Noted(
+            folder,
+            f"The time limit interrupted trial {trial.number} after {sum(ended)} of {len(ended)} folds. To continue this trial, "
+            "repeat the command.",
+        )
         return
     study.end(trial, reached, reason or outcome)
     rmtree(trial_plan.folder, ignore_errors=True)

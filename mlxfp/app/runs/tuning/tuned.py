@@ -45,7 +45,7 @@ def tune(
     - `model.dropout=null` removes a parameter from the search space.
 
     The search has two limits. `trials` is the maximum number of trials, including the trials of earlier calls. `minutes` is the time after
-    which this call starts no further trial. The next call continues unfinished trials, also after a killed process.
+    which this call ends. Only trial 0 may take longer. The next call continues unfinished trials, also after a killed process.
 
     The folder `tuning` of the run has the Optuna study `study.db` and the best configuration so far, `best.yaml`. The run of `best.yaml` is
     called `name`-tuned and gives the same score.

@@ -170,6 +170,14 @@ def read_cells(path: Path) -> pa.Table:
     return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
 
 
+def location(path: Path, table: pa.Table, index: int) -> str:
+    """Return the line of a row in a CSV file, or the number of the row in another file. `table` holds the cells as strings."""
+    if typed_reader(path) is not None:
+        return f"row {index} of {str(path)!r}"
+    breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in table.columns)
+    return f"line {index + 2 + breaks} of {str(path)!r}"
+
+
 def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
     """Replace null texts such as NA by null, except the texts in `kept`."""
     missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())

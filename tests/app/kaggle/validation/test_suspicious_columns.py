@@ -154,9 +154,12 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     spec = evolve(spec_of("binary", columns=columns, target=["y"]), **files)
     parts = [fp.kaggle.read_part(spec, tmp_path, part=part) for part in ("train", "test")]
     (message,) = text_warnings(spec, *parts, folder=tmp_path)
-    exec(dedent(message.partition("\n")[2]), {})
+    original = (tmp_path / "train.csv").read_text()
+    for _ in range(2):  # A second change keeps the original file.
+        exec(dedent(message.partition("\n")[2]), {})
     assert (tmp_path / "train.csv").read_text() == "zip,amount,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
     assert (tmp_path / "test.csv").read_text() == "zip,amount\n00009,7.0\n"
+    assert (tmp_path / "train.csv.original").read_text() == original
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():

@@ -11,7 +11,7 @@ from mlxfp.collators.columns import Numbers, as_floats, at_row, column_of, numbe
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text
 from mlxfp.support.checks import as_class_names, check_choice, check_positive, check_text, in_nfc
-from mlxfp.support.errors import ArgumentError, DataError, SchemaError, listed, suggest
+from mlxfp.support.errors import FEW, ArgumentError, DataError, SchemaError, listed, suggest
 
 LabelKind = Literal["class", "value"]
 Classes = int | tuple[str, ...] | None  # number of classes, or names of the classes
@@ -64,8 +64,8 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
         return as_floats(plain, at)
     if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):
         raise DataError(
-            f"{at(0)} holds a number, and the classes have numbers as names: {listed(map(repr, classes))}. The number could be an index or "
-            f"a name. Convert the labels to texts with map, or declare indices with classes={len(classes)}."
+            f"{at(0)} holds a number, and the classes have numbers as names: {listed(map(repr, classes), most=FEW)}. The number "
+            f"could be an index or a name. Convert the labels to texts with map, or declare indices with classes={len(classes)}."
         )
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers
@@ -100,7 +100,7 @@ def _class_indices(examples: Examples, name: str, column: Any, classes: Classes,
         value = texts[row].as_py()
         raise DataError(
             f"{at_row(examples, name, row, wanted_by)} holds {value!r}, which is not a class.{suggest(value, classes)} Classes: "
-            f"{listed(map(repr, classes))}. Correct the row, or add the name to classes."
+            f"{listed(map(repr, classes), most=FEW)}. Correct the row, or add the name to classes."
         )
     numbers: Numbers = indices.to_numpy().astype(np.int32, copy=False)
     return numbers

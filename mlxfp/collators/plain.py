@@ -106,9 +106,9 @@ class _Default(Stacking):
         return batch
 
     def _column(self, view: Examples, name: str) -> dict[str, Any]:
-        kind = column_of(view, name, _NAME).type
+        kind = view.column(name).type
         if is_text(value_type(kind)):
-            return {name: tuple(view.column(name).to_pylist())}
+            return {name: tuple(column_of(view, name, _NAME).to_pylist())}
         if is_tensor(kind) or is_number_or_bool(kind):
             return {name: mx.array(numbers_of(view, name, _NAME))}
         if not is_list_like(kind):

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+FEW = 9  # maximum number of classes in a message
 _LISTED = 40  # maximum number of names in a message
 _USER = re.compile(r"(?<=://)[^\s/?#]*@")  # pattern for the user and password in a web address
 # Pattern for the query of a web address (text after ? or #). Punctuation at the end of the address is not part of the query.
@@ -229,15 +230,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     return UnknownNameError(f"No {kind} is named {name!r}.{suggest(name, names)} Known: {listed(names)}.")
 
 
-def listed(names: Iterable[str]) -> str:
-    """Join at most 40 names for a message, because a table may have thousands of columns.
+def listed(names: Iterable[str], *, most: int = _LISTED) -> str:
+    """Join at most `most` names for a message, because a table may have thousands of columns.
 
     >>> listed(["x", "y"]), listed(map(str, range(1000)))[-19:]
     ('x, y', '38, 39 and 960 more')
     """
     several = list(names)
-    more = f" and {len(several) - _LISTED:,} more" if len(several) > _LISTED else ""
-    return f"{', '.join(several[:_LISTED])}{more}" or "none"
+    more = f" and {len(several) - most:,} more" if len(several) > most else ""
+    return f"{', '.join(several[:most])}{more}" or "none"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

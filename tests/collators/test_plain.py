@@ -56,6 +56,14 @@ def test_every_kind_of_column_becomes_what_it_can():
     ("columns", "error", "message"),
     [
         (
+            {"when": [date(2020, 1, 1), None]},
+            SchemaError,
+            (
+                "collators.default takes numbers, text, tensors and lists of numbers, got date32[day] in column 'when'. "
+                "Convert the column to one of these types before batch, or remove the column with drop_columns(['when'])."
+            ),
+        ),
+        (
             {"when": [date(2020, 1, 1)]},
             SchemaError,
             (

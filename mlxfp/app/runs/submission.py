@@ -11,7 +11,7 @@ from mlxfp.app.kaggle.specs.spellings import Spelling, have_fractions
 from mlxfp.app.kaggle.submitting.submissions import Submission, submission
 from mlxfp.app.kaggle.validation.scoring import Metric, Numbers, labels_of
 from mlxfp.app.tasks.competition_data import CompetitionData
-from mlxfp.support.errors import DataError
+from mlxfp.support.errors import FEW, DataError, listed
 
 
 def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
@@ -79,7 +79,7 @@ def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> 
         return [0]
     if set(columns) != set(spec.target):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, but the targets of the spec are "
+            f"The columns of the sample {str(sample)!r} are {listed(columns, most=FEW)}, but the targets of the spec are "
             f"{', '.join(spec.target)}. Use the column names of the sample as target names in the spec."
         )
     return [spec.target.index(name) for name in columns]
@@ -103,7 +103,7 @@ def _class_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> l
     indices = [max(fitting, key=lambda index: len(spec.classes[index])) for fitting in ends if fitting]
     if len(set(indices)) < len(columns):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}. They do not match the classes of the spec one to one: "
-            f"{', '.join(spec.classes)}. Use the class names of the sample in the spec."
+            f"The columns of the sample {str(sample)!r} are {listed(columns, most=FEW)}. They do not match the classes of "
+            f"the spec one to one: {listed(spec.classes, most=FEW)}. Use the class names of the sample in the spec."
         )
     return indices

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
@@ -12,7 +14,8 @@ from mlxfp import Dataset, from_table, length, schema, select, to_table
 from mlxfp.app.kaggle.specs.checking import check_spec
 from mlxfp.app.kaggle.specs.dates import sortable_times
 from mlxfp.app.kaggle.specs.inferring import infer_spec
-from mlxfp.app.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
+from mlxfp.app.kaggle.specs.reading import Part, folder_of, location, part_file, read_cells, read_part, typed_reader, with_types
+from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation import folds
@@ -105,14 +108,17 @@ def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
         raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
     spec = evolve(spec, metric=metric or spec.metric)
     try:
-        train = from_table(_table(spec, Path(path), "train", rows))
+        table = _table(spec, Path(path), "train", rows)
     except UnknownNameError as error:
         if given is not None:
             error.add_note(f"The columns come from the spec of {spec.name!r}. With data.spec=null, columns are inferred from the files.")
         raise
+    train = from_table(table)
     if not length(train):
         name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
         raise DataError(f"{name!r} has column names but no rows. Give a file with training rows.")
+    for name in spec.target:
+        _check_gaps(table[name], name, folder / spec.train.name if rows is None else None)
     if limit is not None and limit < (count := length(train) or 0):
         train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
     data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
@@ -181,6 +187,20 @@ def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> 
     check_types(Dataset, **{f"what rows(path, {part!r}) returns": rows})
     assert rows is not None
     return to_table(with_types(spec, rows, part=part))
+
+
+def _check_gaps(targets: pa.ChunkedArray, name: str, path: Path | None) -> None:
+    """Raise `DataError` if rows have no target. The error shows the code that removes these rows. `path=None`: no file was read."""
+    if not targets.null_count:
+        return
+    index = pc.index(targets.is_null(), pa.scalar(True)).as_py()  # noqa: FBT003  # a value to search
+    problem = f"{targets.null_count:,} of {len(targets):,} training rows have no value in the target {name!r}"
+    if path is None or typed_reader(path) is not None:
+        raise DataError(f"{problem}, first in row {index}{'' if path is None else f' of {str(path)!r}'}. Remove these rows.")
+    cells = read_cells(path)
+    texts = cells[name].filter(targets.is_null()).unique().to_pylist()
+    code = rewriting_code([path], f"frame = frame[~frame[{name!r}].isin({texts!r})]")
+    raise DataError(f"{problem}: got {texts[0]!r}, first in {location(path, cells, index)}. Remove these rows, for example with:{code}")
 
 
 def _mismatches(spec: DatasetSpec, folder: Path) -> str:

@@ -38,7 +38,7 @@ from mlxfp.collators import NORMALIZATIONS, Collator, LogMel, audio, vision
 from mlxfp.losses import causal_lm, cross_entropy
 from mlxfp.metrics import perplexity
 from mlxfp.models import CONVNET_SIZES, ConvNet, ConvNetConfig, create
-from mlxfp.support.errors import ArgumentError, DataError
+from mlxfp.support.errors import FEW, ArgumentError, DataError, listed
 from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
@@ -220,7 +220,8 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
         parts = Splits(rows, valid=read(str(other)))
         if (valid_classes := _classes(parts.valid)) != classes:
             raise DataError(
-                f"Classes differ: {', '.join(classes)} in {path!r}, and {', '.join(valid_classes)} in {str(other)!r}. Use the "
+                f"Classes differ: {listed(classes, most=FEW)} in {path!r}, and {listed(valid_classes, most=FEW)} in "
+                f"{str(other)!r}. Use the "
                 "same class folders in both parts."
             )
     return limited(parts, limit, seed=seed), classes

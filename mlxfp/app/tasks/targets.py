@@ -1,6 +1,6 @@
 """Conversion of targets to training labels: class indices, or standardized values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from mlxfp.app.tasks.scaling import check_number, nonzero_sd
 from mlxfp.parts import Traits, read_all, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_binary
 from mlxfp.support.checks import check_columns
-from mlxfp.support.errors import DataError, SchemaError
+from mlxfp.support.errors import FEW, DataError, SchemaError, listed
 
 LABELS = "labels"
 
@@ -52,8 +52,9 @@ class NumberClasses(RowWise):
             if numbers.null_count:
                 index = numbers.is_null().to_pylist().index(True)
                 raise DataError(
-                    f"The target {name!r} must be one of the classes {_listed(self.classes)}, got {texts[index].as_py()!r} in source row "
-                    f"{int(source_rows(chunk)[index])}. Correct the row, remove the row, or add the class to the spec."
+                    f"The target {name!r} must be one of the classes {listed(map(repr, self.classes), most=FEW)}, got "
+                    f"{texts[index].as_py()!r} in source row {int(source_rows(chunk)[index])}. Correct the row, "
+                    "remove the row, or add the class to the spec."
                 )
             chunk = set_column(chunk, name, numbers)
         return chunk
@@ -138,7 +139,9 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
-        raise DataError(f"Scaling of the target {_listed(spec.target)} needs training rows, but {rows!r} is empty. Give at least one row.")
+        raise DataError(
+            f"Scaling of the target {listed(map(repr, spec.target))} needs training rows, but {rows!r} is empty. Give at least one row."
+        )
     columns = [np.log1p(values) for values in columns] if log else columns
     mean = tuple(float(values.mean()) for values in columns)
     return Target(spec.target, "value", len(columns), mean, tuple(map(nonzero_sd, columns)), log)
@@ -185,7 +188,3 @@ class Labelled(RowWise):
 def _first(chunk: RecordBatch, values: Numbers, wrong: NDArray[np.bool_]) -> str:
     index = int(np.argmax(wrong))
     return f"{values[index]:g} in source row {int(source_rows(chunk)[index])}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))

@@ -42,7 +42,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
         )
     yield from column_warnings(data.spec, data.rows)
     if inferred:  # users who write a spec chose the text columns on purpose
-        yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]))
+        yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder)
     if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
         yield (
             f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "

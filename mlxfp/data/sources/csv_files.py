@@ -66,7 +66,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     Types are inferred from the first block, about 1 MB of the first file: int64, float64, bool, date32 (2024-03-05), timestamp
     (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, and integers too long for
-    int64 stay text. Integers with leading zeros, such as the ZIP code 01234, stay text as well. `schema` declares the types of some
+    int64 stay text. If the first block has integers with leading zeros, such as the ZIP code 01234, the column stays text as well. Later
+    blocks of integers lose leading zeros: declare such columns, or use `schema="scan"`. `schema` declares the types of some
     columns, for example `{"month": pa.int64()}` for the months 01 to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 

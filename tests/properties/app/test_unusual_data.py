@@ -3,7 +3,10 @@
 import gzip
 import json
 from math import isnan
+from textwrap import dedent
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
@@ -260,12 +263,27 @@ def test_targets_of_every_spelling_are_classes(tmp_path, values, classes):
     assert set(made.data.targets.tolist()) == {*map(float, range(len(classes)))}
 
 
-def test_a_target_that_is_missing_names_its_row(tmp_path):
-    data = single(tmp_path / "data", lambda place: "" if place == 5 else place % 2, {"y": 0})
+@pytest.mark.parametrize("values", [(0, 1), (0.5, 1.5, 2.5, 3.25), ("good", "bad")])
+def test_rows_without_target_are_counted_and_the_lines_of_the_message_remove_them(tmp_path, values):
+    """The message about missing targets has the count, the file, the first line, and code that repairs the file."""
+    pytest.importorskip("pandas")
+    data = single(tmp_path / "data", lambda row: "" if row in (5, 9) else values[row % len(values)], {"y": values[0]})
     with pytest.raises(
-        fp.errors.DataError, match=r"The target 'y' must be one of the classes '0', '1', got None in source row 5\. Correct the row"
-    ):
+        fp.errors.DataError, match=r"2 of 24 training rows have no value in the target 'y': got '', first in line 7 of"
+    ) as caught:
         fp.runs.plan(configured(data))
+    assert getattr(caught.value, "__notes__", []) == []
+    exec(dedent(str(caught.value).partition("\n")[2]), {})
+    assert len(fp.runs.plan(configured(data)).data.targets) == 22
+    assert '"0000"' not in (data / "train.csv").read_text()
+    assert "\n0000," in (data / "train.csv").read_text()
+
+
+def test_rows_without_target_in_parquet_are_counted(tmp_path):
+    """The message about missing targets in a Parquet file names the row."""
+    pq.write_table(pa.table({"x": [1, 2, 3, 4], "y": ["a", None, "b", "a"]}), tmp_path / "train.parquet")
+    with pytest.raises(fp.errors.DataError, match=r"1 of 4 training rows have no value in the target 'y', first in row 1 of '.*parquet'"):
+        fp.kaggle.read_competition(tmp_path / "train.parquet", spec=fp.kaggle.infer_spec(tmp_path / "train.parquet", target="y"))
 
 
 def test_a_class_of_one_row_and_values_that_only_the_test_rows_have_are_trained_and_said(tmp_path):

@@ -12,7 +12,7 @@ from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, ke
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
-from mlxfp.support.errors import DataError, MlxfpError
+from mlxfp.support.errors import DataError, MlxfpError, listed
 
 Cells = Mapping[str | None, pa.ChunkedArray]  # columns of a file, as strings
 
@@ -46,7 +46,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     Traceback (most recent call last):
     mlxfp.support.errors.DataError: Found 4 differences between the spec of 'x' and the files in ...
       train.csv: the column 'age' is missing; the file has 'id', 'size', 'y'
-      train.csv: 1 duplicate id in 'id': '1'
+      train.csv: 1 duplicate id in 'id': '1' (2 rows)
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
     Fix the files, or change the spec to describe them.
@@ -145,16 +145,17 @@ def _check_ids(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
         return
     if missing := cells[spec.id].null_count:
         yield f"{missing} of the ids in {spec.id!r} are missing"
-    duplicates = [value for value, count in Counter(cells[spec.id].drop_null().to_pylist()).items() if count > 1]
+    counts = Counter(cells[spec.id].drop_null().to_pylist())
+    duplicates = [f"{value!r} ({count:,} rows)" for value, count in counts.items() if count > 1]
     if duplicates:
-        yield f"{_count(duplicates, 'duplicate id')} in {spec.id!r}: {_shown(duplicates)}"
+        yield f"{_count(duplicates, 'duplicate id')} in {spec.id!r}: {listed(duplicates, most=_SHOWN)}"
 
 
 def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Iterator[str]:
     if missing := texts.null_count:
         yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
     if spec.task.has_classes:
-        yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {', '.join(map(repr, spec.classes))}")
+        yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {_shown(spec.classes)}")
     else:
         wrong = not_numbers(texts)
         yield from _list(wrong, f"the target {name!r}", "not written as numbers")

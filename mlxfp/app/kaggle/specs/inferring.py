@@ -15,7 +15,16 @@ from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.app.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.app.kaggle.specs.dates import date_numbers, date_order
 from mlxfp.app.kaggle.specs.kinds import TASK_KINDS, TargetCells, TaskKind
-from mlxfp.app.kaggle.specs.reading import SUFFIXES, as_strings, hash_file, read_cells, read_strings, split_sample, without_missing
+from mlxfp.app.kaggle.specs.reading import (
+    SUFFIXES,
+    as_strings,
+    hash_file,
+    location,
+    read_cells,
+    read_strings,
+    split_sample,
+    without_missing,
+)
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling, have_fractions
 from mlxfp.support.checks import check_text, check_types
@@ -25,6 +34,7 @@ from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target with at most 20 distinct cells may be classes
+_DISTINCT = 0.8  # minimum number of distinct ids per train row
 _FEW_TEXTS = 0.1  # in a numeric target column, at most 10 % of the cells contain other text
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
@@ -37,7 +47,8 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     sample file may have any name containing "submission". If several files match, a name containing "sample" takes precedence. The
     function infers:
 
-    - the id: the column of the sample that the test file also has, or a column named id, if the values in the train file are unique;
+    - the id: the column of the sample that the test file also has. At most a fifth of the train rows may repeat an id or lack an id.
+      Without a sample file: a column named id with distinct values in the train file;
     - the target, unless `target` is given: the columns of the sample that the test file lacks. Without a sample file, the only column of
       the train file missing from the test file;
     - the kind, from the target values:
@@ -100,7 +111,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
     time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
     answers = set[str]() if sample is None else _answers(sample, answered, names)
     kind = _kind(str(files[0]), train, names, time, fractions=have_fractions(answers))
-    classes = _classes(train, names) if kind.has_classes else ()
+    classes = _classes(str(files[0]), train, names) if kind.has_classes else ()
     group = None if test is None or time is not None else find_group(train, test, [column.name for column in columns])
     inputs = tuple(column for column in columns if column.name != group or column.type != "categorical")
     return DatasetSpec(
@@ -129,11 +140,9 @@ def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
         return
     numbers = pc.match_substring_regex(train[name], f"^{NUMBER}$")
     index = pc.index(numbers, pa.scalar(False)).as_py()  # noqa: FBT003  # a value to search
-    breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in train.columns)
-    cell, line = train[name][index].as_py(), index + 2 + breaks
     raise DataError(
-        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {cell!r}, in line "
-        f"{line} of {str(path)!r}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
+        f"{others:,} of {len(known):,} cells of the target {name!r} are not plain numbers: {train[name][index].as_py()!r}, in "
+        f"{location(path, train, index)}. Write numbers such as 1003.96, leave the cell empty, or declare the classes in a spec."
     )
 
 
@@ -204,8 +213,10 @@ def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> p
 
 
 def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | None:
-    named = [name for name in train.column_names if (name in first or name.lower() == "id") and name not in targets]
-    return next((name for name in named if len(train[name].drop_null().unique()) == train.num_rows), None)
+    """Return the id column. An id of the sample file may have a few duplicates, which `check_spec` reports."""
+    fewest = {name: _DISTINCT if name in first else 1.0 for name in train.column_names if name in first or name.lower() == "id"}
+    names = sorted((name for name in fewest if name not in targets), key=fewest.__getitem__)  # names of the sample come first
+    return next((name for name in names if len(train[name].drop_null().unique()) >= fewest[name] * train.num_rows), None)
 
 
 def _columns(train: pa.Table, test: pa.Table | None, excluded: set[str | None]) -> Iterator[ColumnSpec]:
@@ -266,10 +277,17 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *
     return kind
 
 
-def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
+def _classes(path: str, train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > 1:
         return ("0", "1")
-    values = train[names[0]].drop_null().unique()
+    known = train[names[0]].drop_null()
+    values = known.unique()
+    if len(values) > _CLASSES and 2 * len(values) > len(known):
+        raise ArgumentError(
+            f"The target column {names[0]!r} has {len(values):,} distinct values in {len(known):,} rows of {path!r}; the values look like "
+            f"free text, such as {values[0].as_py()!r:.60}. Choose a target of classes or numbers: --target NAME, or in Python "
+            "target=NAME."
+        )
     return tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str))
 
 

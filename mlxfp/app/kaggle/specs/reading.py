@@ -35,6 +35,7 @@ _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db"
 _LINES = 20  # number of lines searched for decimal commas
 _DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
 _POINTS = r".replace(r'^\s*(-?\d+),(\d+)\s*$', r'\1.\2', regex=True)"  # pandas call that writes decimal points instead of commas
+_PART_NAME = re.compile(r"(?i)(train|test)\.csv|.*submission")  # files of a competition
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -145,21 +146,42 @@ def check_commas(path: Path) -> None:
 
     CSV readers would parse such a file as a single column, or fail.
     """
+    lines = _first_lines(path)
+    other = _other_delimiter(lines)
+    if other is None:
+        return
+    folder = path.parent / f"{path.parent.resolve().name}_converted"
+    parts = [file for file in sorted(path.parent.glob("*.csv*")) if _PART_NAME.match(file.name)]
+    code = "".join(f"\n  {_conversion(file, folder / file.name)}" for file in (parts if path in parts else [path]))
+    raise DataError(
+        f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
+        f"begins with {lines[0][:60]!r}. Convert the files in Python, and give the new folder {str(folder)!r} instead, or the new file:"
+        f"\n  import os, pandas\n  os.makedirs({str(folder)!r}, exist_ok=True){code}"
+    )
+
+
+def _first_lines(path: Path) -> list[str]:
     try:
-        lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+        return [row["text"] for row in pipe(read_text(path), take(_LINES))]
     except DataError:
-        return  # another encoding
-    header = lines[0] if lines else ""
+        return []  # another encoding
+
+
+def _other_delimiter(lines: list[str]) -> str | None:
+    """Return the delimiter of a file without commas in its header, or None."""
     other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
-    if other is not None and header and "," not in header:
-        decimal = _POINTS if any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(other) for line in lines[1:]))) else ""
-        converted = path.with_name(f"{path.name.partition('.csv')[0]}_converted.csv")
-        raise DataError(
-            f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
-            f"begins with {header[:60]!r}. Write a converted file, and pass the converted file: "
-            f"pandas.read_csv({str(path)!r}, sep={other!r}, dtype=str, keep_default_na=False){decimal}"
-            f".to_csv({str(converted)!r}, index=False)"
-        )
+    return other if lines and lines[0] and "," not in lines[0] else None
+
+
+def _conversion(source: Path, target: Path) -> str:
+    """Return a line of pandas code that writes a file with commas and decimal points. The line copies a file that already has commas."""
+    lines = _first_lines(source)
+    mark = _other_delimiter(lines) or ","
+    commas = mark != "," and any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(mark) for line in lines[1:])))
+    return (
+        f"pandas.read_csv({str(source)!r}, sep={mark!r}, dtype=str, keep_default_na=False){_POINTS if commas else ''}"
+        f".to_csv({str(target)!r}, index=False)"
+    )
 
 
 def read_cells(path: Path) -> pa.Table:
@@ -168,6 +190,14 @@ def read_cells(path: Path) -> pa.Table:
     if typed is not None:
         return to_table(_as_texts(typed(path)))
     return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
+
+
+def location(path: Path, table: pa.Table, index: int) -> str:
+    """Return the line of a row in a CSV file, or the number of the row in another file. `table` holds the cells as strings."""
+    if typed_reader(path) is not None:
+        return f"row {index} of {str(path)!r}"
+    breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in table.columns)
+    return f"line {index + 2 + breaks} of {str(path)!r}"
 
 
 def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:

@@ -36,7 +36,9 @@ def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any])
         return
     for column in spec.columns:
         if column.name in names:
-            if column.kind.is_number:
+            if after.column(column.name).null_count == after.num_rows and before.column(column.name).null_count < before.num_rows:
+                yield f"{column.name!r} is empty in all {after.num_rows:,} test rows, but not in the training rows."
+            elif column.kind.is_number:
                 yield from _numbers(column.name, before, after)
             elif column.type == "categorical":  # text columns are skipped, because almost every test row has a new text
                 yield from _categories(column.name, before, after)

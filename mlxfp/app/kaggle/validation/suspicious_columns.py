@@ -1,6 +1,7 @@
 """Warnings about suspicious columns: constants, identifiers, target leaks, and number columns spoiled by a few texts."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
+from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.parts import one_chunk
@@ -54,8 +56,12 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
                 )
 
 
-def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
-    """Yield a warning per text column with mostly numeric cells. All parts (train and test rows) count together."""
+def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
+    """Yield a warning per text column with mostly numeric cells. All parts (train and test rows) count together.
+
+    The warning about formatted numbers has the code that rewrites the CSV files in `folder`.
+    """
+    files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
     names = [column.name for column in spec.columns if not column.kind.is_number]
     tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
     for name in names:
@@ -63,10 +69,10 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any]) -> Iterator[str]:
         numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
         counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
         if (mark := decimal_mark(cells.field("values"))) is not None:
+            change = f"frame[{name!r}] = [{conversion('text', mark)} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
             yield (
                 f"The column {name!r} is read as text, because its numbers are written as {cells.field('values')[0].as_py()!r}. Rewrite "
-                f"the column in all files, for example with pandas and re: frame[{name!r}] = frame[{name!r}]"
-                f".map(lambda text: {conversion('text', mark)}, na_action='ignore')"
+                f"the column in all files, for example with:{rewriting_code(files, change, modules='os, pandas, re')}"
             )
         count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
         if 0 < count <= _FEW_TEXTS * total:

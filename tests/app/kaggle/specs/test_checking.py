@@ -30,7 +30,7 @@ def test_files_that_are_as_the_spec_says_pass(folder: Path):
 
 
 _BROKEN = [
-    ("train.csv", _TRAIN.replace("002", "001"), "train.csv: 1 duplicate id in 'id': '001'"),
+    ("train.csv", _TRAIN.replace("002", "001"), "train.csv: 1 duplicate id in 'id': '001' (2 rows)"),
     ("train.csv", _TRAIN.replace("001,a", ",a"), "train.csv: 1 of the ids in 'id' are missing"),
     ("train.csv", _TRAIN.replace("3,0", "3,2"), "train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'"),
     ("train.csv", _TRAIN.replace("3,0", "3,"), "train.csv: the target 'y' is missing in 1 row"),
@@ -60,7 +60,7 @@ def test_all_mismatches_are_said_at_once(folder: Path):
         f"train.csv: sha256 is {hash_file(folder / 'train.csv')}, but the spec has 0",
         "train.csv: the column 'y' is missing; the file has 'id', 'class', 'age'",
         "train.csv: 1 of the ids in 'id' are missing",
-        "train.csv: 1 duplicate id in 'id': '1'",
+        "train.csv: 1 duplicate id in 'id': '1' (2 rows)",
         "train.csv: the categorical column 'class' has 3 values not named in the spec: 'c', 'd', 'e'",
         "train.csv: the numerical column 'age' has 3 values not written as numbers: 'x', 'y', 'z'",
         "test.csv: the file is missing",

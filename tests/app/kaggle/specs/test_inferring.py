@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from zipfile import ZipFile
 
@@ -230,6 +231,29 @@ def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
     assert (spec.id, spec.target, spec.columns[0].name) == (None, ("y",), "user")
 
 
+def test_a_few_repeated_ids_of_the_sample_stay_ids_and_are_reported(tmp_path: Path):
+    """The id column of the sample remains the id if one train row repeats an id."""
+    train = {"key": [7, 7, *range(8, 16)], "size": range(10), "y": [0, 1] * 5}
+    write(tmp_path, train=train, test={"key": [30], "size": [1]}, sample_submission={"key": [30], "y": [0]})
+    spec = fp.kaggle.infer_spec(tmp_path)
+    assert (spec.id, [column.name for column in spec.columns]) == ("key", ["size"])
+    with pytest.raises(DataError, match=r"train\.csv: 1 duplicate id in 'key': '7' \(2 rows\)"):
+        fp.kaggle.check_spec(spec, tmp_path)
+    assert "'7' (2 rows)" in fp.kaggle.read_competition(tmp_path).mismatches
+
+
+def test_a_target_of_free_text_is_refused_in_a_short_message(tmp_path: Path):
+    """The message about a target of free text has the number of distinct values and one example instead of all values."""
+    notes = [f"a note about {number}, " + "and more " * 20 for number in range(2200)]
+    write(tmp_path, train={"x": range(3000), "note": [*notes, *notes[:799], None]})
+    with pytest.raises(
+        ArgumentError, match=r"'note' has 2,200 distinct values in 2,999 rows of .*; the values look like free text"
+    ) as caught:
+        fp.kaggle.infer_spec(tmp_path / "train.csv", target="note")
+    assert "--target NAME" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
 @pytest.mark.parametrize(
     ("predictions", "spelling"),
     [([1, 0], "integer"), ([0.5, 1.5], "number"), (["True", "False"], "boolean"), (["a", "b"], "text"), ([None, None], "text")],
@@ -269,13 +293,19 @@ def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
         fp.kaggle.infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv({str(tmp_path / 'train.csv')!r}, sep={mark!r}, dtype=str" in str(caught.value)
+    (tmp_path / "test.csv").write_text("id,x\n009,0\n".replace(",", mark))
+    (tmp_path / "sample_submission.csv").write_text("id,y\n009,a\n")
     original = "id,x,y\n007,2,a\n008,-1.25,NA\n".replace(",", mark).replace(".", ",")
     (tmp_path / "train.csv").write_text(original)
     with pytest.raises(DataError) as caught:
         fp.kaggle.infer_spec(tmp_path, target="y")
-    pandas = pytest.importorskip("pandas")
-    eval("pandas." + str(caught.value).partition(": pandas.")[2], {"pandas": pandas})  # the remedy as a user would type the call
-    assert (tmp_path / "train_converted.csv").read_text() == "id,x,y\n007,2,a\n008,-1.25,NA\n"
+    pytest.importorskip("pandas")
+    exec(dedent(str(caught.value).partition("\n")[2]), {})  # the remedy as a user would paste the lines
+    converted = tmp_path / f"{tmp_path.name}_converted"
+    assert (converted / "train.csv").read_text() == "id,x,y\n007,2,a\n008,-1.25,NA\n"
+    assert (converted / "test.csv").read_text() == "id,x\n009,0\n"
+    spec = fp.kaggle.infer_spec(converted)
+    assert (spec.id, spec.target, spec.name) == ("id", ("y",), converted.name)
     assert (tmp_path / "train.csv").read_text() == original
 
 

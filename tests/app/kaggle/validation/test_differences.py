@@ -1,5 +1,6 @@
 """Differences between training and test rows are named before training."""
 
+import pyarrow as pa
 import pytest
 
 import mlxfp as fp
@@ -49,6 +50,14 @@ def test_missing_numbers_and_shifted_ranges_are_named():
         "'n' is missing in 50% of the test rows and in no training row.",
         "'m' is outside of the training range, 0 to 1, in 50% of the test rows (0.5 to 7).",
     ]
+
+
+@pytest.mark.parametrize("kind", ["categorical", "numerical", "text"])
+def test_a_column_without_any_value_in_the_test_rows_is_named(kind):
+    """An empty test column is a difference for columns of all types, also if training rows have gaps."""
+    values = [1.0, 2.0, None] if kind == "numerical" else ["a", "b", None]
+    empty = pa.array([None, None], pa.float64() if kind == "numerical" else pa.string())
+    assert found({"c": values * 9}, {"c": empty}, c=kind) == ["'c' is empty in all 2 test rows, but not in the training rows."]
 
 
 def test_the_same_letters_in_another_unicode_form_are_another_spelling():

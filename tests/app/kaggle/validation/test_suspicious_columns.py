@@ -1,5 +1,8 @@
 """Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
 
+from pathlib import Path
+from textwrap import dedent
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
+from mlxfp.app.kaggle.specs.specs import FileSpec
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from tests.app.kaggle.estimators.tables import spec_of
 
@@ -136,8 +140,26 @@ def test_prices_are_numbers_to_convert_and_no_identifiers():
     rows = fp.from_table({"price": texts, "y": [index % 2 for index in range(100)]})
     spec = spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="price", type="text")], target=["y"])
     (message,) = text_warnings(spec, rows)
-    assert "frame['price'] = frame['price'].map(lambda text: float(re.sub(r'[^0-9.+-]', '', text)), na_action='ignore')" in message
+    assert "float(re.sub(r'[^0-9.+-]', '', text)) if re.search('[0-9]', text)" in message
     assert not any("identifiers" in warning for warning in column_warnings(spec, rows))
+
+
+def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_path: Path):
+    """The pasted lines convert formatted numbers in the train and test file, and change no other column."""
+    pytest.importorskip("pandas")
+    (tmp_path / "train.csv").write_text('zip,amount,y\n01234,"€1,234.50",0\n00007,NA,1\n90000,,1\n')
+    (tmp_path / "test.csv").write_text("zip,amount\n00009,€7\n")
+    columns = [fp.kaggle.ColumnSpec(name=name, type="text") for name in ("zip", "amount")]
+    files = {name: FileSpec(name=f"{name}.csv") for name in ("train", "test")}
+    spec = evolve(spec_of("binary", columns=columns, target=["y"]), **files)
+    parts = [fp.kaggle.read_part(spec, tmp_path, part=part) for part in ("train", "test")]
+    (message,) = text_warnings(spec, *parts, folder=tmp_path)
+    original = (tmp_path / "train.csv").read_text()
+    for _ in range(2):  # A second change keeps the original file.
+        exec(dedent(message.partition("\n")[2]), {})
+    assert (tmp_path / "train.csv").read_text() == "zip,amount,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
+    assert (tmp_path / "test.csv").read_text() == "zip,amount\n00009,7.0\n"
+    assert (tmp_path / "train.csv.original").read_text() == original
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():

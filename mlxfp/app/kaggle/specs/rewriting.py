@@ -1,0 +1,29 @@
+"""Code in messages: Python lines that rewrite the CSV files of a competition. Users paste these lines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas") -> str:
+    """Return Python lines that change CSV files. Each line is indented for a message.
+
+    `change` is a line that changes the data frame `frame`. All cells are texts, so codes such as 007 keep their zeros. The original files
+    are renamed to `<name>.original`. A second change keeps this file.
+
+    >>> print(rewriting_code([Path("train.csv")], "frame = frame[frame['y'] != '']"))
+    <BLANKLINE>
+      import os, pandas
+      frame = pandas.read_csv('train.csv', dtype=str, keep_default_na=False)
+      frame = frame[frame['y'] != '']
+      os.path.exists('train.csv.original') or os.rename('train.csv', 'train.csv.original')
+      frame.to_csv('train.csv', index=False)
+    """
+    lines = [f"import {modules}"]
+    for path in map(str, paths):
+        lines += [
+            f"frame = pandas.read_csv({path!r}, dtype=str, keep_default_na=False)",
+            change,
+            f"os.path.exists({f'{path}.original'!r}) or os.rename({path!r}, {f'{path}.original'!r})",
+            f"frame.to_csv({path!r}, index=False)",
+        ]
+    return "".join(f"\n  {line}" for line in lines)

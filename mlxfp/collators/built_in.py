@@ -38,7 +38,7 @@ class Setting:
         return self.given_tokenizer
 
     def label_arguments(self) -> dict[str, Any]:
-        """Return the label column, the kind of label and the classes, as arguments for a collator."""
+        """Return keyword arguments for a collator: the label column, the kind of label and the classes."""
         return {"label": self.roles["label"], "label_kind": "value" if self.kind == "regression" else "class", "classes": self.classes}
 
     def token_arguments(self) -> dict[str, Any]:
@@ -59,5 +59,5 @@ class BuiltIn:
 
 
 def labelled(modality: str) -> tuple[tuple[str, str], ...]:
-    """Return the tasks of a modality, such as text, that have a label."""
+    """Return the tasks with a label for a modality such as text: classification and regression."""
     return (modality, "classification"), (modality, "regression")

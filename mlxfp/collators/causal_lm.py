@@ -136,7 +136,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            # `collate` hides this error and collates each group separately. The user sees the error of `too_long`, which names the row.
+            # Users do not see this message. `collate` then retries each group separately, and `too_long` returns the final error.
             raise DataError("The rows are too long.")
         return length
 

@@ -71,8 +71,8 @@ class _Foreign(Part):
             return batch
         if len(parts) != len(self.names):
             raise ArgumentError(
-                f"collators.foreign needs a name for each part of the result of {brief(self.function)}, a "
-                f'{type(batch).__name__} of {len(parts)}, got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
+                f"collators.foreign needs one name for each value that {brief(self.function)} returns. The number of values is {len(parts)}"
+                f' (type {type(batch).__name__}), got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
             )
         return dict(zip(self.names, parts, strict=True))
 

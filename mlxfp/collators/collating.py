@@ -132,7 +132,7 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # `batch` is None: collate this group alone. An invalid row then raises an error with the row number.
+                else:  # There is no batch. Collate this group alone, so that an error names the invalid row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:

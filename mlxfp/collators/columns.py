@@ -82,15 +82,15 @@ class Cutting(Choosing):
         """
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Map the name of each array of a batch to its source column and a function that converts the column values to the array.
+        """Map the name of each array of a batch to a pair: the source column, and the function that converts the column to the array.
 
-        Return None if an array needs several columns. If the function raises `MlxfpError`, `collate` converts each group separately. The
-        error message then names the invalid row.
+        Return None if an array needs several columns. The function converts many groups in one call. After an `MlxfpError`, `collate`
+        converts each group in a separate call, so that the error names the invalid row.
         """
         return None
 
     def finished(self, batch: Batch) -> Batch:
-        """Return the batch after computations in MLX. The arrays are evaluated, because a lazy array must not leave its thread."""
+        """Run the last MLX operations of a batch. Evaluates the arrays, because a lazy array must not leave its thread."""
         return batch
 
 
@@ -288,7 +288,7 @@ def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Convert 64-bit numbers to 32 bits, the precision of MLX.
 
-    Raises `DataError` for a number out of range. `at` is a function from the flat index of a number to the start of the message.
+    Raises `DataError` for a number out of range. The message begins with `at(index)`, where `index` is the flat index of the number.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):

@@ -30,7 +30,7 @@ _CELLS = 1 << 19  # Number of values that one call pads, per column. Smaller num
 
 @frozen(eq=False)
 class Columns:
-    """Columns of many rows, read and checked at once."""
+    """Values of many rows, read and checked in one step. The method `batch` pads a range of these rows."""
 
     collator: "Padded"
     examples: Examples
@@ -78,10 +78,7 @@ class Columns:
         yield from self._small_batches(together)
 
     def _small_batches(self, cuts: list[Cut]) -> Iterator[dict[str, Any]]:
-        """Yield the batches of adjacent row ranges. The rows of all batches are padded in one step, which is faster for small batches.
-
-        The argument `cuts` holds the row ranges. Each batch equals the result of `_batch`.
-        """
+        """Yield one batch for each row range in `cuts`. The ranges are adjacent. All rows are padded in one step, which is faster."""
         if len(cuts) < 2:
             yield from (self._batch(*cut) for cut in cuts)
             return
@@ -204,7 +201,7 @@ class Padded(Cutting):
         return fitting_length(longest, self.lengths, self.pad_multiple)
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:
-        """Return the error for a row with too many values (`count`)."""
+        """Return the error for a row with `count` values, more than the maximum."""
         return too_long(at_row(examples, self.column, row, self.name), count, self.lengths[-1])
 
 

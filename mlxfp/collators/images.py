@@ -56,8 +56,8 @@ class Normalization:
             raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
         if not all(mean <= 1 for mean in self.mean):
             raise ArgumentError(
-                f"Every mean must be for images with values from 0 to 1, got mean={self.mean}. Divide mean and std by 255 if they are for "
-                "values from 0 to 255."
+                f"Every mean must be at most 1, because pixels have values from 0 to 1, got mean={self.mean}. If mean and std are for "
+                "pixels with values from 0 to 255, divide both by 255."
             )
         if not all(std > 0 for std in self.std):
             raise ArgumentError(f"Every std must be above 0, got std={self.std}. Write 1.0 for a channel whose pixels are all equal.")
@@ -196,7 +196,6 @@ class _Vision(Stacking):
         return self._stacked.pixels(view.chunk)
 
     def _checked(self, images: Pixels) -> Pixels:
-        """Return the images. Raises `DataError` if the number of channels differs from the normalization."""
         if self.normalization is not None and len(self.normalization.mean) != images.shape[3]:
             wanted = len(self.normalization.mean)
             mode = "grey" if wanted == 1 else "rgb"

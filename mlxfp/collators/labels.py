@@ -41,10 +41,10 @@ def check_label(label: str | None, label_kind: str, classes: int | Sequence[str]
 
 
 def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted_by: str) -> Numbers:
-    """Return the labels of a group: int32 below the number of classes (if given) for kind "class", float32 for kind "value".
+    """Return the labels of a group. Kind "class" gives class indices as int32. Kind "value" gives numbers as float32.
 
-    Decimals are rounded to float32. Raises `DataError` for an integer beyond 2**24 with kind "value", because float32 cannot hold all such
-    integers. The shape is [B], or [B, ...] for several labels per example. With class names, a text becomes the index of the name.
+    A class name becomes its index. Raises `DataError` for an index outside `classes`. Also raises `DataError` for an integer beyond 2**24
+    of kind "value", because float32 cannot hold all such integers. The shape is [B], or [B, ...] for several labels per example.
     """
     column = column_of(examples, name, wanted_by)
     if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
@@ -59,7 +59,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, like `labels_of`. The function `at` returns the start of an error message for the index of a number."""
+    """Convert numbers to labels, like `labels_of`. A message begins with `at(index)`, where `index` belongs to the invalid number."""
     if kind == "value":
         return as_floats(plain, at)
     if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):

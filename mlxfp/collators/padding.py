@@ -42,7 +42,7 @@ def padded_mask(
 ) -> NDArray[np.bool_]:
     """Return a mask, bool[B, length]: True for values, and False for padding.
 
-    Raises `DataError` for a row that is too long. The message begins with the text `at(row)`, and recommends the function named `cut`.
+    Raises `DataError` for a row that is too long. The message begins with `at(row)`, and recommends the function call in the text `cut`.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -58,7 +58,7 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row with more than `most` values. The message recommends the function named `cut` for shortening rows."""
+    """Return the error for a row with `count` values, more than `most`. The message recommends the function call in the text `cut`."""
     return DataError(
         f"{at} has {count} values, more than the padded length of {most}. "
         f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."
@@ -124,7 +124,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # No row needs padding, and the rows are in order and without gaps.
+    if not missing.any() and counts.sum() == len(values):  # No row needs padding, and `values` contains only these rows.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -152,5 +152,4 @@ def _power(numbers: NDArray[np.int64]) -> int:
 
 @lru_cache(maxsize=64)
 def _halves(dtype: np.dtype[Any], first: float, second: float, size: int) -> NDArray[Any]:
-    """Return an array of `size` times the number `first`, followed by `size` times the number `second`."""
     return np.repeat(np.array([first, second], dtype), size)

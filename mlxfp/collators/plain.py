@@ -72,10 +72,9 @@ class _Default(Stacking):
         return arrays if arrays and len(arrays) == len(entries) and all(make for *_, make in entries) else None
 
     def _arrays(self, field: pa.Field) -> Iterator[tuple[str, str, Any]]:
-        """Yield (array name, column name, function) for each array of a column.
+        """Yield (array name, column name, conversion function) for each array of a column.
 
-        The function converts the values of rows of equal size to the array. The function is None for a column type without such a
-        conversion, for example text.
+        The function needs rows of equal length. The function is None if the column type, for example text, has no conversion.
         """
         if not is_list_like(field.type):
             yield field.name, field.name, fixed_numbers(field.type)

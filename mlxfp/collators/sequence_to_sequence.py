@@ -39,8 +39,8 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
     `decoder_input_ids` are the same tokens after `start_id`, shifted right by one position, so the decoder sees only the tokens before each
     label (Sutskever et al., 2014).
 
-    L and T are `length` and `target_length` if given, else the longest row lengths, rounded up to `pad_multiple`. Raises `DataError` with
-    the row for a longer row, and for an id outside `vocab_size`.
+    L and T are `length` and `target_length` if given, else the longest row lengths, rounded up to `pad_multiple`. Raises `DataError` for a
+    row longer than `length` or `target_length`, and for an id outside `vocab_size`. The message names the row.
 
     >>> collator = seq2seq(pad_id=0, start_id=1)
     >>> batch = collator([{"input_ids": [5, 6], "labels": [7, 8, 2]}, {"input_ids": [5], "labels": [9, 2]}])

@@ -64,9 +64,9 @@ class Stack:
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return a callable that converts rows to batches. Return None if `values` returns None for a column, for example because of nulls.
+    """Return a function that converts rows to batches. Return None if a column has no reader, for example because of nulls.
 
-    The function `values` takes a column name, and returns a function that reads the column, or None.
+    The function call `values(name)` returns the reader of a column, or None.
     """
     columns = {column: values(column) for column, _ in arrays.values()}
     if not columns or None in columns.values():
@@ -103,7 +103,7 @@ def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
 
 
 def to_batch(chunk: RecordBatch) -> Batch:
-    """Return the batch stored in a row."""
+    """Convert a chunk made by `to_chunk` back to a batch."""
     batch = {field.name: _value(field, getattr(chunk[at], "storage", chunk[at])) for at, field in enumerate(chunk.schema)}
     mx.eval(batch)  # Evaluate the arrays now, because MLX cannot evaluate lazy arrays in another thread.
     return batch

@@ -45,11 +45,14 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
 ) -> "_Tokens":
     """Return the collator for token classification: the batch of `text`, with `labels` int32[B, L], a label per token.
 
-    Labels come from labels of tokens, words or spans. `labels` names a column with a list of labels, one per token of `input_ids`.
-    `words` names a column with a list of labels, one per word; the column `word_ids` (from
-    `tokenize` on a column of words) gives the word of each token. `spans` names a column with a list of non-overlapping spans,
-    `{"start": 6, "end": 11, "label": 1}`, in characters of the text; `tokenize(offsets=True)` gives the characters of each token. A token
-    that touches two spans belongs to the first span. Special tokens and padding have the label `ignore_index`.
+    Exactly one of three arguments names the column of labels:
+
+    - `labels`: lists with one label per token of `input_ids`.
+    - `words`: lists with one label per word. The column `word_ids`, from `tokenize` on a column of words, gives the word of each token.
+    - `spans`: lists of non-overlapping spans, `{"start": 6, "end": 11, "label": 1}`, in characters of the text. `tokenize(offsets=True)`
+      gives the characters of each token. A token that touches two spans belongs to the first span.
+
+    Special tokens and padding have the label `ignore_index`.
 
     | scheme | of words | of spans |
     | --- | --- | --- |
@@ -270,7 +273,7 @@ class _Tokens(Padded):
         return _Spans(starts, ends, labels), bounds
 
     def _check_classes(self, labels: NDArray[Any], at: Callable[[int], str], *, known: int | None = None) -> None:
-        """Raise `DataError` for a negative label or a label outside `classes`. The label `known` is always allowed."""
+        """Raise `DataError` for a label that is negative or outside `classes`. A label equal to the argument `known` is allowed."""
         wrong = (labels < 0) & (labels != known) if self.classes is None else ((labels < 0) | (labels >= self.classes)) & (labels != known)
         if wrong.any():
             index = int(np.argmax(wrong))

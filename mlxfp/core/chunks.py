@@ -51,10 +51,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Make the row numbers and random keys of a dataset different from the rows of the datasets that are joined with it.
+    """Make row numbers and random keys unique across joined datasets. The chunk belongs to one of these datasets.
 
-    The argument `leaf` is the number of data sources in the earlier datasets. The high bits of `__row__` store `leaf`. The argument `index`
-    is the position of the dataset among the joined datasets. The new random keys depend on `index`.
+    The argument `index` is the position of the dataset, and changes the random keys. The argument `leaf` is the number of data sources in
+    the datasets before this position, and is stored in the high bits of `__row__`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -240,7 +240,7 @@ def check_fields(fields: Iterable[pa.Field], where: str) -> None:
 
 
 def _levels(fields: Iterable[pa.Field]) -> Iterator[tuple[list[pa.Field], str, str]]:
-    """Yield the columns of a schema, and then the fields of each nested type. A loop, because a type may have thousands of levels."""
+    """Yield the columns of a schema, and then the fields of each nested type. Recursion would fail for types with thousands of levels."""
     columns = list(fields)
     yield columns, "columns", ""
     pending = [(column.type, column.name) for column in columns if column.type.num_fields]

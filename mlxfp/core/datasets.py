@@ -146,7 +146,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
             raise ArgumentTypeError(f"An endless dataset has no length: {self!r}. Add take(count) to the pipeline.")
         try:
             count = length(self)
-        except (MlxfpError, OSError) as error:  # `list()` ignores a TypeError of `len()`, and iteration then raises the original error.
+        except (MlxfpError, OSError) as error:  # `list(dataset)` calls `len` first, and ignores only a TypeError.
             raise ArgumentTypeError(f"The length of {self!r} cannot be computed: {error}") from error
         if count is None:
             raise ArgumentTypeError(
@@ -198,7 +198,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     pipe = pipelines.pipe  # method form: rows.pipe(f, g) is pipe(rows, f, g)
 
     def __or__(self, stage: Never) -> NoReturn:
-        """Raise `ArgumentTypeError`, because `pipe` joins stages and operators do not."""
+        """Raise `ArgumentTypeError`: use `pipe` instead of an operator to add a stage."""
         raise ArgumentTypeError(f"An operator such as | or >> cannot add a stage to a dataset: got {brief(stage)} after {self!r}. {_PIPED}")
 
     __rshift__ = __or__
@@ -338,7 +338,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with new hooks (wrappers around stage calls): the result of `hooks(dataset)`, also for inner datasets."""
+    """Return a copy of a dataset with the hooks `hooks(dataset)`, which wrap calls of stages. Inner datasets also get new hooks."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):

@@ -16,10 +16,10 @@ from mlxfp.support.terminal import COLUMNS, printed
 
 
 class Row(dict[str, Any]):
-    """An example of a group: a dict with the metadata of its row. A list of these dicts and the group itself give the same batch.
+    """One example of a group, as a dict with metadata. A collator makes the same batch from a list of these dicts as from the group.
 
-    `schema` is the Arrow schema of the columns, `number` the source row (-1 if unknown), `key` the random key of the row (or None). A
-    row equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.
+    `schema` is the Arrow schema of the columns. `number` is the source row, or -1 if unknown. `key` is the random key of the row, or None.
+    A row equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.
     """
 
     __slots__ = ("key", "number", "schema")
@@ -41,7 +41,7 @@ class Examples(Sequence[Example]):
     decoders: Mapping[str, Decoder] = field(factory=dict)  # tokenizer of each column of token ids, if known, for notebooks
 
     def __reduce__(self) -> tuple[type["Examples"], tuple[RecordBatch]]:
-        """Pickle only the rows, because tokenizers can be large."""
+        """Pickle the rows without `decoders`, because tokenizers can be large."""
         return Examples, (self.chunk,)
 
     @property
@@ -84,7 +84,7 @@ class Examples(Sequence[Example]):
         return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash only the column names and the number of rows, because the content is too large to hash."""
+        """Hash only the column names and the number of rows. A hash of all values would be slow."""
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:

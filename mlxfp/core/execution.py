@@ -35,7 +35,7 @@ from mlxfp.support.progress import Progress
 
 __tracebackhide__ = True  # pytest omits all frames of this module from tracebacks
 _ROWS_BY_NUMBER = 1024  # number of rows per job for a source with random access
-_ROWS_AT_ONCE = 256  # Number of rows converted to dicts at once. Few rows are wasted after an early stop, and Arrow calls are rare.
+_ROWS_AT_ONCE = 256  # Number of rows converted to dicts in one Arrow call. A loop that stops early wastes the remaining rows.
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
@@ -148,7 +148,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
 
 
 def first_states(plan: Plan, cursor: Cursor) -> list[State]:
-    """Return the states of all stages that a cursor contains. At the start of an epoch, return the initial states."""
+    """Return the stage states that a cursor contains, or the initial states at the start of an epoch."""
     base = cursor.base
     return [stage.start(base.epoch) for stage in plan.declared] if base.states is None else list(base.states)
 
@@ -252,7 +252,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Read all rows of `job` in this process, and return a job for the rows from `first` to `stop` (exclusive)."""
+    """Return a job for the rows from `first` to `stop` (exclusive) of `job`. All rows of `job` are read now, in this process."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -273,7 +273,7 @@ def _execute_groups(runner: Runner, plan: Plan, cursor: Cursor, hooks: Hooks) ->
 
 
 def _on_device(calls: Calls, result: Result) -> list[Any]:
-    """Run the steps that create MLX arrays, and return the items. After an error, return []. The caller then repeats the steps."""
+    """Run the steps that create MLX arrays. Return the items, or [] after an error."""
     try:
         return list(push(calls, defaultdict(tuple), result.chunks))  # type: ignore[arg-type]  # read by index
     except Exception:  # noqa: BLE001  # all steps run again, and raise the error

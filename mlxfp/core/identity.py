@@ -71,8 +71,8 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 class Division:
     """Division of the rows of a dataset between ranks. The fingerprint does not depend on the number of ranks."""
 
-    shards: int  # number of ranks; 0: rows are not divided
-    batch_rows: int  # number of rows of a batch on each rank; 0: batches have no fixed size
+    shards: int  # number of ranks, or 0 if the ranks do not divide the rows
+    batch_rows: int  # number of rows of a batch on each rank, or 0 if batches have no fixed size
     fingerprint: str
 
 
@@ -87,7 +87,7 @@ def divide(dataset: Pipeline[Any]) -> Division:
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
-    """Return the texts of the first parts (sources or stages) that differ between two pipelines, or None for equal pipelines."""
+    """Return a text for each of two pipelines: the first source or stage that differs. Return None for equal pipelines."""
     for left, right in zip(a, b, strict=False):
         if left[1] != right[1]:
             return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"

@@ -70,7 +70,7 @@ class Part:
 
 
 class Itemless:
-    """Base class of stages and other functions of a dataset. `list(stage)`, `stage[0]` and `len(stage)` raise an error with a remedy."""
+    """Base class of functions of a dataset, such as stages. Use as a list, as in `stage[0]` or `len(stage)`, is an error with a remedy."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class Itemless:
 class Pipeline(Generic[Item]):
     """A source and the stages after the source. `Dataset` is the only subclass.
 
-    Modules that are imported by the module of `Dataset` use this class instead, because imports must not be circular.
+    Modules use this class in place of `Dataset` if an import of `Dataset` would be circular.
     """
 
     __slots__ = ()
@@ -162,7 +162,7 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
 
 
 def inner_parts(source: Any) -> tuple[Any, ...]:
-    """Return the datasets whose rows a source yields: the inner datasets, or datasets derived from them."""
+    """Return the datasets whose rows a source yields: `traits.read_parts()` if defined, else the datasets among its arguments."""
     parts: tuple[Any, ...] = (source.traits.read_parts or partial(children, source))()
     return parts
 
@@ -216,7 +216,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Create a stage or source from its field values by name. The values of the fields `local` are bytes from cloudpickle."""
+    """Create a stage or source from its field values by name. The fields named in the tuple `local` contain bytes from cloudpickle."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

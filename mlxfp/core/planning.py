@@ -40,7 +40,7 @@ class Resolved:
 
 
 def resolve(dataset: Pipeline[Any]) -> Resolved:
-    """Return the stages with known output schemas. Reads the first rows if necessary. Raises `SchemaError` if a stage rejects its input."""
+    """Find the output schema of each stage, from the first rows if necessary. Raises `SchemaError` if a stage rejects its input."""
     __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.calls.schema()]
@@ -111,9 +111,9 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return a plan that gives the first and the last steps to workers, if possible. The thread that reads the pipeline runs other steps.
+    """Return the plan of a pipeline. If possible, workers run the first and the last steps, and this thread runs the steps in the middle.
 
-    The first `as_written` stages are not optimized. A `collate` among these stages is not divided between workers and this thread.
+    The first `as_written` stages stay unchanged. A `collate` among these stages runs as one step.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -171,7 +171,7 @@ class _Sample:
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Return the output chunks of `stages` for the sample rows. The chunks are also kept as input of the next call."""
+        """Return the output chunks of `stages` for the sample rows. The next call, with more stages, continues from these chunks."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -183,7 +183,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that replace the rows of a source by the chunks in `before`, or by the first rows of the source if `before` is None."""
+    """Hooks that limit a run to the first rows of a source. If `before` is given, the run reads the chunks in `before` instead."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -195,7 +195,7 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Run the stages from index `first` on, and yield the output. The input is the chunks or source rows that `hooks` selects."""
     __tracebackhide__ = True
-    # Use the level "examples" also for groups, because a run at this level drops empty groups.
+    # For groups, use the level "examples": the run then omits empty groups.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
@@ -228,7 +228,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # A source with `keeps_rows` reads an inner dataset. The plan of the inner dataset already lists the columns.
+    # A source with `keeps_rows` needs no message. The plan of the inner dataset already has one.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -272,9 +272,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
-    """Combine neighbouring stages with `Traits.fuse`. A `collate` stage that is divided into steps for workers is not combined.
+    """Combine neighbouring stages with `Traits.fuse`. A `collate` that workers run in part stays separate.
 
-    The item `needed[i]` contains the names of the columns that the stages from index `first + i` on need.
+    The item `needed[i]` contains the columns needed by the stage `first + i` and by all later stages.
     """
     out: list[Step] = []
     for step in steps:
@@ -323,7 +323,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Make the first step read the rows of each batch from a table in memory. If this is impossible, change nothing."""
+    """Make a leading `collate` read the rows of each batch directly from a table in memory. Change nothing if `source` has no table."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())

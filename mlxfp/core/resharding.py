@@ -1,7 +1,7 @@
 """Conversion of cursors to another number of ranks. The resumed run yields the same global batches.
 
-Before `shard`, all ranks process the same rows in the same order. The first row of the next batch therefore depends only on the number of
-completed batches. Sources with random access continue at this row. Other sources continue at an earlier position, and skip completed rows.
+On every rank, the stages before `shard` process the same rows in the same order. The number of completed batches therefore determines
+the next row. Sources with random access continue at this row. Other sources continue at an earlier position, and skip rows.
 """
 
 from typing import Any

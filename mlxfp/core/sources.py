@@ -106,7 +106,7 @@ class InTable:
     holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
     # Function from (epoch, row indices) to a chunk that identifies table rows by the columns `__row__` and `__epoch__`.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source that yields numbers of table rows instead of the rows; None if the rows are in table order
+    source: Any = None  # source that yields the table index of each row; None if the rows are in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
@@ -134,14 +134,13 @@ class SourceTraits:
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
     keeps_rows: bool = False  # True if every row is a row of the inner dataset, selected without reading column values
     take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
-    # Function that returns True if reading is expensive enough for a worker. The default function, `bool`, returns False.
-    costly: Callable[[], bool] = bool
-    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
-    exact_length: Callable[[], int | None] | None = None  # function that counts the rows; `load` and `cache` may read all rows first
+    costly: Callable[[], bool] = bool  # function that returns True if reading is expensive enough for workers; `bool()` returns False
+    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for the rows at some indices; None: use `take`
+    exact_length: Callable[[], int | None] | None = None  # function that counts the rows, and may read all rows; None: use `length`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
-    marking: Callable[[], Any] | None = None  # function that returns a copy of this source for `on_error`, which marks malformed records
-    file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file of the chunk at a position
+    marking: Callable[[], Any] | None = None  # function that returns a copy of this source that marks malformed records, for `on_error`
+    file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file at a source position, or None
     # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
@@ -149,8 +148,8 @@ class SourceTraits:
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # Function that returns the inner datasets. None: the source reads every dataset among its arguments.
     read_parts: Callable[[], tuple[Any, ...]] | None = None
-    in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory that the source reads, or None
-    share: Share | None = None  # dependence on the number of ranks and on the batch size; None: no dependence
+    in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory, or None if there is no table
+    share: Share | None = None  # number of ranks and batch size that the source depends on; None: no such dependence
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
 
@@ -212,7 +211,7 @@ class Source(Part, ABC):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties of the source for the optimization of pipelines. By default, the properties of the datasets that the source reads."""
+        """Properties of the source for the planner. By default, `endless` and similar properties come from the inner datasets."""
         datasets = children(self)
         return SourceTraits(
             endless=any(dataset.endless for dataset in datasets),

@@ -22,7 +22,7 @@ from mlxfp.support.errors import ArgumentTypeError, PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
-Batch = dict[str, Any]  # mapping from names to mx.array, or to a tuple of strings for a text column; core never imports mlx
+Batch = dict[str, Any]  # maps each name to an mx.array, or to a tuple of strings for text; `Any`, because core does not import mlx
 Projection = tuple[tuple[str, str], ...]  # pairs (new name, old name), one per output column
 
 CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
@@ -46,7 +46,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return `self` for the column `input_ids`. For other columns, return a copy without the numbers of tokens `least` and `most`."""
+        """Return the group sizes for a column. `least` and `most` are numbers of tokens, so only the column `input_ids` keeps them."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -63,8 +63,8 @@ def unknown(count: int) -> None:
 class Traits:
     """Properties of a stage that allow optimizations. All defaults are safe: a stage without traits is correct, but slower.
 
-    - `columns_read`: columns that the stage reads. A column that no stage reads is dropped. A stage that makes batches lists the columns
-      that the batches need. A stage that keeps rows in its state must read all columns (None), unless the stage makes groups.
+    - `columns_read`: columns that the stage reads, None for all columns. A column that no stage reads is dropped. A stage that makes
+      batches lists the columns of the batches. If a stage keeps rows in its state and makes no groups, `columns_read` must be None.
     - `fuse(before, needed)`: return a single stage that does the work of the stage `before` and of this stage, or None. The new stage has
       the state of `before`. The output needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
@@ -91,7 +91,7 @@ class Traits:
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # returns the fused stage, or None; see the docstring
     decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
-    share: Share | None = None  # dependence on the number of ranks and on the batch size; None: no dependence
+    share: Share | None = None  # number of ranks and batch size that the stage depends on; None: no such dependence
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time
 
@@ -140,7 +140,7 @@ class Stage(Part, Itemless, ABC):
         return schema
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        """Return this stage with a declared schema, inferred from the first rows if necessary."""
+        """Return this stage with a known output schema, inferred from the first rows if necessary."""
         return self
 
     @property
@@ -175,7 +175,7 @@ class RowWise(Stage):
 
     @property
     def traits(self) -> Traits:
-        """Properties of a row-wise stage. Subclasses can return `Traits(row_wise=True, ...)` with other values."""
+        """Properties of a row-wise stage. A subclass that replaces these properties must also return `Traits(row_wise=True, ...)`."""
         return Traits(row_wise=True, draws=seeded(self))
 
     @abstractmethod

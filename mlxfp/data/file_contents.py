@@ -1,4 +1,4 @@
-"""Recognition of files whose content differs from the format of their reader: compressed files, archives, UTF-16 and UTF-32."""
+"""Recognition of files that a reader cannot read as text or data: compressed files, archives, UTF-16 and UTF-32."""
 
 from pathlib import Path
 from shlex import quote
@@ -53,7 +53,7 @@ def _compression(head: bytes) -> tuple[str, str] | None:
 
 
 def _compressed(name: str, command: str, head: bytes, path: str, packing: str | None) -> DataError:
-    """Return the error for a compressed file. An empty `packing` stands for readers that never decompress: Parquet and Arrow."""
+    """Return the error for a compressed file. `packing=""` means that the reader, for Parquet or Arrow, never decompresses files."""
     shown, suffix = without_secrets(path), next((suffix for suffix, known in COMPRESSIONS.items() if known == name), None)
     if packing:
         remedy = f"The file is compressed twice. Decompress the file once: {_unpacked(path, packing)} > {_new_name(path, twice=True)}"
@@ -72,7 +72,7 @@ def _unpacked(path: str, packing: str) -> str:
 
 
 def _new_name(path: str, *, twice: bool = False) -> str:
-    """Return a name for the converted file, in the same folder. Set `twice=True` for a file that was compressed twice."""
+    """Return a name in the same folder for a decompressed or converted file. Set `twice=True` for a file that was compressed twice."""
     old = Path(without_secrets(path))
     packed = old.suffix.lower() in {*COMPRESSIONS, ".bz2", ".xz", ".lz4", ".7z", ".rar"} and not twice
     return quote(str(old.with_suffix("") if packed else old.with_stem(f"{old.stem}-converted")))
@@ -83,7 +83,7 @@ def _encoding(head: bytes) -> tuple[str | None, str]:
     marked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
     if marked is not None:
         return marked, "the byte order mark"
-    # `empty[i]` tells which of the bytes i, i + 4, i + 8, ... are NUL.
+    # `empty[i]` is a list of truth values for the bytes i, i + 4, i + 8, ...: True for a NUL byte.
     empty = [[byte == 0 for byte in head[first : len(head) // 4 * 4 : 4]] for first in range(4)]
     if len(head) < 8 or all(map(all, empty)):
         return None, ""

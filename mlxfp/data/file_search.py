@@ -54,7 +54,7 @@ def match_pattern(pattern: Path) -> list[Path]:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Convert errors of the operating system for a local path inside the `with` block to errors with path and remedy."""
+    """Raise an error with path and remedy in place of each `OSError` in the `with` block. The block reads the local file `path`."""
     try:
         yield
     except OSError as error:

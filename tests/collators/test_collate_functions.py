@@ -71,8 +71,13 @@ def test_nested_parts_and_arrays_of_text_are_taken():
 @pytest.mark.parametrize(
     ("function", "names", "error", "message"),
     [
-        (pair, (), ArgumentError, r"needs a name for each part of the result of pair, a tuple of 2, got names=\[\]\. Example: foreign\("),
-        (pair, ("x",), ArgumentError, r"a tuple of 2, got names=\['x'\]"),
+        (
+            pair,
+            (),
+            ArgumentError,
+            r"one name for each value that pair returns\. The number of values is 2 \(type tuple\), got names=\[\]\. Example: foreign\(",
+        ),
+        (pair, ("x",), ArgumentError, r"The number of values is 2 \(type tuple\), got names=\['x'\]"),
         (pad, ("x", "y"), ArgumentError, "names= is only for tuples, but pad returned UserDict. Remove names=."),
         (lambda rows: None, (), ArgumentTypeError, "A batch holds arrays and lists of texts, .*, but the batch is NoneType: None"),
         (lambda rows: {"x": [[1], [2, 3]]}, (), ArgumentTypeError, r"but 'x' is list: \[\[1\], \[2, 3\]\]"),

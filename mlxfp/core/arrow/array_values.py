@@ -44,8 +44,8 @@ def as_numpy(value: Any) -> Any:
         return value.to_pylist()
     if np.ma.is_masked(value) and value.ndim > 1:
         raise SchemaError(
-            f"An array with several axes becomes a tensor without nulls, got an array of shape {value.shape} with masked values. "
-            "Fill the values with filled(), or convert the array to lists with tolist()."
+            f"An array with several axes must have no masked values, because tensors have no nulls: got an array of shape {value.shape} "
+            "with masked values. Fill the masked values with filled(), or convert the array to lists with tolist()."
         )
     try:
         plain = any(hasattr(value, name) for name in _OFFERS[:2]) or isinstance(value, array)

@@ -62,7 +62,7 @@ def _compare(operator: str, column: pa.Array, value: Any) -> pa.Array:
 
 
 def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
-    """Return a value as a scalar of the column type. Raises an error if the type cannot hold the value. Arrow would truncate the value."""
+    """Return a value as a scalar of the column type. Raises an error for a value that Arrow would truncate."""
     if pa.types.is_integer(kind) and isinstance(value, float):
         raise TypeError(f"{value!r} is not an integer")
     scalar = pa.scalar(value, kind)

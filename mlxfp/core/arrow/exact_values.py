@@ -22,7 +22,7 @@ MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError
 def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Return Python values as an Arrow array of the type `kind`. Raises `ArrowInvalid` for a value that the type cannot hold.
 
-    Numbers such as 0.1 may be rounded. If `kind` is None, times of pandas with nanoseconds become Arrow times in nanoseconds.
+    The rounding of fractions such as 0.1 is no error. If `kind` is None, Arrow infers the type, and pandas times keep their nanoseconds.
 
     >>> array_of([1, 1.5], pa.int64())
     Traceback (most recent call last):
@@ -43,7 +43,7 @@ def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def loses(value: Any, kind: pa.DataType) -> bool:
-    """Return True if the type `kind` would round an integer, or make a finite number infinite. Numbers such as 0.1 may be rounded.
+    """Return True if `kind` would round an integer, or make a finite number infinite. The rounding of fractions such as 0.1 does not count.
 
     >>> loses([1e39], pa.list_(pa.float32())), loses(2**24 + 1, pa.float32()), loses(0.1, pa.float32())
     (True, True, False)
@@ -90,7 +90,7 @@ def changes(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _are_integers(values: Any) -> bool:
-    """Return True if all values are Python integers. The type of the sum shows this faster than a test of each value."""
+    """Return True if all values are Python integers: the sum is then an `int`. This check is faster than a check of each value."""
     try:
         return type(sum(values)) is int
     except TypeError:
@@ -128,7 +128,7 @@ def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool
 
 
 def _changes_array(array: Any, kind: pa.DataType) -> bool:
-    """Return True if Arrow changes a value of a NumPy array with one axis. Arrow checks the range of integers itself."""
+    """Return True if the conversion of a NumPy array to the type `kind` changes a value. Arrow itself rejects integers out of range."""
     return not (array.dtype.kind in "iu" and pa.types.is_integer(kind)) and _fails_to_cast(pa.array(array), kind)
 
 

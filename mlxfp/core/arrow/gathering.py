@@ -53,7 +53,7 @@ class Rows:
         # Positions in `rows` at which a sequence of consecutive row numbers starts.
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
         order = np.argsort(chunk_of, kind="stable")
-        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` where the rows of a chunk start
+        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # index in `order` of the first row of each chunk
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):
             runs = zip(chunk_of[firsts].tolist(), positions[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
             return concat_chunks([self.chunks[chunk]().slice(first, size) for chunk, first, size in runs])

@@ -1,7 +1,7 @@
 """Timestamps of the Parquet type INT96, as written by Spark, Hive and Impala: a day and the nanoseconds of the day.
 
-Arrow reads the type in one unit. Microseconds drop the nanoseconds, and nanoseconds wrap around outside the years 1677 to 2262. Arrow
-reports neither. A file is therefore read in microseconds and in nanoseconds, and values that differ raise an error.
+Arrow converts all times of a file to one unit, and reports no loss. In microseconds, the last three digits are lost. In nanoseconds,
+years outside 1677 to 2262 become other years. A file is therefore read in both units, and times that differ raise an error.
 """
 
 from collections.abc import Collection, Sequence

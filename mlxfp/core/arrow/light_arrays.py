@@ -1,4 +1,4 @@
-"""Arrow arrays of numbers and text scalars, built from buffers.
+"""Creation of Arrow arrays with numbers, and of Arrow scalars with text, without an import of pandas.
 
 `pa.array` and `pa.scalar` import pandas if installed, which takes a third of a second in every new process and worker.
 """

@@ -20,7 +20,7 @@ _WIDEST = 8  # maximum number of bytes of one array element
 
 
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    """Return the values of one column as an Arrow array. Raises the `SchemaError` of `from_rows`."""
+    """Return Python values as an Arrow array. Raises `SchemaError` with column name and row number for a value that does not fit."""
     arrays = {type_ for type_ in set(map(type, values)) if is_array(type_)}  # checking every value is slow, so check each type once
     if any(not issubclass(type_, np.ndarray | np.generic) or issubclass(type_, np.ma.MaskedArray) for type_ in arrays):
         values = [

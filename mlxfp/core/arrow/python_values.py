@@ -47,7 +47,7 @@ def _drops_nanoseconds(column: pa.Array) -> bool:
 
 
 def _fault(column: pa.Array) -> tuple[str, pa.DataType] | None:
-    """Return None if Python can hold the only value of a column. Otherwise return a pair (reason, Arrow type that Python can hold)."""
+    """Check an Arrow column with one value. Return None if Python can hold the value, else a pair (reason, usable Arrow type)."""
     kind = column.type
     try:
         column.to_pylist()

@@ -32,14 +32,14 @@ class Ragged:
 
 
 def ends_of(lengths: NDArray[np.integer[Any]]) -> Ends:
-    """Return 0 and then the end offset of each row, int64[N + 1], if rows with these lengths are stored end to end."""
+    """Return the offsets of concatenated rows, int64[N + 1], for the given row lengths: 0, followed by the end of each row."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     lengths.cumsum(out=ends[1:])
     return ends
 
 
 def places_within(lengths: Indices, dtype: Any = np.int64) -> NDArray[Any]:
-    """Return the index of each value in its row: [sum of lengths]. The total must fit the dtype."""
+    """Return the index of each value in its row, for rows of the given lengths. The sum of the lengths must fit `dtype`."""
     ends = ends_of(lengths)
     positions = np.arange(ends[-1], dtype=dtype)
     positions -= np.repeat(ends[:-1].astype(dtype), lengths)

@@ -136,7 +136,7 @@ class _Blobs:
         self._data, self._read = data, 0
 
     def take(self, at: list[int]) -> bytes:
-        """Return the next bytes value. Raises `CursorError` if the pair `at` = [offset, size] does not describe the next value."""
+        """Return the bytes value at `at` = [offset, size]. Raises `CursorError` unless `offset` is the end of the last value read."""
         start, size = at
         if start != self._read or not start <= start + size <= len(self._data):
             raise CursorError(

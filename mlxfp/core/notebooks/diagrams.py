@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.support.html import Html, clip, element
 from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
-# limits of a diagram: stages and sources, characters of each, notes for each, columns, characters of a column
+# maximum numbers: stages and sources; characters of a stage; notes of a stage; columns of a stage; characters of a column
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
 _DEEPEST = 8  # maximum indentation level in a diagram; each joined dataset is indented by one level
 

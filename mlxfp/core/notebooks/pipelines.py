@@ -1,4 +1,4 @@
-"""Notebook output of a dataset: its parts with their outputs, and its first rows."""
+"""Notebook display of a dataset: a diagram of the sources and stages, and the first rows."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,12 +20,12 @@ _FEW = 50_000  # A shuffled source with at most this number of rows is read for 
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:
-    """Return HTML with the parts of a pipeline, their outputs, and the first rows."""
+    """Return HTML with a diagram of the sources and stages of a pipeline, and with the first rows."""
     return fragment(diagram(part_facts(dataset)), *_first(dataset))
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
-    """Return True if the first item may require reading an epoch of many rows. Random access to a few rows is fast."""
+    """Return True if a source reads a whole epoch before the first item. Return False for a `shuffle` of few rows with random access."""
     source = dataset.source
     few = _permutes(dataset) and source.indexable and (source.length() or _FEW + 1) <= _FEW
     return (source.traits.gathers and not few) or any(map(_gathers, children(source)))

@@ -16,10 +16,10 @@ _PACKAGES = ("mlxfp", "pyarrow", "numpy", "attr", "attrs", "toolz", "contextlib"
 
 
 def resumed(items: Generator[Any, None, None], whole: Any) -> Iterator[Any]:
-    """Yield the items of a run. The run starts at a cursor that was restored from bytes, so the cursor may be invalid.
+    """Yield the items of a run that starts at a cursor restored from bytes. The cursor may be invalid.
 
-    Raises `CursorError` if the cursor does not fit the pipeline. Other errors in the code of mlxfp and its libraries, such as `TypeError`,
-    also become a `CursorError`. The message names the failed source or stage, or the pipeline `whole`. Errors of user functions stay.
+    An error in the code of mlxfp or its libraries, such as `TypeError`, becomes a `CursorError`. The message names the failed source or
+    stage. If both are unknown, the message names the pipeline in the argument `whole`. Errors in user functions are raised unchanged.
     """
     with closing(items):
         try:

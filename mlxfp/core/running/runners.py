@@ -30,7 +30,7 @@ RUNNER: ContextVar[Runner | None] = ContextVar("runner", default=None)  # active
 
 
 def read_now(task: Task) -> RecordBatch:
-    """Return the rows of a task. If there is an active runner, its workers read the rows."""
+    """Read the rows of a `Task` in the workers of the active runner. Without an active runner, read the rows in this thread."""
     __tracebackhide__ = True
     runner = RUNNER.get()
     return task.read() if runner is None else runner.read(task)

@@ -31,7 +31,7 @@ class Segment:
         return [(step, self.hooks.step(step)) for step in self.steps]
 
     def run(self, chunk: RecordBatch) -> "Result":
-        """Run the steps on a chunk."""
+        """Run all steps of the segment on a chunk, and return the result."""
         __tracebackhide__ = True
         states: Any = defaultdict(tuple)
         chunks = list(push(self.calls, states, (chunk,)))
@@ -73,7 +73,7 @@ class RowTask(Task):
         return None if part is None else RowTask(part, self.epoch, self.indices[first:stop], self.segment, self.text)
 
     def sent_to(self, workers: str) -> Task:
-        """Return a task for the workers, which run the steps. If workers cannot read the rows, this process reads the rows now."""
+        """Return a task for workers. If workers cannot read the rows, this process reads the rows now, and workers run the steps."""
         sent = self.task.sent_to(workers)
         return self if sent is self.task else RowTask(sent, self.epoch, self.indices, self.segment, self.text)
 

@@ -23,8 +23,8 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """Unit of execution: one stage, several combined stages, or a part of `collate`. A run calls the step for each chunk.
 
-    A step replaces the stages from `index` to `stop` (exclusive). For a part of `collate`, and for a step that only drops unused columns,
-    `stop` equals `index`. `schema` is the output schema before columns are dropped. `text` is the repr of the stages, or empty.
+    The step does the work of the stages from `index` to `stop` (exclusive). A part of `collate`, or a step that only drops unused columns,
+    completes no stage: `stop` equals `index`. `schema` is the output schema with all columns. `text` is the repr of the stages, or empty.
     """
 
     stage: Stage
@@ -49,7 +49,7 @@ class Plan:
     segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
     stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
     groups: tuple[Step, ...]  # last steps of the plan, which turn each group into an item; empty if the steps are too cheap for workers
-    host: tuple[Step, ...]  # steps in `groups` without MLX arrays; workers run these steps
+    host: tuple[Step, ...]  # steps of `groups` that workers run; these steps create no MLX arrays
     device: tuple[Step, ...]  # steps in `groups` that create MLX arrays; the reading thread runs these steps
     declared: tuple[Stage, ...]  # stages as written by the user, with known output schemas; cursors hold the states of these stages
     level: Level
@@ -75,7 +75,7 @@ def are_costly(steps: Iterable[Step]) -> bool:
 
 @frozen
 class Changes:
-    """Changes that hooks request for the plan and for the items of a run."""
+    """Settings by which hooks change the plan or the items of a run."""
 
     as_written: int = 0  # number of leading stages that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
@@ -96,7 +96,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the methods of a source that a run calls. Hooks can replace these methods."""
+    """Return the methods for reading a source. Hooks can replace these methods."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -126,7 +126,7 @@ class Hooks:
         return stage.infer if self.inner is None else self.inner.infer(stage, index)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
-        """Return the function that runs a step on a chunk."""
+        """Return the function that runs a step of the pipeline. The function takes a state and a chunk."""
         return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:

@@ -84,7 +84,7 @@ def encoded_in(kind: pa.DataType) -> bool:
 
 
 def mode_of(kind: pa.DataType) -> Mode | None:
-    """Return the colour mode of a column whose images have different sizes. Return None for a column of any other type."""
+    """Return the colour mode of a column type for images of different sizes. Return None for all other column types."""
     return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
 
 

@@ -212,7 +212,7 @@ def test_masked_values_are_null():
     square = np.ma.array([[1, 2]], mask=[[0, 1]])
     for make in (lambda: fp.from_examples([{"x": square}]), lambda: fp.from_table({"x": square})):
         with pytest.raises(
-            SchemaError, match=r"becomes a tensor without nulls, got an array of shape \(1, 2\) with masked values\. Fill the values"
+            SchemaError, match=r"tensors have no nulls: got an array of shape \(1, 2\) with masked values\. Fill the masked values"
         ):
             make()
 

@@ -86,5 +86,7 @@ def test_samples_of_eight_bits_are_not_read_as_sixteen_bits(kind, lists):
 
 @pytest.mark.parametrize(("mean", "std"), [([123.0], [58.0]), ([float("nan")], [1.0]), ([0.5], [float("nan")])])
 def test_a_normalization_for_other_values_than_0_to_1_is_an_error(mean, std):
-    with pytest.raises(ArgumentError, match=r"Every mean must be for images with values from 0 to 1|Every std must be above 0"):
+    with pytest.raises(
+        ArgumentError, match=r"Every mean must be at most 1, because pixels have values from 0 to 1|Every std must be above 0"
+    ):
         fp.collators.Normalization(mean=mean, std=std)

@@ -213,14 +213,14 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # `choice[last]` is the best start of the last interval: all lengths from this index to `last - 1` get the same padded length.
+        # `choice[last]` is the best first index: lengths from this index to `last - 1` are padded to `distinct[last - 1]`.
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    # Follow the choices back from the largest length.
+    # Collect the padded lengths, from the largest to the smallest.
     for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]

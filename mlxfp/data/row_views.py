@@ -24,14 +24,14 @@ from mlxfp.core.stages import Stage, check_level
 Rows = TypeVar("Rows", Example, Examples)  # items of a dataset after the check by `check_reorders`
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
-# Number of rows in the first chunk, from which the row size is measured. Later chunks have at least as many rows.
-# Rows that share data seem larger than they are. Without this minimum, chunks of such rows would be too small.
+# Number of rows in the first chunk, and smallest number of rows in later chunks. Row sizes are measured in the first chunk.
+# A minimum is needed, because the measured size is too large for rows that share data.
 _FIRST_ROWS = 4
 # Number of row references (16 bytes each) in a chunk.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
 _REFERENCES_AT_ONCE = 1 << 15
 _GROWTH = 4  # A chunk has at most 4 times as many rows as the previous chunk, so that growing row sizes are noticed in time.
-_MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only. During a measurement, workers cannot start the next chunk.
+_MEASURED_ONCE_IN = 16  # Row sizes are measured in every 16th chunk only, because workers must wait during a measurement.
 
 
 def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
@@ -40,9 +40,9 @@ def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
 
 
 def _rows_like(chunk: RecordBatch, most: int) -> int:
-    """Return the number of rows for the next chunk, if its rows are as large as the rows of `chunk`.
+    """Return the number of rows for the next chunk. The rows are assumed to be as large as the rows of `chunk`.
 
-    The number is a power of two. Most batch sizes are powers of two, so most batches need rows of a single chunk.
+    The result is a power of two, like most batch sizes. Most batches then lie within one chunk.
     """
     return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
@@ -64,7 +64,7 @@ class View(Wrapper):
         """Return the index in the wrapped dataset for each row index of this view: int64[N]."""
 
     def streamed(self) -> Stage | None:
-        """Return a stage that selects the rows of this view if its dataset is read in order. Return None to select all rows."""
+        """Return the stage that selects the rows of this view when the dataset is read in order. None: all rows are selected."""
         return None
 
     @cached_property
@@ -114,10 +114,7 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows or groups in the first chunk. The number is small if the size of the rows is unknown.
-
-        The size of the rows is known for a table in memory.
-        """
+        """Number of rows or groups in the first chunk. The number is small, unless a table in memory tells the row size."""
         if self.traits.level == "groups":
             return 1
         table = self.in_table()
@@ -135,8 +132,8 @@ class View(Wrapper):
     def by_index(self, epoch: int, position: tuple[int, int]) -> Tasks:
         """Yield the tasks that read all rows from a position on.
 
-        The number of rows per task follows from measured row sizes. At first every task is measured, later only one task in 16. The
-        next task is created after the measured task has been read.
+        Measured row sizes determine the number of rows per task. At first every task is measured, later only every 16th task. A measured
+        task is run before the next task is created.
         """
         if self.traits.level == "groups":
             yield from self._groups(epoch, position)
@@ -154,7 +151,7 @@ class View(Wrapper):
             first = stop
 
     def _groups(self, epoch: int, position: tuple[int, int]) -> Tasks:
-        """Yield all groups from a position on. Several groups are read at once, about as many rows as a chunk has."""
+        """Yield all groups from a position on. Several groups, with about `CHUNK_ROWS` rows in total, are read together."""
         first, size = position
         count = self.exact_length() or 0
         while first < count:

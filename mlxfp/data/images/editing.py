@@ -62,10 +62,7 @@ class ImageStage(RowWise):
 
     @property
     def traits(self) -> Traits:
-        """Properties of the stage that the planner needs, for example that the stage reads the image column.
-
-        The stage also reads the column `path`, because error messages name the file of an image.
-        """
+        """Properties for the planner. The column `path` is read because error messages name the file of an image."""
         return Traits(row_wise=True, draws=seeded(self), columns_read=(self.image, PATH), longest_row=identity, fuse=self._fused)
 
     def _fused(self, before: Stage, needed: Collection[str]) -> Stage | None:

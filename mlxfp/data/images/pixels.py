@@ -36,9 +36,9 @@ def pillow(needed_by: str) -> Any:
 
 
 def check_size(size: Size, pil: Any, change: str = "") -> None:
-    """Raise `UnusableImageError` for a size above Pillow's pixel limit, before memory for the pixels is allocated.
+    """Raise `UnusableImageError` for an image with more pixels than Pillow allows. Call this function before decoding the pixels.
 
-    The argument `change` is the beginning of the error message, up to the number of pixels. The default is "the image has".
+    The argument `change` replaces "the image has" at the beginning of the error message.
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:

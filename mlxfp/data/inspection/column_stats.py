@@ -29,8 +29,8 @@ Sums = tuple[int, int, Number, Any, Any]
 class ColumnStats:
     """Count, minimum, maximum and mean of a column.
 
-    The field `of` is "values" for numbers, "lengths" for texts and lists, "times" for times, and "counts" for other types. Statistics of
-    "times" have no mean. Statistics of "counts" have only the fields `count` and `missing`.
+    The attribute `ColumnStats.of` names the measured quantity: "values" of numbers, "lengths" of texts and lists, or "times". Times have no
+    mean. Columns of other types have "counts": only `count` and `missing` are set.
     """
 
     column: str

@@ -210,7 +210,7 @@ class _Timed(Hooks):
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Return a function that measures the time and yields the results of a step. Results are counted at the last step of a stage."""
+        """Wrap the results of a step to measure their computation time. The last step of a stage also counts the results."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 

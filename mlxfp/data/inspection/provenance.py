@@ -74,7 +74,7 @@ class _Uncollated(Hooks):
 
 
 def uncollated(dataset: Dataset[Any]) -> Hooks:
-    """Return hooks (changes of a run) that skip `collate`. The dataset then yields groups instead of batches."""
+    """Return `Hooks` for a run that skips `collate`. The run then yields groups instead of batches."""
     levels = [attrs.evolve(dataset, stages=dataset.stages[: index + 1]).level for index in range(len(dataset.stages))]
     return _Uncollated(dataset.hooks, passed=frozenset(index for index, level in enumerate(levels) if level == "batches"))
 
@@ -178,7 +178,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    # For packed rows, `source` has the same text as the last stage of `datasets[index]`, which has already yielded the result.
+    # A `pack` with known row lengths appears twice: as `source`, and as the last stage of an inner dataset. Its result is shown once.
     if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks
@@ -197,7 +197,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Add the columns that `source` has and `chunk` lacks, with the value 1. An example is the column `weight` that `shard` adds."""
+    """Append the columns that `source` adds to a chunk, such as `weight` from `shard`. All values are 1, the weight of a real row."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:
@@ -211,7 +211,7 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # `batch(drop_last=True)` drops a group of one row. The next stage of the trace receives the ungrouped row.
+        return chunks  # `batch(drop_last=True)` drops a single row as an incomplete group. The trace then continues with the row.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 

@@ -76,7 +76,6 @@ class Grouping(Stage):
 
     @property
     def share(self) -> Share | None:
-        """Batch size of all ranks together, and the same stage for one rank. None if the groups are equal for every number of ranks."""
         return None
 
     def notes(self) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        # With the argument `tokens`, the number of rows does not tell the sizes of the incomplete groups at the end of the data.
+        # If a token budget is given instead of `size`, the row count does not determine the sizes of the last groups.
         known = None if self.size is None else count
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
@@ -192,7 +192,7 @@ class _BucketByLength(Grouping):
         return lengths
 
     def _full_groups(self, lengths: Indices) -> tuple[IndexPlan, Indices]:
-        """Return the full groups, in the order of their last rows, and the indices of the other rows."""
+        """Return the full groups, and the indices of the rows that are still in incomplete groups."""
         buckets = np.searchsorted(self.lengths, lengths)
         inside = [np.flatnonzero(buckets == bucket) for bucket in range(len(self.lengths))]
         counts = [len(rows) // size for rows, size in zip(inside, self.sizes, strict=True)]
@@ -200,7 +200,7 @@ class _BucketByLength(Grouping):
         ends = ends_of(np.repeat(self.sizes, counts))
         waits = np.ones(len(lengths), bool)
         waits[rows] = False
-        # Groups are sorted by their last row, because this order does not depend on chunk boundaries.
+        # Sort groups by the index of the last row in each group. Chunk boundaries do not change this order.
         return IndexPlan(rows, ends).take(np.argsort(rows[ends[1:] - 1])), np.flatnonzero(waits)
 
     def _leftover_groups(self, lengths: Indices) -> IndexPlan:

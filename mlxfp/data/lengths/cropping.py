@@ -68,9 +68,9 @@ class _CropWaveforms(RowWise):
         return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
 
     def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
-        """Return the number of samples to cut at the start of each row, int64[N].
+        """Return the number of samples to remove at the start of each row, int64[N].
 
-        The argument `spare` is the number of samples to cut at the start and end of the row together.
+        The argument `spare` is the number of samples by which each row exceeds the crop length.
         """
         if self.seed is None:
             return spare // 2

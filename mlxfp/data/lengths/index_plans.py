@@ -56,7 +56,7 @@ class Planned(View):
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
-    # This source with all columns, or None. The plan does not depend on the selected columns, so `whole` computes the plan.
+    # Same source with all columns, whose plan is reused. None if this source already has all columns.
     whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property
@@ -71,7 +71,7 @@ class Planned(View):
 
     @cached_property
     def plan(self) -> IndexPlan:
-        """Documents of all packed rows or groups, computed from the document lengths."""
+        """Document indices of all packed rows or groups. The plan is computed from the lengths of all documents."""
         if self.whole is not None:
             return self.whole.plan
         ids = evolve(self.dataset, columns=(self.stage.column,))
@@ -102,7 +102,7 @@ class Planned(View):
 
     def schema(self) -> Schema:
         schema: Schema = super().schema()
-        if self.whole is not None and self.columns is None:  # The selected columns may lack the tokens, which `stage.schema` needs.
+        if self.whole is not None and self.columns is None:  # A selection may omit the token column, but `stage.schema` requires it.
             return schema
         packed: Schema = self.stage.schema(schema)
         return packed
@@ -152,7 +152,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """Source that planned the groups. This source comes before any shuffle of the groups."""
+        """`Planned` source that forms the groups. Later sources only shuffle the groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source
@@ -165,7 +165,7 @@ class Ungrouped(View):
 
     @cached_property
     def order(self) -> Callable[[int], NDArray[np.integer[Any]]]:
-        """Function that takes an epoch and returns, for each row, the index of the document: int[N]."""
+        """Function that returns, for an epoch, the index in `documents` of each output row: int[N]."""
         return lru_cache(maxsize=1)(self._order)
 
     def _order(self, epoch: int) -> NDArray[np.integer[Any]]:
@@ -192,7 +192,7 @@ class Ungrouped(View):
 
 
 def is_planned(dataset: Dataset[Any]) -> bool:
-    """Return True for a dataset of groups that were planned from row lengths. Stages after the groups are not allowed, except `shuffle`."""
+    """Return True for a dataset of groups planned from row lengths. If a stage other than `shuffle` follows the groups, return False."""
     source = dataset.source
     if dataset.level != "groups" or dataset.stages:
         return False

@@ -29,7 +29,7 @@ Closed = dict[int, int]  # for each completed packed row, the index of the docum
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
 # Maximum number of packed rows that are filled at the same time. A larger number needs more memory and leaves less padding.
-# With a maximum of 128, tokens fill 98.8 % of the packed rows, measured with documents of uniformly distributed lengths.
+# With 128 rows at a time, 1.2 % of the space in packed rows is padding (measured with uniformly distributed document lengths).
 OPEN_ROWS = 128
 
 # Number of bits for the index of a row. The higher bits hold the free space of the row, so integers sort by free space, then by index.
@@ -122,8 +122,8 @@ class PackingPlan(IndexPlan):
 class _Pack(Stage):
     """Stage that packs documents into rows.
 
-    The state is a pair: a table of the documents in open (incomplete) rows, and the index of the open row of each document. At the start
-    of the data, the table is None.
+    The state is a pair: a table of the documents in incomplete rows, and an array with the row index of each document. The table is None
+    at the start of the data.
     """
 
     _length: int | tuple[int, ...]
@@ -249,8 +249,8 @@ class _Pack(Stage):
     def _assign(self, sizes: Indices, used: Indices, kinds: Indices) -> Placed:
         """Assign documents to packed rows.
 
-        Two arguments describe the packed rows that still have space. `used` holds the number of tokens of each row. `kinds` holds the index
-        of the maximum row length in `self.lengths`.
+        Two arguments describe the incomplete rows. `used` holds the number of tokens in each row. `kinds` selects the maximum length:
+        row i can hold `self.lengths[kinds[i]]` tokens.
         """
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
@@ -283,7 +283,7 @@ class _Pack(Stage):
 
 
 def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed:
-    """Renumber the packed rows from index `count` on, in the order of their first documents. Return both arrays with the new indices."""
+    """Return `placed` and `closed` with new row indices. From index `count` on, rows are numbered in the order of their first documents."""
     rows, firsts = np.unique(placed, return_index=True)
     new = rows >= count
     numbers = np.arange(placed.max(initial=count - 1) + 1)
@@ -292,7 +292,7 @@ def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed
 
 
 def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort documents by packed row, with completed rows first. Return the documents, and the new row index of each document."""
+    """Reorder packed rows so that completed rows come before incomplete rows. Return the documents and their new row indices."""
     order, rows = _order(rows, closed)
     return pieces.take(order), rows
 
@@ -311,7 +311,7 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
     """
     # Each integer in `rooms` holds the free space of a row and, in its lowest bits, the row index. The fullest row comes first.
     rooms = sorted(room << _NUMBER_BITS | row for row, room in enumerate(free))
-    placed, closed, new = list[int](), Closed(), length << _NUMBER_BITS | len(free)  # `new` is the entry for the next empty row.
+    placed, closed, new = list[int](), Closed(), length << _NUMBER_BITS | len(free)  # The integer `new` stands for an empty row.
     for size in sizes:
         needed = size << _NUMBER_BITS
         index = bisect_left(rooms, needed)

@@ -1,4 +1,4 @@
-"""Planning of batch shapes. Batches should have few shapes, because MLX compiles a program per shape, and little padding.
+"""Planning of batch shapes: few different shapes and little padding. MLX compiles a separate program for each shape.
 
 Stages and collators declare possible shapes before data is read: stages by `Traits.longest_row` and `Traits.groups`, collators by the
 methods of `Padding`. If a stage or collator declares no shapes, an epoch is run, and its rows, groups or batches are measured.
@@ -208,19 +208,19 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below[i]` is the number of rows shorter than `distinct[i]`. The last value of `below` is the number of all rows.
     """
     count = len(distinct)
-    # `best[n]` is the smallest number of tokens for the rows with the n shortest lengths. At first, one padded length is allowed.
+    # `best[n]` counts the tokens of the rows with the n shortest lengths after padding. Each pass of the loop adds one padded length.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # The split choice[last] is the best: the lengths distinct[choice[last] : last] are padded to distinct[last - 1].
+        # `choice[last]` is the best first index: lengths from this index to `last - 1` are padded to `distinct[last - 1]`.
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
     chosen = [count]
-    # Start at the largest length and follow the splits back. Every split is above 0, because one more padded length saves tokens.
+    # Collect the padded lengths, from the largest to the smallest.
     for choice in reversed(choices):
         chosen.append(int(choice[chosen[-1]]))
     least: Indices = distinct[np.array(chosen[::-1]) - 1]

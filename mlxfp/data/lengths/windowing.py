@@ -65,8 +65,8 @@ class _Windows(Stage):
 
     The state has two parts:
 
-    - table of the tokens not yet removed, with one row per document. The column `offset` counts the removed tokens of each document.
-    - number of tokens at the start of this table that earlier windows already contain
+    - table of the tokens kept for later windows, with one row per document. The column `offset` counts the removed tokens of each document.
+    - number of tokens at the start of this table that are also in earlier windows, because windows can overlap
     """
 
     _length: int

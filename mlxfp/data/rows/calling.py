@@ -24,8 +24,8 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 def context_until(unwanted: Callable[[], bool]) -> Context:
     """Return a copy of the current context (`contextvars`) in which calls of user functions can be cancelled.
 
-    As soon as `unwanted()` returns True, the function `mlxfp.data.rows.calling.call` raises `UnwantedWork` instead of calling a user
-    function. A condition that was set before in the current context can also cancel the calls.
+    Once `unwanted()` returns True, the function `mlxfp.data.rows.calling.call` raises `UnwantedWork` instead of calling a user function.
+    In nested contexts, the conditions of all enclosing contexts apply as well.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())
@@ -50,9 +50,9 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
 
 
 def stop_unwanted() -> bool:
-    """Raise `UnwantedWork` if no consumer waits for the result of this thread, otherwise return False.
+    """Raise `UnwantedWork` if no consumer waits for the result of this thread. Otherwise return False.
 
-    Because of the return value, a wait loop can use this function as its stop condition.
+    `FileLock.acquire` can use this function as `cancel_check`, where False means to keep waiting.
     """
     if _unwanted.get()():
         raise UnwantedWork

@@ -29,7 +29,7 @@ from mlxfp.support.randomness import fold_in, fold_in_rows
 
 @frozen(repr=False)
 class Shuffle(Wrapper):
-    """Source of the rows of many files in random order. A resume position is the cursor of the property `stream`, a dataset."""
+    """Source of the rows of many files in random order. Resume positions are cursors of the dataset `stream`."""
 
     seed: int
     buffer: int

@@ -1,4 +1,4 @@
-"""Row filters given as conditions on columns. File readers can evaluate such conditions, unlike a Python function."""
+"""Row filters given as conditions on columns. File readers can evaluate conditions, but not Python functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce

@@ -25,9 +25,9 @@ from mlxfp.support.terminal import columns_text
 
 
 def joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
-    """Check the datasets for a function that joins datasets, and return the datasets as a tuple.
+    """Check datasets that are to be joined. Return the datasets as a tuple.
 
-    The argument `name` is the name of this function for error messages.
+    Error messages contain `name`, the name of the joining function.
     """
     if not isinstance(datasets, Sequence) or not datasets:
         raise ArgumentError(f"{name} takes a list of at least one dataset, got {datasets!r:.60}.")
@@ -75,7 +75,6 @@ class Joined(Source):
         return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
 
     def first_leaf(self, index: int) -> int:
-        """Return the index of the first data source of joined dataset `index`. All data sources of the joined datasets are counted."""
         return self.first_leaves[index]
 
     @cached_property
@@ -137,7 +136,7 @@ class Concat(Joined):
 
 @frozen(eq=False)
 class _Gathered(Task):
-    """Task that reads rows from several datasets and puts the rows in the requested order."""
+    """Task that reads rows from several datasets. The field `order` sets the order of the rows."""
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # for each task in `parts`: index of its dataset

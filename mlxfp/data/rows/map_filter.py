@@ -143,8 +143,8 @@ def flat_map(
 def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Keep the first `count` items: examples, groups or batches. Reading stops after these items.
 
-    After `shuffle`, the first items differ in each epoch. Reading a second epoch then gives a warning, unless `redraw=True` states that
-    different items are intended.
+    After `shuffle`, the first items differ in each epoch. Reading a second epoch then gives a warning. `redraw=True` turns the warning
+    off.
 
     Do not use `take` and `skip` after `shuffle` to create disjoint data, such as training and validation data: an item that `take` keeps in
     one epoch may be an item that `skip` keeps in another epoch. Use `split` or `train_valid_test` instead.
@@ -161,8 +161,8 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Skip the first `count` items: examples, groups or batches. With random access, skipped rows are not read.
 
-    After `shuffle`, other items are skipped in each epoch. Reading a second epoch then gives a warning, unless `redraw=True` states that
-    different items are intended.
+    After `shuffle`, other items are skipped in each epoch. Reading a second epoch then gives a warning. `redraw=True` turns the warning
+    off.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.skip(3)))

@@ -25,7 +25,7 @@ from mlxfp.support.terminal import columns_text
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
-# Progress of a dataset: number of examples or tokens, number of items, number of passes (-1 after the last pass), and cursor.
+# Progress of a dataset: total cost (see `Mix.costs`) and number of its yielded items, number of passes (-1: ended), and cursor.
 _Mark = tuple[int, int, int, Cursor | None]
 
 
@@ -140,7 +140,7 @@ class Mix(Joined):
 
         A resume position consists of four tuples, each with one entry per dataset:
 
-        - progress towards the weights: number of yielded tokens for `by="tokens"`, otherwise number of yielded items
+        - total cost of the yielded items: number of tokens for `by="tokens"`, otherwise number of items
         - number of yielded items
         - number of completed passes, or -1 for a dataset that has ended
         - cursor of the dataset
@@ -179,14 +179,14 @@ class Mix(Joined):
         return tuple((given - costs).tolist()), tuple((items - counts).tolist()), passes, back
 
     def given_at(self, position: Position) -> NDArray[np.int64]:
-        """Return the contribution of each of the N datasets before a resume position, int64[2, N].
+        """Count the items of each of the N datasets before a resume position, int64[2, N].
 
         Row 0 counts tokens if `by="tokens"`, and items otherwise. Row 1 always counts items.
         """
         return np.array(position[:2] if position else np.zeros((2, len(self.datasets))), np.int64)
 
     def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
-        """Return the contribution of each of the N datasets to `chunk`, int64[2, N].
+        """Count the items from each of the N datasets in `chunk`, int64[2, N].
 
         Row 0 counts tokens if `by="tokens"`, and items otherwise. Row 1 always counts items.
         """
@@ -229,7 +229,7 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = self._due([0])  # due times of the buffered items in ascending order, then the due time of the next item
+        self.times: Times = self._due([0])  # due times (sort keys) of the buffered items in ascending order, and of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
@@ -240,7 +240,6 @@ class _Reader:
 
     @property
     def mark(self) -> _Mark:
-        """Progress of this reader: number of examples or tokens yielded, number of items yielded, number of passes, and cursor."""
         return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:
@@ -287,8 +286,5 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times of M buffered items, float64[M]. The mixture sorts items by due time.
-
-        For each item, the argument `more` contains the number of buffered items (or tokens) of the dataset before this item: int64[M].
-        """
+        """Return the due times (sort keys) of M items, float64[M]. `more` is the cost of the buffered items before each item."""
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

@@ -20,12 +20,11 @@ Times = NDArray[np.float64]
 class Weights:
     """Weights of N datasets, which may change during a run.
 
-    The weights `weights[k]` apply once the mixture has yielded `starts[k]` examples or tokens, until the next weights apply. This time is
-    called a phase.
+    A phase is a time with constant weights. Phase k has the weights `weights[k]`. It starts after `starts[k]` examples or tokens.
 
-    A mixture sorts items by due time on a simulated clock. The clock starts at 0. During a phase, a dataset of weight w yields w examples
-    or tokens per unit of time. The due time of an item therefore depends only on the number of examples or tokens that its dataset has
-    yielded before this item.
+    A mixture sorts items by due time, a time on a simulated clock that starts at 0. During a phase, a dataset of weight w yields w examples
+    or tokens per unit of time. The due time of an item thus follows from the number of examples or tokens that the dataset yields before
+    the item.
     """
 
     starts: tuple[int, ...]
@@ -40,10 +39,10 @@ class Weights:
         return tuple(any(column) for column in zip(*self.weights, strict=True))
 
     def due(self, index: int, given: Any) -> Times:
-        """Return the due times of M items of dataset `index`, float64[M]. The mixture sorts its items by due time.
+        """Return the due times of M items of dataset `index`, float64[M]. A due time is the sort key of an item in the mixture.
 
         For each item, the argument `given` holds the number of examples or tokens that the dataset yields before this item. The due time is
-        infinite if the weight is 0 for the remaining run.
+        infinite if all later weights of the dataset are 0.
         """
         begins, amounts, weights = self._phases
         phases = np.searchsorted(amounts[:, index], given, side="right") - 1
@@ -79,7 +78,7 @@ class Weights:
 def weights_for(count: int, weights: Sequence[float] | Mapping[int, Sequence[float]]) -> Weights:
     """Return the weights of `count` datasets as a `Weights`.
 
-    Raises `ArgumentError` for a negative or missing weight. At every time, at least one weight must be positive.
+    Raises `ArgumentError` for a negative or missing weight, and if all datasets have the weight 0 at the same time.
     """
     check_types((Sequence, np.ndarray, Mapping), weights=weights)
     phases = dict(weights) if isinstance(weights, Mapping) else {0: weights}

@@ -1,4 +1,4 @@
-"""Random permutations with random access: the index before the shuffle is computed only for the requested rows."""
+"""Random permutations with random access. For a large permutation, only the requested elements are computed."""
 
 from functools import lru_cache
 from math import isqrt

@@ -17,8 +17,8 @@ from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
 
-# Number of epochs reserved for each endless repeat. No run reaches this number of epochs.
-# If one repeat contains another, epoch e of the outer repeat numbers its inner epochs from e * FOREVER. No number occurs twice.
+# Upper bound for the number of epochs of an endless `repeat`. No run reaches this number.
+# In nested repeats, inner epoch i of outer epoch e has the number e * FOREVER + i, so no number occurs twice.
 FOREVER = 2**32
 
 

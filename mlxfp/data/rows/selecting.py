@@ -279,7 +279,7 @@ class _Split(View):
     def _parts(self, values: Keys | None) -> Indices:
         """Return for each row the index of its split, such as 0 for training rows and 1 for validation rows: int64[N]."""
         if self.group is not None:
-            assert values is not None  # If `group` is set, `members` passes the values of the group column.
+            assert values is not None  # If `group` is set, `members` calls `_parts` with the group column.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
@@ -312,9 +312,9 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 
 
 def _sizes_by_value(counts: Indices, fractions: tuple[float, ...]) -> Indices:
-    """Divide the rows with each value among the splits. Return the numbers of rows, int64[values, splits].
+    """Divide the rows among the splits, separately for each value. Return the numbers of rows, int64[values, splits].
 
-    `counts` is the number of rows with each value. The total size of each split is exact. Rounding errors for single values are spread
+    `counts` holds the number of rows with each value. The total size of each split is exact. Rounding errors for single values are spread
     evenly over the splits.
     """
     sizes = np.floor(np.outer(counts, fractions) + 1e-9).astype(np.int64)

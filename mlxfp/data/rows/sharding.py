@@ -163,13 +163,13 @@ class _Weighted(Task):
 
 @frozen(repr=False)
 class _EveryNth(Stage):
-    """Stage that keeps every `count`-th row.
+    """Stage that keeps every `count`-th row, for one rank of `count` ranks.
 
-    The rows are dealt to the ranks in rounds. A round has `count` rows, one for each rank. The state is a tuple of three entries:
+    The state is a tuple of three entries:
 
     - number of rows seen
-    - row of this rank in the last round if this round is incomplete and `ends` is `"drop"`, otherwise None
-    - last row seen if `ends` is `"pad"`, otherwise None
+    - for `ends="drop"`: row of this rank that waits until every rank has one more row, or None
+    - for `ends="pad"`: last row seen, or None
     """
 
     index: int

@@ -83,7 +83,7 @@ def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
 def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
     """Append a chunk to the pool. Small chunks are merged, because every chunk in the pool makes each step slower.
 
-    A chunk is merged only with chunks that are at most as large, so each row is copied only a few times.
+    The new chunk is merged with the last chunk of the pool if the last chunk is not larger. Each row is thus copied only a few times.
     """
     while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows and pool[-1].nbytes + chunk.nbytes <= LARGE:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]
@@ -91,7 +91,7 @@ def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBa
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy the buffered rows if they are less than half of the rows in memory. The memory of the other rows can then be freed."""
+    """Copy the buffered rows if most rows of the pool are no longer buffered. This frees the memory of the old chunks."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots
     return _gather_parts(pool, slots), np.arange(len(slots))

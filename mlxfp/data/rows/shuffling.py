@@ -29,7 +29,7 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     `cache(path)` before `shuffle`, or use `buffer`. `explain` reports this.
 
     With `buffer=n`, at most n rows of a stream are in memory. Each incoming row replaces a random row of the buffer, and the replaced row
-    comes out. A row can come out much later than it came in, but at most n positions earlier.
+    comes out. A row can move towards the end by any distance, but towards the start by at most n positions.
 
     With `buffer` alone, rows of the same file stay close together. `files=k` also shuffles the order of the files, keeps k files open and
     takes one row from each open file in turn before the buffer. `files` needs a file reader (`read_jsonl`, `read_csv`, `read_text`,

@@ -124,7 +124,7 @@ class _Stored(Wrapper):
             same_items=True,
             reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
             redraws=False,
-            take_workers=frozenset({"threads"}),  # Only threads are possible, because each worker process would need a copy of all rows.
+            take_workers=frozenset({"threads"}),  # Worker processes are not used, because each process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
         )
 
@@ -326,7 +326,7 @@ class StoresBatches(Protocol):
         """Return a batch as one table row that holds its arrays. Raise an error if `schema`, the schema of earlier rows, does not fit."""
 
     def restored(self, row: RecordBatch) -> Batch:
-        """Return the batch stored in a row."""
+        """Convert a stored table row back to a batch."""
 
 
 def _storing(dataset: Dataset[Any]) -> StoresBatches:

@@ -43,8 +43,8 @@ def on_error(policy: Policy, *, max_rate: float | None = None) -> Callable[[Data
 
     Without `max_rate`, an epoch may skip 10 rows or 0.1 % of its rows, whichever is more.
 
-    Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. An unclosed quote skips the
-    remaining part of its file. With random access (for example a dataset of another library), unreadable source rows are skipped.
+    Malformed records in CSV, JSON lines and text files are skipped too, with file and line in the reason. After an unclosed
+    quote, the rest of the file is skipped. With random access (for example a dataset of another library), unreadable rows are skipped.
 
     `on_error` covers all earlier stages, including stages before a shuffle, mixture or `load`, so a second `on_error` raises
     `PipelineError`. Put `on_error` after `shuffle` and before `batch`. The result has no random access, because the number of rows is
@@ -98,7 +98,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # At the start of a run, `lists` is empty even for a pipeline with `on_error`.
+    if not lists and not lists_all(dataset):  # Before the first row, `lists` is empty although the pipeline has `on_error`.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'

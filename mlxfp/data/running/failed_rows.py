@@ -181,7 +181,7 @@ class MarkFailed(Hooks):
 
 @frozen(eq=False)
 class _Marked:
-    """Source that returns an unreadable row with an entry in the error column, instead of raising the error."""
+    """Source that marks an unreadable row in the error column instead of raising the error."""
 
     hooks: MarkFailed
     source: Source

@@ -22,7 +22,7 @@ class KeptError(Exception):
 
 @frozen(eq=False)
 class TaskSequence(Task):
-    """Task that consists of several tasks, which are read one after the other."""
+    """Reading task that concatenates the rows of several reading tasks."""
 
     tasks: tuple[Task, ...]
 

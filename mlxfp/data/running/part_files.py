@@ -65,7 +65,7 @@ def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> 
 
 
 def _check_fixed_lists(chunk: RecordBatch, first: int) -> None:
-    """Raise `ArgumentError` for a missing or empty list of a fixed length, which Arrow cannot read from Parquet."""
+    """Raise `ArgumentError` if a column of fixed-size lists has missing values or the size 0. Arrow cannot read such lists from Parquet."""
     for field, column in zip(chunk.schema, chunk.columns, strict=True):
         if _is_unreadable(column):
             row = next(row for row in range(len(column)) if _is_unreadable(column.slice(row, 1)))

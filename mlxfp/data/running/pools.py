@@ -74,7 +74,7 @@ class Pool(ABC):
 
 @define(eq=False)
 class _Entry:
-    """Job sent to the workers. `futures` has a future for each piece of the job. `begun` is the index of the first row not yet sent."""
+    """Job that is sent to the workers in pieces. Each piece has a future. The rows before index `begun` have already been sent."""
 
     job: Job
     after: Position
@@ -105,7 +105,7 @@ def _result(entry: _Entry) -> Result:
 
 
 class _Flow:
-    """Progress of the jobs of one source through a pool."""
+    """Queue of the jobs that a pool runs for one source."""
 
     def __init__(self, pool: Pool, jobs: Jobs, *, whole: bool) -> None:
         self._pool, self._jobs, self._whole = pool, jobs, whole
@@ -188,7 +188,7 @@ class _Flow:
                 self._unread += _bytes(entry.futures[0])
             return
         size = self._size(rows)
-        # A short last piece is not worth a transfer to a worker, so the piece before includes the last rows.
+        # If fewer than 1.5 * `size` rows remain, one piece takes all of them. A very short piece is not worth a transfer to a worker.
         stop = rows if self._whole or rows - first < 1.5 * size else first + size
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
         if part is None:

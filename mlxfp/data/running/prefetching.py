@@ -76,7 +76,7 @@ def prefetch(
 
 @frozen(repr=False)
 class Prefetch(Wrapper):
-    """Source that reads another dataset ahead in a thread. The resume position is the cursor of this dataset."""
+    """Source that reads a dataset ahead in a thread. A resume position is a cursor of the wrapped dataset."""
 
     depth: int = field(eq=False)  # Equality ignores `depth` and all fields below, because these fields do not change the items.
     workers: int = field(default=1, eq=False)
@@ -150,7 +150,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # The output of `explain` already contains this error.
+        with suppress(MlxfpError, OSError):  # Other lines of `explain` already report this error, so the note omits it.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")
@@ -167,7 +167,7 @@ def _start_thread(thread: threading.Thread, pool: Pool | None, workers: int) -> 
 
 
 def _shared(dataset: Dataset[Any]) -> Iterator[str]:
-    """Yield the names of the parts that workers run: child datasets, the source, and leading stages."""
+    """Yield the names of the stages that workers run and of the sources that workers read, including child datasets."""
     plan = dataset.plan
     source = plan.source
     for child in children(source):

@@ -5,8 +5,8 @@ once. Small chunks are sent through the pipe. Large chunks are sent as files in 
 enough room. The receiver maps a file into memory and deletes it.
 
 The pool removes the folder when it closes. If this process is killed, the workers remove the folder. If the workers are killed as well,
-the next pool removes the folder. A running pool has a lock on the open folder. Unlike a process id, the lock is also known to processes in
-other containers that share the memory.
+the next pool removes the folder. A running pool locks its folder, so that other pools do not remove the folder. Unlike a process id,
+the lock also protects the folder from processes in other containers that share the memory.
 """
 
 import fcntl
@@ -196,9 +196,9 @@ def _is_importable(module: str) -> bool:
 def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
     """Pickle a job or a result. Functions that cannot be imported are pickled by value, and rows as Arrow IPC.
 
-    The function `shared` is called for each value inside. If the function returns a file name, the receiver reads the value from this file.
-    If the function returns None, the value itself is pickled. Large chunks are written to files in `folder`. With `folder=None`, the
-    returned bytes contain all chunks.
+    The function `shared` is called for each object in the job or result. If `shared` returns a file name, the name is pickled instead of
+    the object, and the receiver reads the file. Large chunks are written to files in `folder`. With `folder=None`, the returned bytes
+    contain all chunks.
     """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)

@@ -24,7 +24,7 @@ class Peers(Protocol):
         """Index of this rank, and the number of ranks."""
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Send numbers to all ranks. Return the numbers of each rank. Exits this process if a rank does not answer."""
+        """Send `numbers` to all ranks. Return a list with the numbers that each rank sent. Exit the process if a rank does not answer."""
 
 
 class RankPool(Inline):

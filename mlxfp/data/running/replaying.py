@@ -32,7 +32,7 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 
     A state has two parts:
 
-    - state of each stage after the last item before the cursor. If no item follows, the state at the end of the data.
+    - state of each stage after the last item before the cursor, or the final state if the cursor is at the end of the data
     - position of the source after the chunk that contains the last item before the cursor
 
     The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor of another

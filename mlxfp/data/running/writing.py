@@ -44,7 +44,7 @@ T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _BYTES = 1 << 26  # target size of a file in bytes, if `rows_per_file` is None
-_LOOKED_AT, _MOST = 64, 1 << 20  # number of rows sampled to estimate the row size, and maximum number of rows in a file
+_LOOKED_AT, _MOST = 64, 1 << 20  # `_LOOKED_AT` rows are sampled to estimate the row size. A file has at most `_MOST` rows.
 
 
 @explain_call
@@ -91,8 +91,8 @@ def write(
     check_utf8(folder, "folder")
     if Path(folder).suffix[1:] in FORMATS:
         raise ArgumentError(
-            f"write makes a folder, got a file name: {os.fspath(folder)!r}. Write write(rows, {str(Path(folder).with_suffix(''))!r}, "
-            f"format={Path(folder).suffix[1:]!r})."
+            f"The argument folder of write must name a folder, got a file name: {os.fspath(folder)!r}. Give a folder and a format: "
+            f"write(rows, {str(Path(folder).with_suffix(''))!r}, format={Path(folder).suffix[1:]!r})."
         )
     check_choice(tuple(FORMATS), format=format)
     if rows_per_file is not None:
@@ -100,7 +100,10 @@ def write(
     if on is not None:
         check_types(Runner, on=on)
     if dataset.level == "batches":
-        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate after read_{format}, or use cache.")
+        raise PipelineError(
+            f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate after read_{format}, in the pipeline that reads the "
+            "files. To store batches, use cache."
+        )
     check_ends(dataset, "write")
     if skips_rows(dataset) and not lists_all(dataset):
         raise PipelineError(
@@ -179,9 +182,9 @@ class _Together:
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Write the files of this rank. Return the total number of files plus 1, or 0 if a stage kept rows between chunks.
+        """Write the files of this rank. Return the total number of files plus 1.
 
-        The 1 is added because a successful call may write no file.
+        Returns 0 if a stage keeps rows between chunks. In this case, rank 0 must write all files.
         """
         self._visible(self.out.progress.is_dir() or None)
         try:
@@ -297,7 +300,7 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
     if index and (after := out.known(index - 1)[1]) is not None:
         cursor = after
     else:
-        index = 0  # A file is damaged: all rows are computed again, but only missing files are written.
+        index = 0  # All rows are computed again from the start, but undamaged files are not written again.
     progress = progress_of(dataset, out.writer, epochs=0 if index else 1)
     with closing(run(dataset, cursor)) as items, progress:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")

@@ -56,7 +56,7 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # A waiting process then creates a new lock file.
+            Path(lock.lock_file).unlink(missing_ok=True)  # A process that waits for the lock will create a new lock file.
             with suppress(OSError):
                 self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()

@@ -75,7 +75,7 @@ def decode(data: bytes, path: str) -> tuple[Floats, int]:
 
 
 def _with_size(data: bytes) -> bytes:
-    """Return a WAV or AIFF file with the actual size of the samples if the header declares none, as after an interrupted recording."""
+    """Correct the header of an interrupted WAV or AIFF recording, which declares no samples. Return other data unchanged."""
     if data[:4] not in (b"RIFF", b"FORM"):
         return data
     order, name, fields = _layout(data)
@@ -90,7 +90,7 @@ def _with_size(data: bytes) -> bytes:
 
 
 def _layout(data: bytes) -> tuple[Literal["little", "big"], bytes, int]:
-    """Return the byte order of a WAV or AIFF file, the name of the chunk with samples, and the bytes of the chunk before the samples."""
+    """Return the layout of a WAV or AIFF file: byte order, name of the sample chunk, number of bytes before the samples in this chunk."""
     return ("little", b"data", 0) if data[:1] == b"R" else ("big", b"SSND", 8)
 
 
@@ -113,7 +113,7 @@ def _mono(samples: Floats) -> Floats:
 
 
 def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
-    """Return samples, float32[T, channels], and rate of a complete 16-bit WAV file with the minimal header. Returns None for other files.
+    """Decode a 16-bit WAV file without extra chunks. Return float32[T, channels] and the sampling rate, or None for other files.
 
     The samples are the same as with libsndfile. libsndfile calls Python for every few bytes, so threads wait for the GIL: for
     one-second files, two threads were slower than one thread.

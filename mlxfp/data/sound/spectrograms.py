@@ -143,8 +143,8 @@ class LogMel:
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
         """Arrays for the sums over the frequencies of each mel band. The bands are sorted by number of frequencies, widest band first.
 
-        The first result is the sorted index of each band, int64[mels]. The second result is a list. Entry i of the list holds the index and
-        weight of frequency i (counted from the lower edge of the band) for all bands with more than i frequencies.
+        The first result is the position of each band in the sorted order, int64[mels]. The second result is a list. Entry i holds the
+        index and weight of frequency i of all bands with more than i frequencies. Each band counts its frequencies from the lowest.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

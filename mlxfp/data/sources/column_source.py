@@ -41,7 +41,7 @@ class ColumnSource(FileSource):
 
     columns: tuple[str, ...] | None = None  # columns selected by the user, in this order; None selects all columns
     types: Types = field(default=(), kw_only=True, repr=False)  # column types declared by the user
-    scan: bool = field(default=False, kw_only=True, repr=False)  # True if the schema is derived from all files
+    scan: bool = field(default=False, kw_only=True, repr=False)  # True: all files determine the schema. False: only the first file.
     chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # maximum number of rows in a chunk
     kind: ClassVar[str]  # name of the file format in error messages
     declares: ClassVar[bool] = False  # True if the reader has the argument `schema`
@@ -62,7 +62,7 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. Return None for a single file, and if the position may be the end of the file."""
+        """Return the path of the file at a position. Return None if the next row may be in another file, and for a source with one file."""
         files = self.files()
         number, group, _ = parse_position(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -83,7 +83,7 @@ class ColumnSource(FileSource):
         return _types(attrs.evolve(self, kept=None), file)
 
     def length(self) -> int:
-        """Return the number of rows of all files."""
+        """Return the total number of rows in all files."""
         files = self.files()
         with Progress("count rows", unit="files", total=lambda: len(files)) as progress:
             return sum(map(self.rows_of, progress.over(files)))

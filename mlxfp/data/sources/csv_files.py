@@ -162,7 +162,7 @@ class _ReadCsv(LineSource):
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
-        return pa.string() if common is None else common  # Text can hold every value as written.
+        return pa.string() if common is None else common  # Without a common type, the values stay texts.
 
     def notes(self) -> tuple[str, ...]:
         """Return notes for `explain`. A note names each text column of the first block that looks like dates or formatted numbers."""
@@ -239,10 +239,7 @@ class _ReadCsv(LineSource):
             )
 
     def _other_delimiter(self, records: bytes) -> str | None:
-        """Return a delimiter that splits the first two records into the same number of fields, at least two.
-
-        Returns None if no common delimiter does.
-        """
+        """Return a delimiter that splits the first two records into the same number of fields, at least two. Return None if none fits."""
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
             first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]

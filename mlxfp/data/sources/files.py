@@ -203,7 +203,7 @@ class FileSource(Source):
         return SourceTraits(file_of=self.file_of, notes=self.notes)
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position, or None for a single file."""
+        """Return the path of the file at a position. Return None for a source with only one file."""
         files = self.files()
         number, _, _ = parse_position(files, position)
         return without_secrets(files[number].path) if len(files) > 1 and number < len(files) else None
@@ -212,7 +212,7 @@ class FileSource(Source):
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain` about folder names such as `year=2026`: columns made from them, or a name that makes no column."""
+        """Return notes for `explain` about folder names such as `year=2026`. A note lists the new columns, or a folder that adds none."""
         with suppress(MissingFileError):
             files = self.files()
             columns = partition_types(tuple(file.partition for file in files))
@@ -228,7 +228,7 @@ class FileSource(Source):
 
 
 def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Return a resume position: the pair (`at`, `rest`) in file `number`. Each file format defines the meaning of `at` and `rest`.
+    """Return a resume position in the file with index `number`. Each file format defines the meaning of `at` and `rest`.
 
     The position also holds the file size and the number of files, so that `parse_position` can detect changed files.
     """
@@ -314,8 +314,8 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     The offset after the last block is None. The last block may be empty. `cut(data)` returns the number of bytes of the whole records at
     the start of `data`.
 
-    The first block of a file has at most `size` bytes. Later blocks can be up to eight times as large. If a record is longer than this
-    limit, the limit is doubled until the record fits. The limit depends only on `offset`, so a resumed run yields the same blocks.
+    The first block of a file has at most `size` bytes. The maximum grows with the offset, up to eight times `size`. For a longer record,
+    the maximum is doubled until the record fits. The maximum does not depend on earlier blocks, so a resumed run yields the same blocks.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.

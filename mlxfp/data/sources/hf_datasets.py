@@ -84,7 +84,7 @@ def _transform(dataset: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHf(Source):
-    # Datasets are compared by hash, because `datasets` pickles a memory-mapped table as a file name.
+    # Equality uses the hash that `datasets` stores. A pickled dataset may contain only the file name of its table.
     dataset: Any = field(eq=_table_identity)
     kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
     indexable = True
@@ -237,7 +237,7 @@ class _FromHfStream(Source):
 def _open_stream(stream: Any, epoch: int) -> Any:
     """Return a copy of the stream at the start of an epoch. Each thread needs its own copy, because iteration changes the stream.
 
-    The copy shares the file systems of the original stream. In another thread, fsspec would replace copied file systems by new ones.
+    File system objects are shared instead of copied, because fsspec would replace their copies by new objects in another thread.
     """
     shared = getattr(stream, "_IterableDataset__hffs_cache", None)
     copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")

@@ -169,7 +169,7 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     guarded = guard(data)
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys)
     if len(guarded) > BLOCK and other_keys != "infer":  # To infer types, Arrow must parse all lines in one call.
-        # Parse pieces of the block in parallel. If a piece fails, parse the whole block below, so that row numbers in errors are correct.
+        # First parse pieces of the block in parallel. After an error, parse the whole block again, for correct row numbers in the error.
         with suppress(pa.ArrowInvalid):
             reading = arrow_json.ReadOptions(block_size=BLOCK)
             return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
@@ -224,7 +224,7 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each
-    """Return a function that makes the `Fault` for an invalid line from its byte offset. Return None if the problem is unknown."""
+    """Find the problem of an invalid line. Return a function from byte offset to `Fault`. Return None if no problem is found."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)

@@ -281,7 +281,11 @@ def divided(ranks: int, states: Any) -> Any:
 @pytest.mark.parametrize(
     ("loader", "law", "detail"),
     [
-        (made(right, apply=applied), "locations", "with 0 workers raises an error without the number of the row: this row is refused$"),
+        (
+            made(right, apply=applied),
+            "locations",
+            "with 0 workers raises an error without the number of the row\. The message is: this row is refused$",
+        ),
         (made(right, apply=hidden), "errors", r"hides a ValueError in row 16: the epoch ends, and loses the rows \[.*16.*\]$"),
         (made(right, apply=growing), "memory", r"mine grows by \d+ MB while 151 MB of rows pass$"),
         (made(right, ranks=lambda ranks, states: divided(ranks, states)[:1]), "ranks", r"mine with 2 ranks loses the rows"),

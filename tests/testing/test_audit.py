@@ -284,7 +284,7 @@ def divided(ranks: int, states: Any) -> Any:
         (
             made(right, apply=applied),
             "locations",
-            "with 0 workers raises an error without the number of the row\. The message is: this row is refused$",
+            r"with 0 workers raises an error without the row number\. The message is: this row is refused$",
         ),
         (made(right, apply=hidden), "errors", r"hides a ValueError in row 16: the epoch ends, and loses the rows \[.*16.*\]$"),
         (made(right, apply=growing), "memory", r"mine grows by \d+ MB while 151 MB of rows pass$"),

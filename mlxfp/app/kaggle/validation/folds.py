@@ -220,8 +220,8 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     if empty_fold is not None:
         raise ArgumentError(
             f"{empty_fold!r} has no training rows: all earlier rows are left out, because their groups have validation rows. If the test "
-            "file has the same groups as the training file, make folds by time alone: remove group from the spec. If the test file has only "
-            "new groups, make folds by group alone: set validation.method=grouped. A smaller number of folds may also help."
+            "file has the same groups as the training file, make folds by time alone: remove group from the spec. If all test groups are "
+            "new, make folds by group alone: set validation.method=grouped. A smaller number of folds may also help."
         )
     return folds
 

@@ -29,7 +29,7 @@ _PAGE = _FOLDER.parent / "docs/explanation/loader-audit.md"
 _BEGIN, _END = "<!-- written by python -m benchmarks.audit_loaders --write -->", "<!-- end -->"
 _COLUMNS = {  # law: heading of the column
     "permutation": "each row once",
-    "workers": "order without workers",
+    "workers": "order with workers",
     "orders": "new order each epoch",
     "resume": "exact resume",
     "next epoch": "next epoch after resume",

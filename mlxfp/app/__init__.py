@@ -1,1 +1,1 @@
-"""The application: competitions, configured runs, reports and the command line, written with the public names of mlxfp."""
+"""Application of mlxfp: competitions, configured runs, reports and the command line. The application uses the public API."""

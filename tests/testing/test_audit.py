@@ -80,7 +80,7 @@ def reversed_in_odd_epochs(seed: int, epoch: int, workers: int) -> Any:
         (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\]$"),
         (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 repeats the rows \[7\]$"),
         (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),
-        (made(of_the_seed), "orders", r"\(seed 0, epoch 0\) and \(seed 0, epoch 1\), \(seed 1, epoch 0\) and \(seed 1, epoch 1\)$"),
+        (made(of_the_seed), "orders", r"\(seed 0, epoch 0\) and \(seed 0, epoch 1\), and for \(seed 1, epoch 0\) and \(seed 1, epoch 1\)$"),
         (
             made(lambda seed, epoch, _: right(seed, min(epoch, 1), 0)),
             "orders",
@@ -281,7 +281,11 @@ def divided(ranks: int, states: Any) -> Any:
 @pytest.mark.parametrize(
     ("loader", "law", "detail"),
     [
-        (made(right, apply=applied), "locations", "with 0 workers raises an error without the number of the row: this row is refused$"),
+        (
+            made(right, apply=applied),
+            "locations",
+            r"with 0 workers raises an error without the row number\. The message is: this row is refused$",
+        ),
         (made(right, apply=hidden), "errors", r"hides a ValueError in row 16: the epoch ends, and loses the rows \[.*16.*\]$"),
         (made(right, apply=growing), "memory", r"mine grows by \d+ MB while 151 MB of rows pass$"),
         (made(right, ranks=lambda ranks, states: divided(ranks, states)[:1]), "ranks", r"mine with 2 ranks loses the rows"),

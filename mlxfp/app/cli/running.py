@@ -143,7 +143,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 warn(event.message)
             folds = event.folds if isinstance(event, Began) else folds
             for line in _lines(event, folder, folds):
-                if line not in printed:  # a network that starts again with fewer epochs repeats its first lines
+                if line not in printed:  # a network restarted with fewer epochs would print the same first lines again
                     say(line)
                 printed.add(line)
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
@@ -190,5 +190,4 @@ def _is_member(folder: Path, run: Path) -> bool:
 
 
 def _addition(weight: float, adds: float | None) -> str:
-    """Return the improvement of the blend by a member. A member with the weight 0 changes nothing, so the verb is conditional."""
     return "" if adds is None else f", {'adds' if weight else 'would add'} {adds:+.4f} to the blend"

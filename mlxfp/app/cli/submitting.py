@@ -39,8 +39,6 @@ def add(commands: Commands) -> None:
 
 @frozen
 class _Candidate:
-    """A submission file, the sample file for its check, and the competition and message for its upload to Kaggle."""
-
     file: Path
     message: str
     competition: str | None = None

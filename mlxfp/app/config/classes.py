@@ -346,8 +346,8 @@ def option_paths() -> tuple[str, ...]:
 def meant(name: str) -> tuple[str, ...]:
     """Suggest the correct options for an unknown option name.
 
-    Return all options with the same name in other sections. If there are none, the unknown name may come from another library:
-    return the option of mlxfp with the same meaning.
+    The result lists all options with the same name in other sections. If no section has this name, the result is the option that
+    corresponds to this name in another library.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())

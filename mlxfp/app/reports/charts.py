@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
-_POINTS, _FEWEST = 4000, 10  # a chart shows at most 4,000 points, except that every curve may have 10 points
+_POINTS, _FEWEST = 4000, 10  # maximum number of points of a chart, divided among the curves; every curve may have at least 10 points
 _CURVE = 200  # maximum number of points of a curve, because a chart is only 400 units wide
 _CURVES = 100  # maximum number of curves in a chart; later curves are left out
 _DOTS = 1000  # maximum number of points in a scatter plot
@@ -67,7 +67,7 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
 def scatter(  # noqa: PLR0913
     title: str, xs: ArrayLike, ys: ArrayLike, *, x: str, y: str, diagonal: bool = False
 ) -> Html:
-    """Draw at most 1,000 evenly chosen points. `diagonal=True` adds the line of equal values.
+    """Draw a scatter plot of at most 1,000 evenly chosen points. `diagonal=True` adds the line x = y.
 
     >>> scatter("a", [1, 2], [3, 4], x="a", y="b").count("<circle")
     2

@@ -49,11 +49,11 @@ class Disagreement:
 
 @frozen
 class Pair:
-    """Comparison of a run with the first run: score difference on the same folds, and rows with the largest disagreement.
+    """Comparison of two runs: score difference on the same folds, and rows with the largest disagreement.
 
-    `difference` is a text with the reason if the scores cannot be compared. `rows` maps each run to the number of rows that this run
-    predicts better: with the right class or, for regression, with the smaller error. `correlation` is the correlation of the out-of-fold
-    predictions. Runs with a low correlation often make a good blend.
+    The run `run` is compared with the first run in `compare`. `difference` is a text with the reason if the scores cannot be compared.
+    `rows` counts the rows for which both runs, one run or no run is right. For regression, `rows` counts the rows that each run predicts
+    better. `correlation` compares the out-of-fold predictions. Runs with a low correlation often make a good blend.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -70,10 +70,10 @@ class Pair:
 class RunComparison:
     """Comparison of several runs with the first run, returned by `compare`. Print the object to read the comparison.
 
-    `options` holds the differing options with the value of each run. Disagreements are sorted by the difference of the errors. The error of
-    a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the score of a blend of all
-    runs, or None if the runs cannot be blended. The weights of the blend for each fold are learned on the other folds, as in
-    `runs.blend(method="greedy")`.
+    `options` holds the differing options with the value of each run. Each pair lists the rows with the largest difference between the
+    errors of two runs. The error of a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the
+    score of a blend of all runs, or None if the runs cannot be blended. The weights of the blend for each fold are learned on the other
+    folds, as in `runs.blend(method="greedy")`.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}

@@ -195,7 +195,7 @@ def read_blend(folder: Path, linear_of: LinearOf) -> FinishedRun:
 
 
 def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearModel | None) -> Scored:
-    """Read the predictions in `folder` for the rows and folds of the run folder `run`."""
+    """Read the out-of-fold predictions in `folder`. The spec and the folds are read from the run folder `run`."""
     spec, metric = load_spec(run / folders.SPEC), METRICS[metrics["metric"]]
     ids, *columns = _columns(folder / folders.OOF)
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
@@ -217,7 +217,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
 
 
 def _plain(value: object, digits: int) -> object:
-    """Convert a whole float to an integer of at least `digits` digits. Arrow reads integer columns with missing values as floats."""
+    """Write a whole float as an integer with leading zeros, if needed for `digits` digits. Arrow reads integers with nulls as floats."""
     return f"{int(value):0{digits}}" if isinstance(value, float) and value.is_integer() else value
 
 

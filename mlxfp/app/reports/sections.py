@@ -263,7 +263,7 @@ def _residuals(scored: Scored) -> Iterable[object]:
 
 
 def worst(run: FinishedRun) -> Html:
-    """Return the report section with the largest errors. Rows are shown as the text that the evaluated model reads."""
+    """Return the report section on the rows with the largest errors. Each row is shown as the text that the evaluated model reads."""
     if run.scored is None:
         return Html()
     errors = mistakes(run.scored, _MISTAKES)

@@ -128,15 +128,15 @@ def remove(new: Sequence[Path]) -> None:
 
 
 def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> bool:
-    """Return True if the folder holds the run of these options, and False for a new run. Change no file.
+    """Return True if `settings` continue the run in the folder, and False if a new run starts. Change no file.
 
-    If the folder has no weights yet, other options start a new run. If weights have been saved, raise `ConfigError` with the first
-    differences. `extends=True` permits another number of epochs. An unfinished run may get a larger time limit.
+    A run continues with equal options. If options differ, a folder without weights gets a new run. For a folder with weights, raise
+    `ConfigError` with the first differences. An unfinished run may get a larger time limit. `extends=True` permits more epochs.
     """
     if not (folder / CONFIG).is_file():
         return False
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    # Stored options may be missing in the new configuration, for example an estimator argument that the user removed.
+    # also compare stored options that are missing in `settings`, such as a removed argument of an estimator
     names = [*new, *(name for name in stored if name not in new)]
     names = [name for name in names if stored.get(name) != new.get(name) and not (extends and name == _EPOCHS)]
     if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file()):
@@ -151,11 +151,11 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
         return False
     differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-    epochs = "" if stored["model.name"] == "auto" else f"Only {_EPOCHS} can be increased: mlxfp resume {folder} {_EPOCHS}=N. "
+    train_longer = "" if stored["model.name"] == "auto" else f"To train longer, run: mlxfp resume {folder} {_EPOCHS}=N. "
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-        f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "
-        f"name=second, or remove the folder. {epochs}An unfinished run can get more time: observers.minutes=M."
+        f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "
+        f"name=second, or remove the folder. {train_longer}To give an unfinished run more time, add observers.minutes=M."
     )
 
 
@@ -274,7 +274,7 @@ def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | No
     if differ:
         raise DataError(
             f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "
-            "original data, or start a new run, as in name=second."
+            "original data, or add another name, such as name=second, to start a new run."
         )
 
 

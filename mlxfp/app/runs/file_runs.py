@@ -39,11 +39,10 @@ def file_work(plan: FilePlan) -> Work:
     splits = model.task.batches(plan.parts, size=training.size, seed=training.seed, folder=training.cache)
     if training.ahead is not None:
         splits = evolve(splits, train=training.ahead(splits.train))
-    for part, batches in (("train on", splits.train), ("validate with", splits.valid)):
+    for part, batches in (("training", splits.train), ("validation", splits.valid)):
         if not length(batches):
             raise ConfigError(
-                f"training.size={training.size} rows in a batch are too many: the rows to {part}, in {plan.source}, do not fill a batch. "
-                "Reduce training.size, or add data."
+                f"A batch has {training.size} rows, but the {part} split of {plan.source} has fewer. Reduce training.size, or add data."
             )
     return Work(model.make(training.seed), model.goal, splits.train, splits.valid, length(plan.parts.train) or 0, training.seed)
 

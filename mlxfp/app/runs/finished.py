@@ -92,8 +92,8 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     everything else that a prediction needs: the classes in output order, the scale of values and the text format of a row.
 
     An estimator is written as by `kaggle.save_estimator`. With `model.name=auto`, each model of the blend has a parent
-    folder for the fold folders. See `run` for `code`. Raises `DataError` for an unfinished run, `ArgumentError` for a folder that is not
-    empty, and the errors of `models.save` for a user-defined model.
+    folder for the fold folders. The argument `code` is explained in `run`. Raises `DataError` for an unfinished run, `ArgumentError` for a
+    folder that is not empty, and the errors of `models.save` for a user-defined model.
 
     >>> import mlxfp as fp
     >>> fp.runs.export("no such folder", "models")

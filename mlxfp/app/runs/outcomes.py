@@ -174,7 +174,7 @@ def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, total: Score | Non
 
 
 def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
-    """Score only rows that differ from all rows of other folds. Return the score in a dict, which is empty if equal rows are rare."""
+    """Score only rows without a duplicate in another fold. Return the score in a dict. The dict is empty if duplicates are rare."""
     alike = duplicated(plan.data, plan.folds)
     if alike.mean() < FEWEST_DUPLICATES or not alike.any():
         return {}

@@ -17,7 +17,7 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # maps an option path to the attribute of `OwnParts` if the names differ
+_PARTS = {"model.name": "estimator"}  # options that are stored in an attribute of `OwnParts` with another name
 Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 
@@ -66,7 +66,7 @@ def own_parts(names: Sequence[tuple[str, str]], code: Code) -> OwnParts:
 
 
 def _import(path: str, name: str, folder: Path) -> Any:
-    """Import the object `module:name` from a folder or a package. Raises `ConfigError` if the object does not suit the option `path`."""
+    """Import the object `module:name` from a folder or a package. `path` is the configuration option that names the object."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(folder))
     try:

@@ -45,11 +45,12 @@ class Models:
 class Training:
     """Settings for the training of networks, and functions that create the optimizer, the training step and the observers.
 
-    - `optimizer(goal, updates=, params=)` creates the optimizer. `goal` is an object with the loss and the metrics.
+    - `optimizer(goal, updates=, params=)` creates the optimizer. `goal` holds the loss and the metrics. `updates` is the number of updates,
+      and `params` holds the parameters of the model.
     - `step(model, goal, optimizer, ranks)` creates the training step.
     - `observers(metric, best, control, ranks)` creates the observers.
     - `patient=True` enables early stopping, and the run keeps the weights with the best score.
-    - `decided=True`: evaluation scores change the course of training, for example by early stopping.
+    - `decided=True` means that scores influence the training, for example by early stopping.
     - `every` is the number of steps between log entries, `evaluate_every` between evaluations, `checkpoint_every` between checkpoints.
     """
 

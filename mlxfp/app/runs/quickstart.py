@@ -18,7 +18,7 @@ from mlxfp.app.tasks.objectives import Objective, Predictor, objective
 from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, labelled_batches, training_batches
 from mlxfp.support.errors import ConfigError, DataError
 
-SHARE = 0.1  # fraction of the training rows of a fold held out for early stopping
+SHARE = 0.1  # in each fold, a tenth of the training rows is held out for early stopping
 
 
 @frozen

@@ -104,7 +104,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
 
 
 def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, epochs: int | None = None) -> Iterator[RunEvent]:
-    """Run or continue a run. To extend a run, pass the previous number of epochs as `epochs`. All checks come before the first change."""
+    """Start or continue a run. If the run gets more epochs, `epochs` is the previous number. All checks come before the first change."""
     folder, settings, since = begun.folder, begun.settings, monotonic() if since is None else since
     folders.check_folder(folder, settings["name"])
     new = folders.missing(folder)
@@ -215,13 +215,13 @@ def _write_inputs(plan: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:
 
 
 def leading(events: Iterator[RunEvent], ranks: Ranks) -> Iterator[RunEvent]:
-    """Yield the events of a run on rank 0, then send the end of the run to the other ranks."""
+    """Yield the events of a run on rank 0, then tell the other ranks to stop."""
     yield from events
     ranks.gather([NOTHING_LEFT, 0])
 
 
 def following(start: Start, ranks: Ranks) -> Iterator[RunEvent]:
-    """Train each model together with rank 0, until rank 0 sends the end of the run. Yields nothing, because rank 0 yields the events."""
+    """Train each model on several ranks, until rank 0 sends the signal to stop. Yields nothing, because rank 0 yields the events."""
     yield from ()
     plan: Plan | FilePlan | None = None
     while True:

@@ -55,7 +55,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
-    """Return the columns for numbers such as probabilities, even if the sample submission shows class labels. Id columns are left out."""
+    """Return the format "number" for columns of probabilities or numbers, even if the sample submission shows class labels."""
     columns, decided = column_names(sample), _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 2
     return dict.fromkeys(columns, "number") if not decided or several else {}

@@ -39,7 +39,7 @@ class TrackedRun:
 
 @frozen
 class Tracking:
-    """A run in all configured experiment trackers. Trackers that did not answer at the start of the run are left out."""
+    """Records of a run in experiment trackers, such as MLflow. Trackers that did not answer at the start of the run are left out."""
 
     folder: Path
     runs: tuple[TrackedRun, ...] = ()

@@ -59,7 +59,7 @@ class _Training:
         return step, step.start(state) if hasattr(step, "start") else state  # plain functions lack `start`
 
     def events(self, step: Step, begin: events.Checkpoint, *writing: observers.Observer) -> Iterator[events.Event]:
-        """Train the model and yield the events. The extra observers `writing` receive each event after all other observers."""
+        """Train the model and yield the events. The observers in `writing` receive the events last."""
         how, work, control = self.how, self.work, Control()
         check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
         stream: Iterator[events.Event] = pipe(

@@ -117,7 +117,7 @@ def _table_inputs(batch: Batch) -> dict[str, mx.array]:
 
 
 def objective(recipe: AnyRecipe) -> Objective:
-    """Return the objective for the target and metric of a recipe. For the metric mae, values use the Huber loss.
+    """Return the training objective for a recipe. Numeric targets use the squared error or, for the metric mae, the Huber loss.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}

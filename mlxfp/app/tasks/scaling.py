@@ -20,7 +20,7 @@ from mlxfp.support.errors import DataError, SchemaError
 NUMBERS = "numbers"
 _LIMIT = 5.0  # maximum distance from the mean in standard deviations; farther values are clipped
 _SKEWED = 1.0  # columns with a larger skewness are scaled by logarithms
-_LARGEST = 1e60  # larger and infinite numbers are clipped, so that sums of squares stay finite
+_LARGEST = 1e60  # numbers are clipped to the range from -1e60 to 1e60, so that sums of squares stay finite
 _EQUAL = 1e-9  # a column counts as constant if the standard deviation is at most 1e-9 times the largest absolute value
 
 

@@ -69,7 +69,7 @@ class TableRecipe:
 
     @property
     def smoothing(self) -> float:
-        """Label smoothing in training: the default of the network if the metric needs labels, otherwise 0."""
+        """Label smoothing in training: the default of the network if the metric compares class labels, otherwise 0."""
         return TABLE_MODELS[self.network].smoothing if METRICS[self.spec.metric].needs == "labels" else 0.0
 
     @property

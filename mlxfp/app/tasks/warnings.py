@@ -83,7 +83,7 @@ def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:
 
 
 def duplicated(data: CompetitionData, folds: Folds) -> NDArray[np.bool_]:
-    """Return a mask, bool[N]: True for training rows with the same input columns as a row of another fold."""
+    """Return a mask, bool[N]: True for training rows with a duplicate in another fold. Duplicates are equal in all input columns."""
     names = [column.name for column in data.spec.columns]
     first = folds.assignments[0]
     table = (

@@ -1,4 +1,4 @@
-"""Checks of any data loader against the laws of determinism, permutation, workers, resuming, ranks, errors and memory.
+"""Checks of any data loader: row order, workers, resuming, ranks, errors and memory.
 
 A loader under audit reads the numbers 0 to `rows` - 1 in shuffled order, one number per row. `torch`, `stateful_dataloader`, `grain`,
 `datasets`, `mlx_data` and `pipeline` return a `Loader` for a loader factory of their package. For any other loader, write the `run`

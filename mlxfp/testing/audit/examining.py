@@ -119,7 +119,7 @@ def _equal_orders(
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:
-        yield ", ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + suffix
+        yield ", and for ".join(f"(seed {a[0]}, epoch {a[1]}) and (seed {b[0]}, epoch {b[1]})" for a, b in pairs) + suffix
 
 
 def _canonical_order(order: tuple[int, ...]) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ def check_locations(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
         _, error = _epoch_with_an_error(loader, ValueError, count)
         if error and not re.search(rf"\b{_row(loader)}\b", text := _text_of(error)):
-            yield f"{loader.name} with {count} workers raises an error without the number of the row: {text.splitlines()[0]}"
+            yield f"{loader.name} with {count} workers raises an error without the row number. The message is: {text.splitlines()[0]}"
             return
 
 

@@ -38,8 +38,8 @@ class Loader:
     ...     yield from ((number, number) for number in range(0 if state is None else state + 1, 12))
     >>> for finding in audit.examine(audit.Loader("counting", 12, counting)):
     ...     print(finding)
-    orders: counting has one order for (seed 0, epoch 0) and (seed 0, epoch 1), (seed 0, epoch 1) and (seed 1, epoch 0), \
-(seed 1, epoch 0) and (seed 1, epoch 1)
+    orders: counting has one order for (seed 0, epoch 0) and (seed 0, epoch 1), and for (seed 0, epoch 1) and (seed 1, epoch 0), \
+and for (seed 1, epoch 0) and (seed 1, epoch 1)
     """
 
     name: str

@@ -61,7 +61,7 @@ def test_without_data_rows_are_made_up_in_no_folder_of_the_user(tmp_path, monkey
 def test_mistakes_are_sentences(capsys):
     assert main(["inspect", "quick_test"]) == 1
     assert capsys.readouterr().err.startswith(
-        "mlxfp: Without data.path, the rows are synthetic and need a known data set. Give data.path=FOLDER, or data.spec"
+        "mlxfp: The run has no data. Give the folder of your files as data.path=FOLDER, or write synthetic rows"
     )
     assert main(["inspect", "titanic", "--data", "no/folder"]) == 1
     assert capsys.readouterr().err.startswith("mlxfp: There is no folder 'no/folder'")

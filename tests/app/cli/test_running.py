@@ -107,7 +107,7 @@ def test_predict_on_a_folder_names_the_file_to_give(run, capsys):
         (("run", "titanik"), "Did you mean 'titanic'"),
         (("run", "titanic", "training.epochs=0"), "training.epochs (command line): expected at least 1, got 0"),
         (("run", "titanic", "--data", "nowhere"), "There is no folder"),
-        (("run", "development"), "the rows are synthetic and need a known data set"),
+        (("run", "development"), "The run has no data. Give the folder of your files as data.path=FOLDER"),
         (("resume", "nowhere"), "is not the folder of a run"),
         (("predict", "nowhere", "--data", "x.csv"), "is not the folder of a run"),
     ],

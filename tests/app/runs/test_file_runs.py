@@ -166,7 +166,9 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
     (tmp_path / "flat" / "a.png").write_bytes(next(pictures.rglob("*.png")).read_bytes())
     with pytest.raises(fp.errors.DataError, match=r"A run with task=images takes the classes of files from the folder names, got 0"):
         list(fp.runs.run(configured("images", tmp_path / "flat")))
-    with pytest.raises(fp.errors.ConfigError, match=r"training\.size=64 rows in a batch are too many: .* do not fill a batch"):
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"A batch has 64 rows, but the (training|validation) split of .* has fewer\. Reduce training\.size"
+    ):
         list(fp.runs.run(configured("images", pictures, "training.size=64", "name=large")))
     assert main(["run", "images", "--data", str(pictures), f"output={tmp_path}", "competition.views=2"]) == 1
     assert "competition: task=images has no folds and no submission" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_a_run_that_is_extended_ends_as_one_that_was_as_long_from_the_start(data
     assert (began.folds, began.done) == (2, 2)
     with pytest.raises(
         fp.errors.ConfigError,
-        match=r"training\.epochs is 3 in the folder and 2 now.*run: mlxfp resume .*Only training\.epochs can be increased: mlxfp resume",
+        match=r"training\.epochs is 3 in the folder and 2 now.*run: mlxfp resume .*To train longer, run: mlxfp resume",
     ):
         list(fp.runs.resume(data.parent / part, overrides=["training.epochs=2"]))
 

@@ -160,7 +160,9 @@ def test_rows_that_are_too_long_are_refused_whatever_part_they_are_in(tmp_path: 
 def test_what_cannot_be_prepared_is_refused():
     with pytest.raises(ArgumentTypeError, match="config must be a RunConfig, got str"):
         fp.runs.prepare("titanic")  # type: ignore[arg-type]  # the mistake
-    with pytest.raises(ArgumentError, match=r"the rows are synthetic and need a known data set\. Give data\.path=FOLDER, or data\.spec"):
+    with pytest.raises(
+        ArgumentError, match=r"The run has no data\. Give the folder of your files as data\.path=FOLDER, or write synthetic rows"
+    ):
         fp.runs.prepare(fp.runs.RunConfig())
 
 

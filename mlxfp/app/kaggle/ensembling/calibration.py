@@ -64,7 +64,7 @@ class Threshold:
     value: float
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Convert probabilities of class 1 to labels, float64[n]."""
+        """Return labels, float64[n]: 1.0 for probabilities of class 1 above the threshold, otherwise 0.0."""
         return (_positive(predictions) > self.value).astype(np.float64)
 
 

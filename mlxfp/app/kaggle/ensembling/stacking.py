@@ -18,9 +18,9 @@ Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
 
 @frozen
 class SecondStage:
-    """Function that combines the predictions of models, with out-of-fold predictions of the function. Returned by `second_stage`.
+    """Function that combines the predictions of several models. Returned by `second_stage`.
 
-    The function `combine` was learned on all rows. The out-of-fold predictions `oof` serve for scoring.
+    The function `combine` was learned on all rows. `oof` holds combined predictions for scoring, from functions learned on other folds.
 
     >>> from mlxfp.app.kaggle.ensembling.ensembles import fixed, mean
     >>> from mlxfp.app.kaggle.validation.folds import custom

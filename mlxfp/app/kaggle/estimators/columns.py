@@ -29,10 +29,10 @@ from mlxfp.support.optional import optional
 # Format "sparse": the same as "scaled", but each text becomes TF-IDF weights of its words instead of a truncated SVD.
 Layout = Literal["codes", "scaled", "sparse"]
 
-_COMPONENTS = 16  # truncated SVD: number of components for words, and the same for character n-grams; 8 to 32 give similar scores
+_COMPONENTS = 16  # a truncated SVD turns a text into 16 numbers for words and 16 for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # numbers are clipped to the range from -1e30 to 1e30, so that float32 can represent every number
 _TYPICAL = 16  # if a value is unexpectedly missing, the model predicts with the values of 16 training rows; the predictions are averaged
-_FEW_CODES = 20  # whole numbers with at most 20 distinct values do not count as identifiers, such as shop numbers
+_FEW_CODES = 20  # a column of identifiers, such as shop numbers, has more than 20 distinct whole numbers
 _ROWS_PER_CODE = 2  # a column of identifiers has at least 2 rows per identifier on average
 _SHARED = 0.8  # in a column of identifiers, at least 80 % of the rows share the identifier with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
@@ -97,7 +97,7 @@ class Columns:
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
 
     def novel(self, numbers: Any) -> NDArray[np.bool_]:
-        """Return bool[N, F], true for missing values in columns without missing values in the training rows.
+        """Mark missing values in columns that were complete in the training rows. Return bool[N, F].
 
         Tree libraries treat such an unexpected missing value as the first category or as 0, or choose an arbitrary branch.
         """

@@ -42,7 +42,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
-    sha256: dict[str, str]  # digest of each other file in the folder, checked before loading, because some damaged models crash LightGBM
+    sha256: dict[str, str]  # maps file names to SHA-256 digests, checked before loading, because some damaged models crash LightGBM
     dates: tuple[tuple[str, Order], ...] = ()
     typical: tuple[tuple[float | None, ...], ...] = ()
 

@@ -26,8 +26,8 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
 
     - categories become codes or one-hot columns;
     - missing numbers stay missing, or are replaced by the median and marked in an extra column;
-    - texts become TF-IDF weights of words and character n-grams. Estimators that read sparse matrices, but no missing values, get all
-      weights. For others, a truncated SVD reduces the weights of a text to 16 numbers for words and 16 for n-grams;
+    - texts become TF-IDF weights of words and character n-grams. Linear models read all weights as a sparse matrix. For other models, such
+      as trees, a truncated SVD reduces the weights of a text to 16 numbers for words and 16 for n-grams;
     - targets become logarithms if the metric of the spec is logarithmic.
 
     Classes are predicted as probabilities: [N] for the second of two classes, or [N, C] in the class order of the spec.

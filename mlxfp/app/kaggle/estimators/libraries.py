@@ -25,7 +25,7 @@ from mlxfp.support.optional import optional
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
 # A table of 50,000 rows and 20 columns needs 1.45 s with one thread, and 0.85 s with two threads.
 # A table of 5,000 rows and 10 columns needs 0.22 s with one thread, and 0.15 s with two threads.
-# With two threads, the table of 5,000 rows needs 12 s if another program occupies one of the two cores.
+# If another program occupies one of the two cores, a fit to 5,000 rows takes 12 s with two threads.
 _NUMBERS = 200_000
 
 

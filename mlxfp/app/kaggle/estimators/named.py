@@ -63,7 +63,7 @@ class Task:
 
     @property
     def absolute(self) -> bool:
-        """True if the metric measures absolute errors."""
+        """True for metrics of absolute errors, such as mae."""
         return METRICS[self.spec.metric].errors == "absolute"
 
 

@@ -19,8 +19,8 @@ class NumberFormat:
 
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
     - "significant" replaces all digits after the first `digits` digits by zeros.
-    - "quantile" writes the quantile of a number. `bins` holds a pair for each quantile: the smallest number, and the percentage of
-      training rows below this number. Empty `bins` turn all numbers into null.
+    - "quantile" writes a range and percentages, such as "2 to 5, quantile 25-50 %". `bins` holds a pair for each range: the smallest
+      number, and the percentage of training rows below this number. Empty `bins` turn all numbers into null.
     """
 
     style: NumberStyle

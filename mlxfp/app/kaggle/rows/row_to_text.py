@@ -172,7 +172,7 @@ class RowToText(RowWise):
 
     @property
     def bins(self) -> Bins:
-        """Quantiles of each numeric column: the smallest number of each quantile, and the percentage of training rows below this number."""
+        """Ranges of each numeric column. A range is a pair: the smallest number, and the percentage of training rows below this number."""
         return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:

@@ -59,7 +59,7 @@ def are_numbers(texts: pa.Array) -> bool:
 
 
 def rounded_integers(texts: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Return the integers above 2**53, such as 64-bit hashes, as texts. Float64 may round such integers. `texts` holds only numbers."""
+    """Select the integers above 2**53, such as 64-bit hashes, which float64 may round. All `texts` must be numbers."""
     numbers = pc.utf8_trim_whitespace(texts)
     large = numbers.filter(pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(_EXACT))).to_pylist()
     return [text for text in large if text.lstrip("+-").isdecimal() and abs(int(text)) > _EXACT]

@@ -165,7 +165,6 @@ def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Itera
 
 
 def _rounded(texts: pa.ChunkedArray, subject: str) -> Iterator[str]:
-    """Yield a problem for integers that floats round, such as hashes of 64 bits."""
     if rounded := sorted(set(rounded_integers(texts))):
         yield f"{subject} has {_count(rounded, 'integer')} above 2**53, which floats round; use the type categorical: {_shown(rounded)}"
 

@@ -32,7 +32,7 @@ _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
-    If both orders are possible, dates with points begin with the day, and other dates with the month.
+    If day and month are both possible as the first number, dates with dots begin with the day, and all other dates with the month.
 
     >>> date_order(pa.array(["2026-11-23", None, "2026-11-23T18:30:00Z"])), date_order(pa.array(["2026"]))
     ('year', None)
@@ -47,8 +47,8 @@ def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    Only the first number depends on the time zone. Missing dates are NaN, and so are texts that are not dates in the given order. A day
-    after the end of its month falls into the next month: February 30 is read as March 2, or March 1 in a leap year.
+    Only the first number depends on the time zone. The argument `order` is the result of `date_order`. Missing dates and texts in another
+    order become NaN. A day after the end of its month falls into the next month: February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]

@@ -33,7 +33,7 @@ from mlxfp.support.file_formats import NULL_VALUES
 from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
-_CLASSES = 20  # a target with at most 20 distinct cells may be classes
+_CLASSES = 20  # a target column with at most 20 distinct values is never treated as free text
 _DISTINCT = 0.8  # minimum number of distinct ids per train row
 _FEW_TEXTS = 0.1  # in a numeric target column, at most 10 % of the cells contain other text
 _TRUTH = "(?i)^(true|false)$"
@@ -215,7 +215,7 @@ def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> p
 def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | None:
     """Return the id column. An id of the sample file may have a few duplicates, which `check_spec` reports."""
     fewest = {name: _DISTINCT if name in first else 1.0 for name in train.column_names if name in first or name.lower() == "id"}
-    names = sorted((name for name in fewest if name not in targets), key=fewest.__getitem__)  # names of the sample come first
+    names = sorted((name for name in fewest if name not in targets), key=fewest.__getitem__)  # names in the sample file come first
     return next((name for name in names if len(train[name].drop_null().unique()) >= fewest[name] * train.num_rows), None)
 
 
@@ -322,10 +322,10 @@ _TESTED = (20, 2)  # minimum numbers of test rows and of test groups; in smaller
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:
-    """Return the group column of a competition that was split by groups, or None. The tables hold texts.
+    """Return the group column of a competition that was split by groups, or None. All cells of both tables must be strings.
 
-    `names` are the candidate columns. In a split by groups, no group is in both files. A random split would put most groups in both files.
-    If several columns are possible, the column with the fewest groups is returned.
+    The argument `names` holds the candidate columns. In a split by groups, no group is in both files. A random split would put most groups
+    in both files. If several columns are possible, the column with the fewest groups is returned.
 
     A column of numbers is accepted only if at least half of the test numbers lie between the smallest and largest train number. Larger
     numbers may be counters instead of groups, such as order numbers.

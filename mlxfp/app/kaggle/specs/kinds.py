@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
 Answer = Literal["class", "labels", "value"]  # answer of a model per row: a single class, any number of labels, or numbers
 
-_FEW = 20  # at most 20 consecutive integers from 0 or 1 are classes; more values are quantities
-_MOST_CLASS_NUMBERS = 10  # more than 10 consecutive integers can be counts, such as the number of visits
+_FEW = 20  # the targets 0, 1, 2, ... or 1, 2, 3, ... are class numbers if there are at most 20 distinct targets
+_MOST_CLASS_NUMBERS = 10  # more than 10 distinct integers may be counts instead of class numbers, such as numbers of visits
 _STEPS = 1.5  # tolerance for noise
-_RARE = 0.3  # maximum ratio of the lowest to the highest frequency
+_RARE = 0.3  # in targets of counts, the rarest count is at most 0.3 times as frequent as the most common count
 _STRATA = 10
 # Names of metrics. This module must stay free of MLX, and the metrics in `METRICS` would import MLX.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
@@ -126,8 +126,8 @@ def _count_up(texts: pa.Array) -> bool:
 def _is_quantity(texts: pa.Array, counts: pa.Array) -> bool:
     """Return True if integers look like counts, False if they look like class numbers.
 
-    Counts have more than 10 distinct values, and some values are rare. The frequencies of ascending counts rise to one peak and then
-    fall. The frequencies of class numbers rise and fall several times, because the order of classes is arbitrary.
+    Targets of counts have more than 10 distinct integers, and some integers are rare. From the smallest to the largest integer, the number
+    of rows rises to one peak and then falls. For class numbers in arbitrary order, the number of rows rises and falls several times.
     """
     if len(texts) <= _MOST_CLASS_NUMBERS:
         return False

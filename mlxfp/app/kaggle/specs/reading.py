@@ -46,7 +46,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     leading zeros. Targets are strings if the targets are classes, otherwise float64. All columns of the sample file are strings.
     Columns without an entry in the spec have inferred types.
 
-    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. A null text is not missing if the spec
+    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. To keep such a text as a value, the spec
     lists the text in `classes` of the target, or in `values` or `absent` of the column.
 
     The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
@@ -129,7 +129,7 @@ def folder_of(path: str | Path) -> Path:
 def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
     """Read a complete file with every column as strings, and null for missing values.
 
-    `kept` maps column names to null texts (such as "NA") that stay values.
+    The argument `kept` lists texts of a column, such as "NA", that are values and do not mean a missing value.
     """
     return as_strings(path, read_cells(path), kept)
 
@@ -155,7 +155,7 @@ def check_commas(path: Path) -> None:
     code = "".join(f"\n  {_conversion(file, folder / file.name)}" for file in (parts if path in parts else [path]))
     raise DataError(
         f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
-        f"begins with {lines[0][:60]!r}. Convert the files in Python, and give the new folder {str(folder)!r} instead, or the new file:"
+        f"begins with {lines[0][:60]!r}. The next lines of Python write converted files to {str(folder)!r}. Use the new folder or file:"
         f"\n  import os, pandas\n  os.makedirs({str(folder)!r}, exist_ok=True){code}"
     )
 
@@ -174,7 +174,7 @@ def _other_delimiter(lines: list[str]) -> str | None:
 
 
 def _conversion(source: Path, target: Path) -> str:
-    """Return a line of pandas code that writes a file with commas and decimal points. The line copies a file that already has commas."""
+    """Return a line of pandas code that rewrites a CSV file with commas between cells and with decimal points."""
     lines = _first_lines(source)
     mark = _other_delimiter(lines) or ","
     commas = mark != "," and any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(mark) for line in lines[1:])))

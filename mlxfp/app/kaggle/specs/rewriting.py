@@ -5,10 +5,10 @@ from pathlib import Path
 
 
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas") -> str:
-    """Return Python lines that change CSV files. Each line is indented for a message.
+    """Return indented Python lines that change CSV files.
 
-    `change` is a line that changes the data frame `frame`. All cells are texts, so codes such as 007 keep their zeros. The original files
-    are renamed to `<name>.original`. A second change keeps this file.
+    The argument `change` is a line that changes the data frame `frame`. All cells are texts, so codes such as 007 keep their zeros. The
+    original files are renamed to `<name>.original`. An existing file of this name stays unchanged.
 
     >>> print(rewriting_code([Path("train.csv")], "frame = frame[frame['y'] != '']"))
     <BLANKLINE>

@@ -32,7 +32,7 @@ def _is_absent(value: Any) -> bool:
         return True
     try:
         return not value == value  # noqa: SIM201  # only missing values differ from themselves
-    except TypeError:  # raised by NA of pandas
+    except TypeError:  # the truth value of `pandas.NA` is an error
         return True
 
 
@@ -85,7 +85,7 @@ class CellSpelling:
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
     """Return the first of the formats integer, boolean, number and text that fits all cells. Return the format text if there are no cells.
 
-    If `name` is given, return the format with this name. The cells then only decide how truth values are written: "true", "True" or
+    If `name` is given, the result is the format with this name. The spelling of truth values still follows the cells: "true", "True" or
     "TRUE".
     """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])

@@ -41,9 +41,9 @@ class Fold:
 
     @property
     def train(self) -> Indices:
-        """Indices of the training rows.
+        """Indices of the training rows: all rows except the validation rows.
 
-        These are all rows outside the validation rows. Folds in time keep only earlier rows, and exclude groups of the validation rows.
+        Folds by time also leave out later rows, and earlier rows of groups that have validation rows.
         """
         assigned = self.folds.assignments[self.repeat]
         rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
@@ -65,7 +65,9 @@ class Fold:
         units = self.folds.units[rows]
         known = np.unique(units)
         if len(known) < 2:
-            raise ArgumentError(f"The training rows of {self!r} have only one group. Disable early stopping, or use more groups.")
+            raise ArgumentError(
+                f"The training rows of {self!r} have only one group. Early stopping needs two. Use more groups, or no early stopping."
+            )
         if not self.folds.forward:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
@@ -217,18 +219,18 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     empty_fold = next((fold for fold in folds if not len(fold.train)), None)
     if empty_fold is not None:
         raise ArgumentError(
-            f"{empty_fold!r} has no training rows: every group of earlier rows is also a validation group. If the test file has the same "
-            "groups as the training file, make folds by time alone: remove group from the spec. If the test file has only new groups, make "
-            "folds by group alone: set validation.method=grouped. In both cases, fewer folds may also help, because periods become longer."
+            f"{empty_fold!r} has no training rows: all earlier rows are left out, because their groups have validation rows. If the test "
+            "file has the same groups as the training file, make folds by time alone: remove group from the spec. If all test groups are "
+            "new, make folds by group alone: set validation.method=grouped. A smaller number of folds may also help."
         )
     return folds
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
-    """Create folds from your own assignments: the number of the validation fold for each row, from 0. Rows with -1 only train.
+    """Create folds from your own assignments: for each row, the number of its validation fold, from 0. Rows with -1 only train.
 
-    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, early stopping also keeps groups whole. Raises
-    `ArgumentError` for a fold without rows or without training rows, and for a group in several folds.
+    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, all rows of a group stay together in early
+    stopping. Raises `ArgumentError` for a fold without rows or without training rows, and for a group in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
     [[1, 2], [0]]

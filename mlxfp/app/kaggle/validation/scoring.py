@@ -78,7 +78,7 @@ class Metric:
         return float(self.function(truth, guesses))
 
     def measure(self, outputs: Any, labels: Any) -> Any:
-        """Compute totals of the metric for one batch on the device: see `device`. Raise `ArgumentError` if the metric needs all rows."""
+        """Compute totals of the metric for one batch, with the function `device`. Raise `ArgumentError` if the metric needs all rows."""
         if self.device is None:
             raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
         return self.device(outputs, labels)
@@ -118,7 +118,8 @@ def is_shaped(predictions: Numbers, count: int) -> bool:
 def labels_of(predictions: ArrayLike) -> Numbers:
     """Convert predictions to labels [N]: the likeliest class for [N, C], or class 1 for probabilities [N] above 0.5.
 
-    Whole numbers are labels already and stay unchanged. Raises `ArgumentError` for other values outside the range from 0 to 1.
+    If all predictions [N] are whole numbers, the predictions are already labels and stay unchanged. Raises `ArgumentError` for
+    probabilities below 0 or above 1.
 
     >>> labels_of([[0.2, 0.8], [0.5, 0.5]]).tolist(), labels_of([0.4, 0.6]).tolist(), labels_of([3, 1]).tolist()
     ([1.0, 0.0], [0.0, 1.0], [3.0, 1.0])

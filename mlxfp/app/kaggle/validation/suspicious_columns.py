@@ -34,7 +34,7 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 
     A column leaks the target if the column alone predicts the target of almost every row. The target of a row is predicted from other rows
     with the same value in the column. If no other row has this value, the rows with the next lower and the next higher value are used. The
-    prediction is the most frequent class, or the mean rank for numbers.
+    prediction is the most frequent class of these rows. Numeric targets are replaced by ranks, and the prediction is the mean rank.
     """
     columns = list(_columns(spec, rows))
     if not columns or columns[0].rows < _FEWEST:
@@ -57,9 +57,9 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 
 
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
-    """Yield a warning per text column with mostly numeric cells. All parts (train and test rows) count together.
+    """Yield a warning for each text column with mostly numeric cells in train and test rows.
 
-    The warning about formatted numbers has the code that rewrites the CSV files in `folder`.
+    For numbers with another format, such as "1,000", the warning contains code that rewrites the CSV files in `folder`.
     """
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
     names = [column.name for column in spec.columns if not column.kind.is_number]

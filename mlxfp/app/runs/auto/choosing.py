@@ -20,7 +20,7 @@ _RESAMPLES = 100  # number of bootstrap resamples for estimating a standard erro
 _RESAMPLED = 5000  # maximum number of rows for fitting blend weights, and for each bootstrap resample
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a tuned threshold: predicting the likeliest class scores better on new rows
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # for these metrics, a learned threshold scores worse on new rows than the likeliest class
 
 
 @frozen
@@ -59,8 +59,8 @@ class Chosen:
     - `oof` holds out-of-fold predictions. `scored` holds the same predictions, or labels if a decision threshold was learned.
     - `score` is the score of `scored`. `blend` is the score of the blend, or None if there was only one model.
     - `parts` maps the name of each model to the score of this model alone.
-    - `adds` maps the name of each model to the amount by which this model improves the score of the blend. For a removed model, the amount
-      belongs to the last blend with the model.
+    - `adds` maps the name of each model to the improvement of the blend's score by this model. For a model removed from the blend, the
+      improvement was measured before the removal.
     """
 
     choice: Choice
@@ -105,8 +105,8 @@ def _without_harmful(
 ) -> tuple["_Stage", dict[str, float], list[str]]:
     """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
-    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models. The improvement by a
-    removed model is the difference between the last blend with the model and the next blend, with new weights for all other models.
+    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models. To measure the
+    improvement by a model, the weights of the blend are fitted again without the model.
     """
     kept, adds = list(oofs), dict[str, float]()
     while True:

@@ -162,7 +162,7 @@ def _networks(facts: Facts) -> Iterator[str]:
 
 
 def _network(name: str, facts: Facts) -> Values:
-    """Return the published settings of a network. Without a GPU, the network gets smaller layers or fewer epochs."""
+    """Return the default settings of a network. Without a GPU, the network gets smaller layers or fewer epochs."""
     network, sections = TABLE_MODELS[name], dict[str, Any]()
     quick = network.quick
     for layer in (network.defaults, {"model": {"name": name}}, {} if facts.classes else quick.values, {} if facts.gpu else quick.slow):
@@ -188,7 +188,7 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
 
 
 def _without_texts(facts: Facts) -> Iterator[Member]:
-    """Yield models that leave out text columns. If the texts do not predict the target, trees are better without texts."""
+    """Yield models that ignore text columns. These models score better if the texts do not predict the target."""
     if not facts.texts:
         yield _named("linear", *_linear(classed=facts.classes > 0))
     if facts.codes:
@@ -256,6 +256,6 @@ def _forest(columns: int, *, classed: bool) -> tuple[str, Mapping[str, Any]]:
         return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 100, "min_samples_leaf": 3, "max_features": 0.5}
     # Fraction of the columns that each split of a tree may use: all columns for few columns, 40 % of the columns for many columns.
     # On the data set Concrete (8 columns), the RMSE is 5.02 if a split may use all columns, and 6.16 with 40 % of the columns.
-    # On the data set Ames (74 columns), splits with all columns and splits with 40 % of the columns have the same RMSE.
+    # On the data set Ames (74 columns), the RMSE is the same if a split may use all columns or 40 % of the columns.
     share = round(min(1.0, max(0.4, 10 / columns)), 2)
     return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 100, "min_samples_leaf": 2, "max_features": share}

@@ -143,9 +143,10 @@ def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
 
 
 def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
-    """Return the reason to leave a model out of the blend, or "" to keep the model. This check follows each event of the first fold.
+    """Return the reason to leave a slow or useless model out of the blend, or "" to keep the model.
 
-    `expected` is the estimated number of seconds until all folds of the model end. `remaining` is the number of seconds left in the run.
+    This function is called after each event of the first fold. `expected` is the estimated number of seconds until all folds of the model
+    end. `remaining` is the number of seconds left in the run.
     """
     if expected > remaining:
         return "its first fold took more than its share of the time"

@@ -44,7 +44,7 @@ AUTO = "auto"  # a blend of several models; the data determine the choice of the
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
 PLATEAU = "plateau"  # schedule that lowers the learning rate when the metric stops improving; an observer applies this schedule
 
-# Known names for configuration options that hold a name.
+# Allowed values of configuration options, such as names of optimizers.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
@@ -62,7 +62,7 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    Networks of `models.TABLE_MODELS` have published training settings, which replace the defaults and a preset for another network.
+    A network of `models.TABLE_MODELS` has its own default settings. These settings also replace a preset that names another model.
 
     Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` names your functions as `module:name`,
     and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option, file and line,
@@ -102,7 +102,7 @@ def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> 
     if data.path is None:
         if spec is None:
             raise ArgumentError(
-                "Without data.path, the rows are synthetic and need a known data set. Give data.path=FOLDER, or data.spec, as in "
+                "The run has no data. Give the folder of your files as data.path=FOLDER, or write synthetic rows for a known spec, as in "
                 "data.spec=titanic."
             )
         spec = write_synthetic(spec, path, seed=seed)
@@ -185,7 +185,7 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, p
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
     peak = optimizer.learning_rate
-    if peak is None:  # learning_rate=null is valid only for optimizers with a built-in learning rate
+    if peak is None:  # only optimizers with a default learning rate accept learning_rate=null
         assert rates is not None
         peak = rates.peaks[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak
@@ -253,7 +253,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that stop training or lower the learning rate. `metric` names the loss. `best` is the file of best weights."""
+    """Return the observers that stop training or lower the learning rate. All observers watch `metric`. `best` is a file for weights."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:

@@ -104,7 +104,7 @@ def file_model_in(folder: Path, classes: tuple[str, ...], code: Code) -> FileMod
 
 
 def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Code) -> tuple[Start, int]:
-    """Apply overrides to the configuration of the run in a folder. Return the new `Start`, and the number of epochs before the change."""
+    """Apply overrides to the configuration of the run in a folder. Return the new `Start`, and the old value of `training.epochs`."""
     before = _located(folder)
     config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
     return start(config, code), before.training.epochs

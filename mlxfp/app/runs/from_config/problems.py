@@ -34,7 +34,7 @@ _TUNABLE = tuple(
 
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield invalid options without reading data: unknown names, missing paths and contradictions."""
+    """Yield problems with the options: unknown names, missing paths and contradictions. No data are read."""
     yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
 
 

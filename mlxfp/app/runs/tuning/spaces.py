@@ -162,7 +162,7 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
 
 
 def _arguments(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of the nested estimators first, then of the estimator itself. For equal names, the last value counts."""
+    """Yield the arguments of nested estimators, then of the estimator itself. In a dict, later values thus replace earlier values."""
     arguments = model.get_params()
     yield from ((name.rpartition("__")[2], value) for name, value in arguments.items() if "__" in name)
     yield from ((name, value) for name, value in arguments.items() if "__" not in name)

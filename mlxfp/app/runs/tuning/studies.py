@@ -86,7 +86,7 @@ class Study:
         return Trial(number, {parameter.key: _suggest(inner, parameter) for parameter in tried}, inner)
 
     def repeat_interrupted(self) -> None:
-        """Return the trials of killed processes to the queue. These trials do not count as ended."""
+        """Put interrupted trials of killed processes into the queue again. These trials do not count as ended."""
         for trial in self._in("RUNNING"):
             self.inner.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
             self.inner.enqueue_trial(trial.params, user_attrs={**trial.user_attrs, _FIRST: _number(trial)})

@@ -160,10 +160,10 @@ def warn_if_slow() -> None:
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
     """Choose when mlxfp shows the progress of long work, such as `load`, `write` and training, on standard error.
 
-    - `"auto"` (default): a progress bar on terminals and in notebooks, for work longer than two seconds. Commands and `observers.progress`
-      also write lines to log files.
-    - `"always"`: also write lines to log files, after two seconds and then every thirty seconds.
-    - `"never"`: no progress.
+    - `"auto"` (default): show a progress bar on terminals and in notebooks, for work longer than two seconds. If standard error is a file,
+      only commands and `observers.progress` write lines to the file.
+    - `"always"`: if standard error is a file, all long work writes a line after two seconds and then every thirty seconds.
+    - `"never"`: show no progress.
 
     The function sets the environment variable `MLXFP_PROGRESS` (`1`: always, `0`: never), which child processes inherit. Only the
     main thread of the first rank shows progress.

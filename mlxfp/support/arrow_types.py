@@ -128,7 +128,7 @@ def parts_of(column: pa.Array) -> list[pa.Array]:
 
 
 def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
-    """Return the code of a `schema=` argument that declares these types, for messages.
+    """Return Python code for a `schema=` argument with the given columns and types. Error messages suggest this code.
 
     >>> schema_code([("age", pa.float64())])
     "schema={'age': pa.float64()}"

@@ -82,6 +82,6 @@ def _sync(path: Path) -> None:
 
 
 def user_cache() -> Path:
-    """Return the folder for files that can be written again: `$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`."""
+    """Return the cache folder of mlxfp: `$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (configured if configured.is_absolute() else Path.home() / ".cache") / "mlxfp"

@@ -184,7 +184,7 @@ def as_class_names(classes: object) -> tuple[str, ...]:
         if other != name:
             raise ArgumentError(
                 f"classes has two names with the same letters in different Unicode forms: {other!a} and {name!a}. "
-                "Remove one name. Rows match in each form."
+                "Remove one name. The remaining name matches values in both forms."
             )
     return names
 

@@ -207,7 +207,7 @@ class MissingExtraError(MlxfpError, ModuleNotFoundError):
 
 
 def without_secrets(text: str) -> str:
-    """Replace user, password and the values of the query in all addresses of a text.
+    """Replace user names, passwords and query values in the URLs of a text by `***`.
 
     >>> without_secrets("read_csv('https://me:secret@host/a.csv?sig=secret&v=1')")
     "read_csv('https://***@host/a.csv?sig=***&v=***')"

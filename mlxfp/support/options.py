@@ -34,7 +34,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
 
 
 def path_option(default: str | None, about: str) -> Any:
-    """Return a field for a path in a configuration class. The home folder replaces a leading `~`, which shells keep in `name=~/file`."""
+    """Return a field for a path in a configuration class. A leading `~` stands for the home folder, as in `name=~/file`."""
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 

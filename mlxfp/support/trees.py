@@ -113,7 +113,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
     nodes = []
-    for child in children:  # leaves are handled inline, because a recursive call per leaf would take half of the time
+    for child in children:  # leaves are handled here, because a recursive call for each leaf would double the time
         if type(child) in _LEAF_KINDS:
             leaves.append(child)
             nodes.append(_LEAF)

@@ -106,7 +106,7 @@ def _yaml(typ: str) -> Any:
 @lru_cache(maxsize=1)
 def _yaml_classes() -> tuple[Any, Any]:
     """Return subclasses of ruamel's classes for writing and reading values. Changes to ruamel's own classes would affect other programs."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # if ruamel is missing, `_yaml` has already raised an error
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # `_yaml` has already checked that ruamel is installed
     from ruamel.yaml.representer import SafeRepresenter
 
     representer: Any = type("Representer", (SafeRepresenter,), {})
@@ -150,7 +150,7 @@ def _unreadable(where: str, error: Exception) -> ConfigError:
 
 
 def _parse_json(text: str, where: str) -> Any:
-    """Parse JSON with the json module: ruamel splits surrogate pairs and rejects U+007F and long keys, although YAML 1.2 includes JSON."""
+    """Parse JSON with the json module. The YAML parser ruamel splits surrogate pairs, and rejects U+007F and long keys in valid JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]

@@ -37,9 +37,9 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 
 def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
-    """Return the selected columns of a chunk. If a row breaks one of `conditions`, replace its values in nullable columns by null.
+    """Return the selected columns of a chunk. Replace nullable values by null in rows that break one of `conditions`.
 
-    A later filter removes such a row. A file reader may thus skip the values of the row, and null stands for a skipped value.
+    The nulls imitate a file reader, which may skip values of rows that a later filter removes.
     """
     meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))

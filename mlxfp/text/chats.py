@@ -259,7 +259,7 @@ class _Words:
     """Rules that encode special tokens in messages, such as "</s>", as ordinary text."""
 
     special: Any  # pattern that finds special tokens in messages
-    parts: Any  # pattern for a rendered conversation; finds special tokens, their replacement names, and answer marks
+    parts: Any  # pattern that finds special tokens, the names in `guards`, and the marks around answers in a rendered conversation
     guards: dict[str, str]  # dict from each special token to a unique name that replaces the token during rendering
 
 

@@ -129,7 +129,7 @@ def _check_stride(stride: int, stage: "_Tokenize") -> None:
         )
     if len(stage.frame.ids) - stage.frame.added > 1:
         raise ArgumentError(
-            f"stride={stride} needs a tokenizer that inserts the text once in each row, but {stage.tokenizer!r} repeats the text. "
+            f"stride={stride} does not work with a tokenizer that repeats the ids of each text, got {stage.tokenizer!r}. "
             "Use another tokenizer or omit stride."
         )
     if stride >= stage.room:

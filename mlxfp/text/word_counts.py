@@ -20,7 +20,7 @@ Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
 
 _SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
-_PARTS = 5_000_000  # Maximum number of characters for character n-grams. More text takes minutes, and words suffice for long texts.
+_PARTS = 5_000_000  # Maximum number of characters in a text column for counting character n-grams. Counting more characters takes minutes.
 
 # Word n-grams are single words, numbers and punctuation marks, and pairs of these.
 # Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.
@@ -104,7 +104,7 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
         min(components, len(buckets) - 1), random_state=seed
     )
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
-    with limits({"blas": 1}):  # A single thread is used, because the last digits depend on the number of threads.
+    with limits({"blas": 1}):  # one thread, because rounding errors of the result depend on the number of threads
         svd.fit(weighted)
     right = np.asarray(svd.components_, np.float32)
     return WordCounts(analyzer, fitted.kept, fitted.weights, right), np.asarray(weighted @ right.T, np.float32)

@@ -173,7 +173,8 @@ def test_threads_with_other_lengths_do_not_disturb_each_other():
 def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
     with pytest.raises(
-        DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Remove rows without text"
+        DataError,
+        match=r"tokenize needs a text in each row of column 'text', but the text of source row 41 is missing\. Remove rows without text",
     ):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 

@@ -88,10 +88,7 @@ class LineSource(FileSource):
         return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
-        """Return the number of leading bytes that are whole records.
-
-        The bytes of an incomplete record at the end must not change this number.
-        """
+        """Return the number of bytes in the complete records of a block. Bytes after the last complete record are not counted."""
         return data.rfind(b"\n") + 1
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:

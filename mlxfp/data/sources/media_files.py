@@ -40,9 +40,9 @@ def read_images(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset[Exa
     are in class folders, rows also have `class` (string, name of the first folder in the Unicode form NFC) and `label` (int64, index of
     the class in sorted order).
 
-    With `classes`, the label is the index in this list. Give the same list to the readers of all parts, because a part may lack a class:
-    `classes=sorted(os.listdir("train"))`. Folders of other classes raise an error. Without `classes`, an empty class folder raises an
-    error.
+    The argument `classes` lists all class names, and `label` is then an index in this list. Pass the same list for training and test
+    images, because the test images may lack a class: `classes=sorted(os.listdir("train"))`. A folder with a name outside the list raises
+    an error. Without `classes`, an empty class folder raises an error.
 
     Rows are sorted by path and have random access. Links to folders are followed. Files with other suffixes and names that begin with a dot
     are ignored; `explain` counts the ignored files. HEIC and JPEG XL files need a plugin of Pillow. The folder is listed once. Make a new
@@ -116,8 +116,8 @@ def _class_of(name: str) -> str:
 class _MediaSource(Source):
     """Base class of sources for the files of a local or remote folder and its subfolders, one row per file.
 
-    A subclass defines `suffixes`, `columns` and `parse`. A resume position is the number of files already read and the number of all
-    files. The number of all files detects added and removed files.
+    A subclass defines `suffixes`, `columns` and `parse`. A resume position holds the number of files already read, and the number
+    of all files. Reading raises an error if the folder now has another number of files.
     """
 
     path: str = field(repr=False, converter=_as_folder)
@@ -203,8 +203,8 @@ class _MediaSource(Source):
         below = sorted(in_nfc(path.name) for path in Path(self.root).iterdir() if is_shown(path.name) and path.is_dir())
         if empty := [name for name in below if name not in folders]:
             raise DataError(
-                f"A class folder has no files to read: {empty[0]!r}, in {self._locate('')!r}. If another folder, such as "
-                f"train, has files of this class, name all classes: classes={below!r:.200}. Otherwise remove the folder."
+                f"A class folder has no files to read: {empty[0]!r}, in {self._locate('')!r}. If other files "
+                f"of the dataset, such as train, have this class, pass all names: classes={below!r:.200}. Otherwise remove the folder."
             )
 
     def _notes(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ _ABSENT = (404, 410)  # HTTP codes of a missing file
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
 
-# File attributes that change only with the content, most reliable first. Others differ between a folder listing and a file request.
+# File attributes that change only if the content of the file changes, most reliable first.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
@@ -283,7 +283,7 @@ def _split(address: str) -> tuple[Any, str]:
         system, path = filesystems.url_to_fs(address, **_http_options(address))
     except ImportError as error:
         raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
-    except (ValueError, TypeError) as error:  # TypeError: the scheme needs arguments
+    except (ValueError, TypeError) as error:  # fsspec raises TypeError if the file system needs further arguments
         raise ArgumentError(
             f"The address {address!r} cannot be read: {error}. Use a scheme that fsspec opens by address alone, such as 's3://'."
         ) from error

@@ -30,7 +30,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, Sch
 from mlxfp.support.progress import Progress
 
 A = TypeVar("A")
-# Row of an archive: the key, and the bytes of the file with each extension. None: the file is not read.
+# Row of an archive: the key, and a dict from file extensions to bytes. Files that are not read have None instead of bytes.
 _Row = tuple[str, dict[str, bytes | None]]
 
 _Rows = Generator[_Row, None, None]

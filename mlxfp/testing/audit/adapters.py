@@ -92,7 +92,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Yield (item, number) pairs of the epoch with the index `epochs`. Skip the first `state` items. Numbers begin with 1."""
+    """Skip `epochs` whole epochs and then `state` items. Yield the remaining items of the epoch, each with its number (1, 2, ...)."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:

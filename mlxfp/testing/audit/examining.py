@@ -115,7 +115,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
 def _equal_orders(
     orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
 ) -> Iterator[str]:
-    """Yield one text that lists the epochs with equal orders, or nothing. `form_of` converts each order before the comparison."""
+    """Yield a text about epochs with the same row order, or nothing. Two orders are the same if `form_of` returns equal values."""
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:
@@ -123,7 +123,7 @@ def _equal_orders(
 
 
 def _canonical_order(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the same tuple for all rotations and reversals of the row numbers in `order`."""
+    """Return a canonical form of a row order. Rotating or reversing the order does not change the canonical form."""
     if not order:
         return order
     minimum = order.index(min(order))

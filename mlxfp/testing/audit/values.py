@@ -16,11 +16,12 @@ Items = tuple[tuple[int, ...], ...]  # the row numbers in each item of an epoch
 # A `Run` function yields pairs of an item (a row or a batch) and the state after the item.
 # `state` is a state yielded earlier, or None for the start of the epoch. Each call starts a new run, as in a new process.
 Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
-# Type of a function (function, epochs, workers) that runs several epochs of a loader and yields the items.
+# Type of the function `apply` of a loader: `apply(function, epochs, workers)` runs several epochs and yields the items.
 # The argument `function` converts a row number to a row, and can be pickled.
 Apply = Callable[[Callable[[int], Any], int, int], Iterator[Any]]
-# Type of a function (ranks, states) that runs the first epoch on several ranks, and returns (item, state) pairs of each rank.
-# The argument `states` holds the states of all ranks of an earlier run after the same number of items. None starts at the first item.
+# Type of the function `ranks` of a loader: `ranks(count, states)` runs the first epoch on `count` ranks.
+# For each rank, the result holds the items and the states after the items, as pairs (item, state).
+# A list `states` resumes a run from one state per rank, all after the same number of items. `states=None` starts a new run.
 Ranks = Callable[[int, Sequence[Any] | None], Sequence[Sequence[tuple[Any, Any]]]]
 
 

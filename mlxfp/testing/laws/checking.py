@@ -1,4 +1,4 @@
-"""Functions that check all laws of a source, stage, collator or other part with random cases of hypothesis, together or one by one."""
+"""Functions that check a source, stage, collator or other part against all of its laws. The package Hypothesis draws random cases."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -142,7 +142,7 @@ class Law:
 
     @property
     def coverage(self) -> str:
-        """Sentence that says after which items of a dataset the law tested resuming. For other laws, the sentence is empty."""
+        """Sentence about the tested resume positions of a dataset, or an empty text for other laws."""
         return " ".join(trial.coverage() for trial in self.trials if trial.coverage is not None)
 
     @property

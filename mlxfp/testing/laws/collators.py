@@ -98,7 +98,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     for others in ([*examples][::-1], [{name: _doubled(value) for name, value in example.items()} for example in examples]):
-        with suppress(Exception):  # a collator may reject the changed examples
+        with suppress(Exception):  # a collator may reject examples with doubled lists
             collator(copy.deepcopy(others))
 
 
@@ -256,7 +256,7 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
 
 def column_lists(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
-    """Return the list of each example in `column`. Raise `ArgumentError` if an example has no list. `array` names the checked array."""
+    """Return the list of each example in `column`. Raise `ArgumentError`, with `array` in the message, if an example has no list."""
     for index, (example, value) in enumerate(zip(examples, column_values(examples, column, array), strict=True)):
         if not isinstance(value, Sequence | np.ndarray):
             lists = [name for name, other in example.items() if isinstance(other, Sequence | np.ndarray) and not isinstance(other, str)]
@@ -270,7 +270,7 @@ def column_lists(examples: Sequence[Mapping[str, Any]], column: str, array: str)
 
 
 def column_values(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
-    """Return the value of each example in `column`. Raise `ArgumentError` for an unknown column. `array` names the checked array."""
+    """Return the value of each example in `column`. Raise `ArgumentError`, with `array` in the message, for an unknown column."""
     for index, example in enumerate(examples):
         if column not in example:
             names = list(example)

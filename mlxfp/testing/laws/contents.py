@@ -53,8 +53,8 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     """Check that the label of a token is the token `shift` positions later. Positions without a later token must hold `ignore`.
 
     `shift=1` suits a loss that compares labels and outputs at the same position. `shift=0` suits a model that shifts labels itself, such as
-    transformers models. If the batch has an equally shaped array named `tokens`, each labelled token must be at the position of its label.
-    The law applies to examples that the collator does not truncate.
+    transformers models. If the batch has an array `tokens` with the shape of the labels, a token and its label must have the same index in
+    both arrays. The law applies to examples that the collator does not truncate.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2, 3]}, {"input_ids": [4]}]

@@ -123,16 +123,16 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence
 
 
 def _is_as_written(dataset: Dataset[Any]) -> bool:
-    """Return True if optimization does not change a dataset. A source that contains other datasets gives False."""
     planned, stages = dataset.plan, dataset.resolved.stages
     same_stages = [id(step.stage) for step in planned.steps] == [id(stage) for stage in stages]
     return same_stages and planned.source is dataset.source and not children(dataset.source)
 
 
 def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
-    """Check that, if a later stage uses only one column, the optimized plan gives the values of the unoptimized pipeline.
+    """Check that selecting one column after a dataset gives the same values with and without optimization.
 
-    A wrong `columns_read` or `restricted` breaks the law. `after` limits the resumed items, as in `assert_resumable`.
+    A stage with a wrong `columns_read`, or a source with a wrong `restricted`, breaks the law. The law resumes only after the items in
+    `after`, as in `assert_resumable`.
 
     >>> import mlxfp as fp
     >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))

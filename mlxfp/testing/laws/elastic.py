@@ -79,7 +79,7 @@ class _Run:
     cursors: list[Cursor]
     keys: list[list[int]]  # row keys of each batch
     counted: "_Counted"
-    counted_cursors: list[Cursor]  # cursors of the dataset in `counted`; chunks may be smaller than in `dataset`
+    counted_cursors: list[Cursor]  # cursors after each batch of `counted.dataset`
     reads: list[int]  # number of rows read up to the end of each batch, for sources that yield one row at a time
     total: int
 
@@ -132,7 +132,7 @@ class _Counted:
         self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
         self.log: list[int] = []  # row counts of all chunks from all sources, in the order of reading
         self.largest: dict[int, int] = {}  # maps the Python id of a source to the row count of its largest chunk
-        length(self.dataset)  # `load` stages read all rows once in a process; read these rows before the log begins
+        length(self.dataset)  # `load` stages read their rows now, so that `log` does not count these rows
         self.log.clear()
         self.largest.clear()
 

@@ -55,7 +55,7 @@ _STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
 @frozen
 class Subject:
-    """A part, such as a stage or collator, together with arguments of `check`. `laws_of` and `parametrize_with_laws` accept a subject.
+    """Stage, collator or other part, with the arguments of `check` for this part. Pass a `Subject` to `laws_of` or `parametrize_with_laws`.
 
     >>> import mlxfp as fp
     >>> Subject(fp.batch(2), ahead=0).family.name
@@ -126,9 +126,9 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Trial that passes all random cases to each law in a single call. A plain `Trial` calls a law once per case.
+    """Trial that calls each law once with all random cases. A plain `Trial` calls a law once per case.
 
-    The function `inputs` receives the list of cases as the argument `cases`. After a failure, hypothesis does not search for smaller cases.
+    The function in the attribute `inputs` has one argument: `cases`, the list of all cases. Hypothesis does not search for smaller cases.
     """
 
     pool: Trial | None = None
@@ -359,7 +359,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
 # An object belongs to the first family in this list that accepts the object.
-# The arguments of `check` decide the family of a function. With the argument `arrays`, for example, a function is a metric.
+# A function is, for example, a metric if `check` receives the argument `arrays`, and an observer if `check` receives `events`.
 FAMILIES = (
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),

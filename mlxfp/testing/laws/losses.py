@@ -51,9 +51,9 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
 
 
 def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:
-    """Check that a metric ignores a row of the batch if `arrays[index]` is `value` in the whole row.
+    """Check that a metric ignores each row of a batch in which all elements of `arrays[index]` equal `value`.
 
-    Such a row has, for example, an ignored label or a mask of 0. A loss that counts ignored rows in its weight breaks the law.
+    For example, `value` is the label of ignored rows, or a mask of 0. A loss that counts ignored rows in its weight breaks the law.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp

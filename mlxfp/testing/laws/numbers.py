@@ -19,8 +19,8 @@ _LONGEST = 8  # number of bytes of the widest integer dtype
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Check that an array that holds the integers of a column has a dtype that is wide enough for these integers.
 
-    To find the array of a column, the law collates an example with all integers of the column replaced by 1, and again replaced by 2. The
-    array contains 1 in the first batch, and 2 in the second batch.
+    To find the array of a column, the law collates two copies of an example. In the first copy, all integers of the column are 1. In
+    the second copy, these integers are 2. The array contains 1 in the first batch, and 2 in the second batch.
 
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])

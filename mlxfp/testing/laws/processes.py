@@ -32,8 +32,8 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
     Two mistakes break the law:
 
     - A function uses `hash` of a text, or the order of a set of texts. Both differ between processes.
-    - A function numbers values in the order of their first occurrence. The numbers then depend on the rows that the process has read
-      before. To find this mistake, the new process reads the datasets in reverse order.
+    - A function assigns numbers to values in the order of their first occurrence. The numbers then depend on the rows that the process has
+      read before. To find this mistake, the new process reads the datasets in reverse order.
 
     The law checks nothing if the new process cannot import a function of a dataset, or if a dataset reads files that exist only in the
     memory of this process. With cloudpickle installed, functions of scripts and notebooks are checked as well.

@@ -25,8 +25,8 @@ _CALLS = 12  # Number of calls without `mx.compile`. A value that changes at eve
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     """Check that a training step changes neither state nor batch, and that a second call gives a bit-identical result.
 
-    The law repeats the test without `mx.compile`. A compiled step keeps the Python values of its first call, for example a counter in an
-    optimizer. Several calls without `mx.compile` reveal such values.
+    A compiled step keeps the Python values of its first call, and hides, for example, a counter in an optimizer. The law therefore repeats
+    the test without `mx.compile`, with several calls.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers

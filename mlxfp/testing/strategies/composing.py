@@ -82,7 +82,7 @@ def _parts() -> st.SearchStrategy[Any]:
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Return a hypothesis strategy for `map` and `map_chunks` stages with a declared schema. An inferred schema may not fit all epochs."""
+    """Return a hypothesis strategy for `map` and `map_chunks` stages with a declared schema."""
     maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))

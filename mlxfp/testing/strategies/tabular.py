@@ -158,10 +158,7 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return the schema for user functions that return their input rows. Columns that would get another type are left out or changed.
-
-    Map columns are left out. Tensor columns are no longer nullable.
-    """
+    """Return a schema that stays the same if a function returns its input rows. Map columns are left out. Tensors are not nullable."""
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 

@@ -53,7 +53,7 @@ class Caller:
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
         # Encode each text alone if the number of separators in the ids differs from the number of texts.
-        # Another added token may overlap a separator, or normalization may turn a text into a separator.
+        # The numbers differ, for example, if normalization turns a text into a separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1

@@ -8,9 +8,9 @@ contains a component unknown to this module, texts have no cuts.
 
 A tokenizer processes a text in four steps. A cut divides the text into `left` and `right`. The result of each step stays the same:
 
-1. Search for added tokens. A row with an added token that a cut could divide is encoded as a whole. For example, cuts would divide "[CLS]"
-   into the words "[", "CLS" and "]". `boundary_rules` finds such rows by parts of the tokens, such as "CLS". Rows with tokens that are
-   recognized only next to certain characters are also encoded as a whole.
+1. Search for added tokens. If a cut could divide an added token of a row, the row is encoded as a whole. For example, cuts would divide
+   "[CLS]" into the words "[", "CLS" and "]". The module `boundary_rules` finds such rows. Rows with tokens that are recognized only next
+   to certain characters are also encoded as a whole.
 2. Normalization. Known normalizers map single characters, or combine characters ("e" and a combining accent become "é"). `right` begins
    with an ASCII character, which is never combined with the character before (Unicode Standard Annex 15).
 3. Pre-tokenization. The pre-tokenizer always splits the text before `right`. For example, BERT splits before each space and each ASCII
@@ -48,7 +48,7 @@ class Cuts:
     - `pairs`: one to four pairs of byte sets. A position is a cut if the byte before the position is in the first set of a pair, and the
       byte after the position is in the second set of the same pair.
     - `strict`: words must not end in white space.
-    - `single`: words must also begin with exactly one space after normalization, because the normalizer may strip spaces.
+    - `single`: a word with leading spaces must have exactly one leading space after normalization.
     - `lead`: the tokenizer adds a space before each text.
     """
 
@@ -59,9 +59,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Table with a byte for each of the 256 byte values. The eight bits of a byte stand for sets in `pairs`.
+        """Table with eight bits for each of the 256 byte values.
 
-        A bit is 1 if its set contains the byte value. Bits 0 to 3 stand for the first set of each pair, bits 4 to 7 for the second set.
+        Bit `i` is 1 if the first set of pair `i` contains the byte value. Bit `4 + i` does the same for the second set.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -70,13 +70,13 @@ class Cuts:
         return bits.tobytes()
 
 
-# The pre-tokenizer WhitespaceSplit drops white space, so "a,  b" is cut into the words "a," and "  b".
+# Cuts for the pre-tokenizer WhitespaceSplit: before white space. For example, "a,  b" consists of the words "a," and "  b".
 _BLANKS = Cuts(((_SOLID, _WHITE),), strict=False)
 
-# Some pre-tokenizers split only at spaces and write each space as a mark, so "a, b" is cut into the words "a," and " b".
+# Cuts for pre-tokenizers that split only at spaces. For example, "a, b" consists of the words "a," and " b".
 _SPACES = Cuts(((_SOLID, b" "),))
 
-# BERT drops white space and splits off each ASCII punctuation character, so "it's a_b" is cut into "it", "'", "s", " a", "_" and "b".
+# Cuts for BERT: before white space and around ASCII punctuation. The words of "it's a_b" are "it", "'", "s", " a", "_" and "b".
 _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 
 # The pre-tokenizer Whitespace drops white space and matches \w+|[^\w\s]+, where \w includes the underscore.
@@ -103,7 +103,7 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-# Pre-tokenizers that only compare two neighbouring characters. If a text is cut in two, all other splits stay the same.
+# Pre-tokenizers whose splits depend only on the two characters around a split.
 _LOCAL = ("Digits", "Punctuation")
 # Pre-tokenizers that process each split of the preceding pre-tokenizer separately.
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
@@ -124,10 +124,10 @@ def find_cuts(configuration: Configuration) -> Cuts | None:
 
 
 def _merges_within_words(model: Part) -> bool:
-    """Return True if BPE never merges a mark (U+2581, written for a space) with the character before the mark.
+    """Return True if a BPE model never merges text across the start of a word. The mark U+2581 stands for the space before a word.
 
-    This holds if no token contains a mark after another character. The text before a mark and the text from the mark on are then
-    independent. Unknown characters are not joined with a mark either, because the mark itself is in the vocabulary.
+    This holds if no token contains a mark after another character. The vocabulary must contain the mark, because the model could join a
+    mark outside the vocabulary with other unknown characters.
     """
     # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
     unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
@@ -168,11 +168,11 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
     """Return the cuts for a tokenizer with the normalizer of SentencePiece. Return None if no safe positions are known.
 
-    T5, XLM-R, ALBERT and DeBERTa 3 have this normalizer. A text may be split before a space: the normalizer maps graphemes (characters with
-    their combining marks), and a space begins a new grapheme. Rows with the few characters that combine with a following space, such as
-    U+0600, are encoded as a whole.
+    T5, XLM-R, ALBERT and DeBERTa 3 have this normalizer. Texts are cut before spaces. The normalizer maps graphemes (characters with their
+    combining marks), and a space begins a new grapheme. Rows with the few characters that combine with a following space, such as U+0600,
+    are encoded as a whole.
 
-    The normalizer may strip a single space before a word. The ids stay the same, because the pre-tokenizer adds a mark for the space.
+    The normalizer may strip the space at the start of a word. The pre-tokenizer restores this space as a mark, so the ids stay the same.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -182,9 +182,9 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 
 
 def _keeps_spaces(normalizer: Part) -> bool:
-    """Return True if a normalizer changes each word between two spaces independently of all other words."""
+    """Return True if a normalizer changes each word independently of the other words."""
     if normalizer["type"] == "Strip":
-        # Without the option `strip_right`, the normalizer would keep white space at the end of a text. No word contains this white space.
+        # If only the left side is stripped, white space at the end of a text stays, but a word of only white space is removed.
         return bool(normalizer["strip_right"])
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")

@@ -20,7 +20,7 @@ from mlxfp.text.engines.columns import matches, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part
 from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 
-# HINTED marks words that may belong to an added token. A row with such a word is not split if an added token occurs in the row.
+# HINTED marks words that may belong to an added token, such as "CLS" in "[CLS]". A row that contains an added token is not split.
 # WHOLE marks words whose ids may change if the row is split into words. A row with such a word is never split.
 HINTED, WHOLE = 1, 2
 
@@ -41,8 +41,8 @@ class Rule:
 
     - `cuts`: positions at which rows are split into words.
     - `whole`: regular expression (RE2). A row is not split if a word of the row matches `whole` after normalization.
-    - `hinted` and `spelled`: regular expressions (RE2) for added tokens. A row is not split if a word of the row matches `hinted`, and the
-      text of the row matches `spelled`.
+    - `hinted`: regular expression (RE2) for a word of each added token, such as "CLS". Rows with such a word are searched with `spelled`.
+    - `spelled`: regular expression (RE2) for whole added tokens, such as "[CLS]". A row in which `spelled` finds a token is not split.
     """
 
     cuts: Cuts
@@ -56,10 +56,7 @@ class Rule:
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return a flag for each word, uint8[N]. A row that contains a word with the flag `WHOLE` must not be split.
-
-        A row that contains a word with the flag `HINTED` must not be split if the regular expression `self.spelled` matches the row.
-        """
+        """Return the flag of each word, uint8[N]: `WHOLE`, `HINTED`, or 0 for a word that can be encoded separately."""
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
@@ -69,7 +66,7 @@ class Rule:
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word whose ids could change because of white space at its ends, bool[N]. `seen` holds normalized words."""
+        """Return True for each word with unsafe white space at an end, bool[N]. `seen` holds the same words after normalization."""
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -96,10 +93,10 @@ class Words:
     distinct: pa.StringArray
     indices: NDArray[np.int32]
     firsts: NDArray[np.int64]
-    size: int  # number of bytes of all words
+    size: int  # number of bytes in all texts of the column
 
     def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the sorted indices of the rows that contain certain words. `words` holds the index of each word in the column."""
+        """Return the sorted indices of the rows that contain at least one of `words`. Each word is given by its index in the column."""
         return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
 
 
@@ -118,7 +115,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return the rules for splitting the texts of a tokenizer without changing the ids. Return None if no such rules are known."""
+    """Return the rule that splits texts without changing the ids of a tokenizer. Return None if no such rule is known."""
     tokenizer = engine(json)
     configuration = configuration_of(json)
     cuts = find_cuts(configuration)
@@ -144,7 +141,7 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
     expressions find such rows:
 
     - Tokens in the original text: `hinted` finds the longest word of a token, and `spelled` finds the whole token.
-    - Tokens in the normalized text: `whole` finds a word that ends with the beginning of a token, up to a cut in the token.
+    - Tokens in the normalized text: `whole` finds words that end with the part of a token before a cut, such as "[" of "[cls]".
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:

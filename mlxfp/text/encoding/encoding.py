@@ -47,15 +47,14 @@ _BLOCK = 8 << 20
 # Encoding single words takes 1.5 times as long as encoding the same words inside a text.
 _NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# If a column is encoded as a whole, some new words are cached for later columns: at most this share of the bytes of the column.
+# Limit for new words cached from a column that is encoded as a whole, as a share of the column's bytes.
 _LEARNED = 1 / 64
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return the ids of each text without special tokens, list<int32>. The texts must not contain nulls.
 
-    The ids equal `tokenizer.encode(text, special=False)`, except for rare post-processors that repeat a text. The module `framing` adds
-    special tokens and truncates.
+    The ids equal `tokenizer.encode(text, special=False)`, except if the tokenizer writes the ids of each text twice, which is rare.
     """
     rows = encode_rows(tokenizer, texts)
     return to_lists(rows.values, ends_of(rows.lengths))
@@ -90,8 +89,8 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
 def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], spans: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
     """Return the start and end offsets of the last `kept` tokens of each text.
 
-    Some tokenizers exclude the space before a word from the offsets of a token. The first token of a text is an exception. The offsets of
-    the first kept token are therefore computed again.
+    Some tokenizers exclude the space before a word from the offsets of a token, but not from the offsets of the first token of a text. If
+    earlier tokens are removed, the first kept token gets new offsets.
     """
     starts, ends = (Ragged(span.values.copy(), span.starts + span.lengths - kept, kept) for span in spans)
     tokenizer_engine = engine(_encoder(tokenizer.json, tokenizer.engine).json)
@@ -119,7 +118,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
 
 
 def describe_engine(tokenizer: Tokenizer) -> str:
-    """Describe which package (engine) encodes long columns for a tokenizer, and why each other installed engine is not used."""
+    """Return a text that names the package (engine) for encoding long columns, and says why other installed engines are not used."""
     encoder = _encoder(tokenizer.json, tokenizer.engine)
     return str(choose(encoder.json, encoder.wanted))
 
@@ -227,7 +226,7 @@ def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Fla
 
 
 def replace_rows(rows: Ragged, indices: NDArray[np.int64], others: Ragged) -> Ragged:
-    """Return a copy of `rows` with other ids in the rows at `indices`."""
+    """Return a copy of `rows` in which the rows at `indices` hold the ids of `others`."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[indices], lengths[indices] = len(rows.values) + others.starts, others.lengths
     return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)

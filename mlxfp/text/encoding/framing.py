@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def silent(self) -> "Frame":
-        """This frame with 0 in place of each special id, for columns such as the offsets of tokens."""
+        """Copy of this frame with all special ids set to 0. In columns of token offsets, special tokens have the offset 0."""
         return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
 
     @property
@@ -136,7 +136,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
         return values[:0]
     total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # difference between consecutive indices into `values`; 1 inside a slice
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # step from each index in `values` to the next index
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

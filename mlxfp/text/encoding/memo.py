@@ -32,7 +32,7 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the entries of the words at the indices `words`."""
+        """Return the cached ids of the words with the indices `words`."""
         # int32 halves the memory traffic when the ids of words are joined to rows, but needs less than 2^31 ids
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
@@ -65,10 +65,9 @@ class Memo:
     ) -> Entries | None:
         """Return the cached ids of distinct words. New words are encoded and cached.
 
-        Encoding is limited to `most` bytes: new words, and rows that must not be split. Above the limit, return None, and cache only the
-        first `learned` bytes of new words. The function `lost` computes the number of bytes in these rows from the flags of all words.
-
-        Arrays returned by earlier calls are never changed.
+        The argument `most` is the maximum number of bytes to encode: new words, and rows that must not be split into words. The
+        function `lost(flags)` returns the number of bytes in these rows, and receives the flags of all words. Above the maximum, the result
+        is None, and only the first `learned` bytes of new words are cached. Arrays returned by earlier calls are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

@@ -44,7 +44,7 @@ class Proved:
 
 @frozen(eq=False)
 class Choice:
-    """Result of `choose`: the chosen engine or None, and the reasons against other engines."""
+    """Result of `choose`: the engine for a tokenizer or None, and the reasons why other engines are not used."""
 
     proved: Proved | None
     reasons: tuple[str, ...]

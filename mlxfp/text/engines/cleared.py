@@ -18,7 +18,7 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# Tokenizer options that are not compared. Some do not affect ids. The test texts of an engine detect the effect of the others.
+# Tokenizer options that `kind_of` ignores. The test texts of an engine reveal any effect of these options on ids.
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 

@@ -16,7 +16,7 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # up to 6 first characters of forbidden texts have one pattern each; with more, all forbidden texts share one pattern
+_GROUPS = 6  # maximum number of patterns, one per first character of forbidden texts; if more are needed, one pattern finds all texts
 _PIECE = 1 << 21  # number of bytes processed at once; for larger pieces, the engine slowly allocates new memory each time
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
@@ -30,11 +30,11 @@ _SPACE = 0x20
 class Gate:
     """Filter for texts that a fast encoding package (engine) is known to encode correctly. Other texts are encoded with `tokenizers`.
 
-    - `cleared`: array with True for each Unicode character that is allowed in a text, bool[0x110000].
-    - `refused`: regular expressions (RE2). A text with a match is not allowed.
+    - `cleared`: True for each Unicode character that may occur in a text, bool[0x110000].
+    - `refused`: regular expressions (RE2). A text with a match is rejected.
     - `begins`: all bytes that a match can begin with. Only texts with such a byte are searched. Without `begins`, all texts are searched.
 
-    Long texts with a very long word are not allowed either.
+    A text of at least 32 KB is also rejected if a word of the text has more than 4 KB.
     """
 
     cleared: NDArray[np.bool_]
@@ -42,7 +42,7 @@ class Gate:
     begins: tuple[int, ...] = ()
 
     def closed(self, texts: pa.Array) -> NDArray[np.intp]:
-        """Return the sorted indices of the texts that are not allowed. Needs at least one text."""
+        """Return the sorted indices of the texts that the filter rejects. Needs at least one text."""
         parts = pieces(texts, _PIECE)
         firsts = ends_of(np.array([len(part) for part in parts]))
         return np.concatenate([self._closed(part) + first for part, first in zip(parts, firsts[:-1], strict=True)])
@@ -86,5 +86,5 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
 
 
 def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer searches normalized text for an added token. Such a tokenizer gets no fast encoding package."""
+    """Return True if the tokenizer searches normalized text for an added token. Fast encoding packages do not support such tokenizers."""
     return bool(normalizers) and any(token["normalized"] for token in added)

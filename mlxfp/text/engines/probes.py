@@ -12,7 +12,7 @@ from mlxfp.text.engines.gates import Gate
 from mlxfp.text.engines.protocol import Engine
 from mlxfp.text.tokenizers.configuration import MARK
 
-_PIECES = 64_000  # Approximate maximum number of tested vocabulary pieces, at equal distances. Testing takes less than a second.
+_PIECES = 64_000  # Approximate maximum number of tested vocabulary pieces, spread evenly over the vocabulary. Testing takes up to a second.
 _LINE = 40  # number of vocabulary pieces in each test text
 # Byte-level vocabularies write visible Latin-1 bytes as the same Latin-1 characters, and other bytes as characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -57,7 +57,7 @@ def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
 
 
 def spelled_pieces(tokenizer: Any) -> list[str]:
-    """Return the vocabulary pieces, ordered by id, as plain text."""
+    """Return the plain text of each token in the vocabulary, ordered by id."""
     vocab = tokenizer.get_vocab(with_added_tokens=False)
     bytewise = tokenizer.pre_tokenizer is not None and "ByteLevel" in jsons.dumps(jsons.loads(tokenizer.pre_tokenizer.__getstate__()))
     spell = _from_bytes if bytewise else _from_marks

@@ -22,11 +22,11 @@ _MISFITS = (ValueError, TypeError, OverflowError)
 
 
 def read_text(chunk: RecordBatch, column: str, stage: str) -> pa.Array:
-    """Return a text column. Raises `DataError` with the row for a missing text."""
+    """Return a text column. Raises `DataError` for a missing text, and names the row in the message."""
     texts = decoded(chunk.column(column))
     if texts.null_count:
         raise DataError(
-            f"{stage} needs text in column {column!r}, which is missing in {row_at(chunk, first_null(texts))}. "
+            f"{stage} needs a text in each row of column {column!r}, but the text of {row_at(chunk, first_null(texts))} is missing. "
             "Remove rows without text with filter, or fill missing texts with map."
         )
     return texts

@@ -133,8 +133,8 @@ class Template:
     def render(self, chunk: RecordBatch, *, keys: Keys | None = None) -> pa.StringArray:
         """Write each row of a chunk as a sentence. The results equal `render_row` of each row.
 
-        The argument `keys`, uint64[N], holds a random key for each row. If given, the key determines the order of the phrases that have
-        fields.
+        The argument `keys`, uint64[N], holds a random key for each row. The key determines the order of the phrases with fields.
+        Phrases without fields keep their places. `keys=None` keeps all phrases in the order of the template.
         """
         texts = {field: format_column(chunk, field) for field in self._fields}
         gaps = {field: text for field, text in texts.items() if text.null_count}
@@ -180,10 +180,10 @@ def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Shuffle the phrases that contain fields, in a separate order for each row.
+    """Shuffle the phrases that contain fields, in a separate order for each row. Other phrases keep their places.
 
-    Each shuffled phrase is replaced by a new field. Return the new phrases, and a dict from each new field to a column of texts. For each
-    row, the column holds the text of the phrase that moves to this place.
+    Return new phrases, and a dict from new fields to text columns. A new field replaces each shuffled phrase. In the column of the field,
+    each row holds the text of the phrase at this place.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])

@@ -59,9 +59,9 @@ def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto", re
     - `vocab.txt`, the WordPiece vocabulary of BERT
     - `vocab.json` with `merges.txt`, also named `encoder.json` and `vocab.bpe`, the byte-level BPE of GPT-2 and RoBERTa
 
-    If no folder `"org/name"` exists, such a path names a model on the hub. The files of the tokenizer are downloaded into the cache of
-    huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. A commit always has the same files, and
-    is read from the cache without a network.
+    A path such as `"org/name"` names a model on the hub if no local folder has this path. The files of the tokenizer are downloaded into
+    the cache of huggingface_hub. `revision` is a branch, a tag or a commit; the default is the newest version. A commit always has the
+    same files, and is read from the cache without a network.
 
     The roles of special tokens come from `tokenizer_config.json` and `special_tokens_map.json`. A role without a token in these files
     gets a common token (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) if the vocabulary has the token. Chat templates are also loaded, as
@@ -193,7 +193,7 @@ def _make_tokenizer(path: Path, json: str, config: Mapping[str, Any]) -> Tokeniz
 
 
 def _check_complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
-    """Raise `DataError` if other files of the folder add tokens that the tokenizer lacks."""
+    """Raise `DataError` if other files of the folder list added tokens that the tokenizer lacks."""
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
@@ -201,7 +201,7 @@ def _check_complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any
     missing = [token for token in added if package_tokenizer(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(
-            f"The vocabulary in {str(folder)!r} lacks tokens that other files of the folder add, for example {missing[0]!r}. {_WRITE}"
+            f"The vocabulary in {str(folder)!r} lacks added tokens that other files of the folder list, such as {missing[0]!r}. {_WRITE}"
         )
     return tokenizer
 
@@ -272,7 +272,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
 def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
     named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
     special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
-    # The mask token includes the space before the token (lstrip), because all tokens of RoBERTa include the space before a word.
+    # The mask token of RoBERTa includes the space before the token (lstrip).
     added = [hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special]  # noqa: S105
     built.add_special_tokens(added)
     json: str = built.to_str()

@@ -1,9 +1,10 @@
 """Tokenizers that encode special tokens in a text as ordinary text.
 
-The option `encode_special_tokens` of the `tokenizers` package only removes special tokens from the search for added tokens. A model whose
-vocabulary has special tokens, for example a Unigram model, still finds them in a text. All special tokens are therefore renamed, both in
-the list of added tokens and in the model. The new names contain a random part, drawn at import, and do not occur in any text. Ids do not
-change.
+All special tokens are renamed, both in the list of added tokens and in the model. The new names contain a random part, drawn at import,
+and do not occur in any text. Ids do not change.
+
+The option `encode_special_tokens` of the `tokenizers` package is not enough. With this option, a model such as Unigram still finds special
+tokens in a text, because its vocabulary contains the tokens.
 """
 
 import json as jsons
@@ -36,9 +37,9 @@ def unspellable(name: str) -> str:
 
 
 def rename_tokens(json: str, names: Names) -> str:
-    """Rename added tokens in the JSON of a tokenizer.
+    """Replace token names in the JSON of a tokenizer. The dict `names` maps old names to new names.
 
-    Tokens of single bytes are removed from the added tokens, but stay in the model.
+    Tokens for single bytes, such as `<0x0A>`, are removed from the list of added tokens, but stay in the vocabulary of the model.
     """
     data = jsons.loads(json)
     kept = [token for token in data.get("added_tokens") or [] if not _is_byte(token, data["model"])]
@@ -51,7 +52,7 @@ def _is_byte(token: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """Rename tokens of a model, and remove merges that would produce these tokens from ordinary text."""
+    """Rename tokens in the vocabulary of a model. Remove BPE merges that use or create a renamed token."""
     out, vocab = dict(model), model["vocab"]
     if isinstance(vocab, Mapping):
         out["vocab"] = {names.get(token, token): number for token, number in vocab.items()}

@@ -77,7 +77,7 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
-    # The chat template is not part of the hash, because template variables may be lists.
+    # The hash leaves out the chat template, because its variables may be lists, and lists have no hash.
     chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
     engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because all engines return the same ids
 
@@ -201,7 +201,7 @@ class Tokenizer:
             problem = f"has no {role} token" if token is None else f"lacks the configured {role} token {token!r}"
             raise _NoTokenError(
                 f"The vocabulary {problem}: {self!r}. "
-                f'Set a token with attrs.evolve(tokenizer, {role}_token="..."), or pass a number instead of tokenizer.{role}_id.'
+                f'Set a token with attrs.evolve(tokenizer, {role}_token="..."), or replace tokenizer.{role}_id in your code by a number.'
             )
         return number
 

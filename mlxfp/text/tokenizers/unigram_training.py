@@ -18,7 +18,7 @@ Scores = dict[str, float]
 
 # Number of most frequent words used for training, which cover nearly all of a text. Memory grows with this number, up to 200 MB.
 _WORDS = 50_000
-_LETTERS = 1 << 19  # Maximum number of characters in all words used for training. Only texts without spaces reach the limit.
+_LETTERS = 1 << 19  # Maximum total number of characters in the training words. Only texts without spaces have so many characters per word.
 _SEEDS = 10  # Number of candidate pieces per vocabulary entry. Of 4, 10 and 50, 10 gave the best held-out likelihood on WikiText-2.
 _LONGEST = 16  # Maximum number of characters in a piece, as in SentencePiece.
 _KEPT = 0.75  # share of pieces that remain after each round, as in SentencePiece
@@ -92,7 +92,7 @@ def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict
 
 
 def _pruned(scores: Scores, used: Mapping[str, int], size: int) -> Scores:
-    """Return at most `size` pieces: all characters, and the most useful longer pieces. Without a useful piece, words are less likely."""
+    """Return at most `size` pieces: all characters, and the longer pieces that most increase the likelihood of the words."""
 
     def worth(piece: str) -> float:
         halves = ((piece[:index], piece[index:]) for index in range(1, len(piece)))

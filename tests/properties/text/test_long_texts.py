@@ -125,7 +125,7 @@ def test_mistakes_are_named():
         with pytest.raises(ArgumentError, match=message):
             fp.tokenize(tokenizer, **options)
     with pytest.raises(
-        ArgumentError, match=r"stride=1 needs a tokenizer that inserts the text once in each row, but Tokenizer.* repeats the text\. Use"
+        ArgumentError, match=r"stride=1 does not work with a tokenizer that repeats the ids of each text, got Tokenizer.*\. Use"
     ):
         fp.tokenize(framings()[TWICE], max_length=9, stride=1)
     assert repr(fp.tokenize(tokenizer, max_length=9, stride=3)).endswith("max_length=9, stride=3)")

@@ -105,7 +105,7 @@ def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path:
     ],
 )
 def test_tokens_that_other_files_add_to_a_vocabulary_are_not_left_out(tmp_path: Path, files: dict[str, object]):
-    with pytest.raises(DataError, match=r"lacks tokens that other files of the folder add, for example '<new>'\. Write a"):
+    with pytest.raises(DataError, match=r"lacks added tokens that other files of the folder list, such as '<new>'\. Write a"):
         load_tokenizer(write(tmp_path, vocab_txt="\n".join(WORDS), **files))
     assert load_tokenizer(write(tmp_path, vocab_txt="\n".join([*WORDS, "<new>"]), **files)).vocab_size == len(WORDS) + 1
 

@@ -144,7 +144,9 @@ def test_vocabularies_that_cannot_hold_the_characters_are_refused():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_or_no_text_is_an_error(kind: Any):
-    with pytest.raises(DataError, match="train_tokenizer needs text in column 'text', which is missing in source row 1"):
+    with pytest.raises(
+        DataError, match="train_tokenizer needs a text in each row of column 'text', but the text of source row 1 is missing"
+    ):
         fp.train_tokenizer(fp.from_examples([{"text": "a"}, {"text": None}]), kind=kind, vocab_size=300)
     with pytest.raises(DataError, match=r"train_tokenizer got no text: .* is empty"):
         fp.train_tokenizer(fp.from_table(pa.table({"text": pa.array([], pa.string())})), kind=kind, vocab_size=300)

@@ -77,7 +77,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # `before` holds the offset before each quote. For a quote at offset 0, use offset 0: the quote itself passes the test.
+        # A quote at offset 0 has no previous byte. In this case, offset 0 is used, because `begins` accepts the quote character.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False
@@ -87,17 +87,17 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
-    """Return a mask of byte values, bool[256]: True for a byte after which a quote can open a field or complete a doubled quote."""
+    """Return a mask of byte values, bool[256]: True for line ends, the delimiter and the quote character."""
     begins = np.zeros(256, bool)
     begins[[LF, CR, ord(delimiter), ord(quote)]] = True
     return begins
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the offsets of quotes that show whether a newline is inside a quoted field, int64[N].
+    """Return the offsets of quotes, int64[N]. A newline after an even number of these quotes is outside quoted fields.
 
-    A newline is outside quoted fields if the number of these quotes before the newline is even. In nearly all files, every quote belongs
-    to a quoted field, and the result contains all quotes. In other files, a slower search finds the quotes.
+    In nearly all files, every quote belongs to a quoted field, and the result contains all quotes. In other files, a slower search finds
+    the quotes that begin or end a field.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)

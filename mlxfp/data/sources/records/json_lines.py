@@ -111,7 +111,7 @@ def lossy_keys(data: bytes, kinds: Mapping[str, pa.DataType]) -> set[str]:
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line as a dict. Integers are cut to 400 digits. Returns an empty dict if the line is no object."""
+    """Return the JSON object in a line as a dict. Returns an empty dict if the line is no object."""
     try:
         values = json.loads(line, parse_int=lambda digits: int(digits[:400]))  # Python refuses to read integers of more than 4,300 digits.
     except (ValueError, RecursionError):

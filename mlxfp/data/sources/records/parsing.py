@@ -177,7 +177,7 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return fault
     try:
         return source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's reader does not support a declared type.
+    except pa.ArrowNotImplementedError as error:
         raise SchemaError(
             f"The reader does not support a declared type: {error}, in {source!r}. Declare text or numbers, and convert with map."
         ) from error

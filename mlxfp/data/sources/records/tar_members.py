@@ -1,4 +1,4 @@
-"""Files in tar archives, one after the other. Damaged, cut and joined archives raise errors."""
+"""Reader for the files in tar archives. Damaged archives, incomplete archives, and several archives in one file raise errors."""
 
 import tarfile
 import zlib
@@ -92,8 +92,8 @@ def _check_member(member: tarfile.TarInfo, file: FileStamp) -> None:
         )
     if not 0 <= member.size <= _MOST_BYTES:
         raise DataError(
-            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, at most {_MOST_BYTES:,}, in "
-            f"{file.path}. Cut the file into parts."
+            f"A file in a tar archive is too large for a row: {member.name!r} has {member.size:,} bytes, in {file.path}. The maximum "
+            f"is {_MOST_BYTES:,} bytes. Split the file into smaller files."
         )
     try:
         member.name.encode()

@@ -1,1 +1,1 @@
-"""Evaluation: metrics as sums and weights, and predictions as NumPy arrays."""
+"""Evaluation of models: metrics of batches, and predictions as NumPy arrays."""

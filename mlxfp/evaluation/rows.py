@@ -75,7 +75,7 @@ def sum_of(values: mx.array) -> mx.array:
 
 
 def sums_by_class(labels: mx.array, weights: mx.array, classes: int) -> mx.array:
-    """Return the sum of the weights of each class, float32[classes]. Blocks are summed first, as in `sum_of`."""
+    """Return the sum of the weights of each class, float32[classes]. For precision, the function adds up blocks of rows, as in `sum_of`."""
     blocks = mx.arange(labels.size) // _CLASS_BLOCK
     sums = mx.zeros((-(-labels.size // _CLASS_BLOCK), classes)).at[blocks, labels.reshape(-1)].add(weights.reshape(-1))
     return sums.sum(axis=0)
@@ -84,7 +84,7 @@ def sums_by_class(labels: mx.array, weights: mx.array, classes: int) -> mx.array
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
     """Return `table[..., label]` for each label: the value in the last axis of `table` at the index `label`. `table` is [C] or [..., C].
 
-    For a label outside the last axis, the value is NaN, because compiled functions cannot raise errors for labels that they compute.
+    For a label outside the last axis, the value is NaN, because a compiled function cannot check array values and raise an error.
     """
     known = (labels >= 0) & (labels < table.shape[-1])
     indices = mx.where(known, labels, 0)

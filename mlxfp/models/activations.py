@@ -90,7 +90,7 @@ def _phi(x: mx.array) -> mx.array:
     inside = mx.clip(x, -_LIMIT, _LIMIT)
     square = inside * inside
     share = 0.5 + inside * _polynomial(_NUMERATOR, square) / _polynomial(_DENOMINATOR, square)
-    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # 0 and 1 are exact, because callers multiply by x
+    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # exactly 0 or 1, because callers multiply the result by large x
 
 
 def _sigmoid(x: mx.array) -> mx.array:

@@ -51,7 +51,7 @@ class LoRALinear(nn.Module):
         self.lora_a, self.lora_b = lora_a, lora_b
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Return `linear(x) + scale * (x @ lora_a @ lora_b)`: float[..., outputs]. Dropout applies only to the input of the factors."""
+        """Return `linear(x) + scale * (dropout(x) @ lora_a @ lora_b)`: float[..., outputs]."""
         more = self.scale * ((self.dropout(x) @ self.lora_a) @ self.lora_b)
         changed: mx.array = self.linear(x) + more.astype(x.dtype)
         return changed

@@ -47,10 +47,10 @@ def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
 
 
 def bias_within(hidden: mx.array, mask: mx.array | None, segment_ids: mx.array | None, *, reach: int | None, causal: bool = False) -> Bias:
-    """Return the mask for `attend`, in the dtype of `hidden`, [B, L, D]. The mask hides padding and the tokens of other segments.
+    """Return the mask for `attend` that hides padding and the tokens of other segments.
 
-    The mask also hides tokens more than `reach` positions away (None: no limit) and, if `causal=True`, later tokens. For long rows with a
-    short reach, the mask is a `Band`: `attend` then computes attention in blocks, which is faster.
+    The mask has the dtype of the hidden states `hidden`, [B, L, D]. The mask also hides tokens more than `reach` positions away (None: no
+    limit) and, if `causal=True`, later tokens. For long rows with a short reach, the result is a `Band`: a mask for attention in blocks.
     """
     length = hidden.shape[1]
     band = None if reach is None else band_of(hidden.dtype, length, mask, segment_ids, reach=reach, causal=causal)

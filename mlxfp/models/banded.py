@@ -75,7 +75,7 @@ class Blocks:
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Divide numbers of tokens, [B, length], into blocks, with the method `cut` or `spread` as `arrange`. Padding gets the number 0."""
+        """Cut one number per token, [B, length], into blocks. The argument `arrange` is the method `cut` or `spread`."""
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 
@@ -144,8 +144,8 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
     """Call a language model of mlx-lm with packed rows. Return the logits, float[B, L, vocab_size].
 
     `batch` is a batch of `collators.causal(packed=True)`. Tokens see only their own document, so logits and gradients equal those of the
-    single documents. The model is not changed. `longest` is the maximum number of tokens in a document. This number saves time and memory
-    for long rows, because no token needs to look back further. The results are equal.
+    single documents. The model is not changed. `longest` is the maximum number of tokens in a document. For long rows, `longest` saves time
+    and memory. The logits stay the same.
 
     All layers of the model must have attention and rotary positions, as in Llama, Mistral, Qwen2, Qwen3, Gemma and Gemma 3. Raises
     `ArgumentError` for a model with other layers, and `BoundError`, a `DataError`, for a document with more than `longest` tokens.
@@ -211,7 +211,7 @@ class _Documents:
         return self.blocks.spread(self.blocks.join(keys)), self.blocks.spread(self.blocks.join(values))
 
 
-# Models that compute attention scores without mx.fast.scaled_dot_product_attention: their masks have another shape.
+# Model types of mlx-lm that call_packed does not support: their attention code needs masks of another shape.
 _OTHER_SCORES = ("gear", "gemma2", "olmo", "phi3small")
 
 

@@ -43,8 +43,8 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 class Bound:
     """Range of valid numbers in an array of ids or labels.
 
-    With a `size`, the numbers are indices into a table, such as the rows of an embedding: the integers from 0 to `size` - 1. Without a
-    `size`, the numbers are binary labels: probabilities from 0 to 1. The number `ignored` is valid in both cases.
+    If `size` is a number, ids and labels are indices of a table, such as the rows of an embedding: integers from 0 to `size` - 1.
+    `size=None` is for yes-or-no labels: 0, 1, or a probability between 0 and 1. The number `ignored` is valid in both cases.
 
     >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
     (1, 0)
@@ -68,10 +68,10 @@ class Bound:
 
 
 class BoundError(DataError):
-    """Error for an id or label outside a table.
+    """Error for an invalid id or label in an array.
 
-    `index` is the index of the value in the array, and `rows` the number of rows of the array. `source` describes the source row in the
-    data, if known.
+    `index` is the position of the invalid number in the array, and `rows` the number of rows of the array. `source` describes the source
+    row in the data, if known.
 
     >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
     input_ids holds 5216 at row 3, position 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer of the model, ...
@@ -105,16 +105,16 @@ class BoundError(DataError):
         return BoundError(self.name, self.value, self.index, self.rows, self.bound, source)
 
 
-# Checks of a compiled function. Key: (index of the argument with ids, range of valid ids, index of the argument with example weights).
+# Ordered set of checks, as dict keys: (argument index of the ids, range of valid ids, argument index of the example weights or None).
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
 @frozen
 class _Trace:
-    """State while a function is traced for compilation.
+    """State while MLX traces a function for compilation.
 
-    `indices` maps the object id of each argument to the index of the argument. `bounds` collects the range of valid numbers of each
-    argument. The arguments must stay alive during tracing, because Python reuses object ids.
+    `indices` maps the `id()` of each argument to the position of the argument. The arguments must stay alive during tracing, because Python
+    reuses an `id()`. `bounds` collects the checks that every call of the compiled function needs.
     """
 
     indices: dict[int, int]
@@ -125,10 +125,10 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Check ids or labels before they are used as indices. Return False if the check is impossible.
+    """Check ids or labels before a function uses them as indices. Return False if their values are unknown.
 
-    - Eager mode: return True, or raise `BoundError` for an invalid number.
-    - `numbers` is an argument of a function that is being compiled: return True. `holds` checks the argument at each later call.
+    - Eager mode: return True for valid numbers, and raise `BoundError` for an invalid number.
+    - `numbers` is an argument of a function that is being compiled: return True. Later, `holds` checks the values before each call.
     - `numbers` is computed in a function that is being compiled: return False.
 
     Examples with weight 0 in `weights`, [B], are not checked.
@@ -147,7 +147,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Collect in `bounds` the valid ranges of `arrays`, the arguments of a function that MLX compiles. `checked` adds the ranges."""
+    """Record the checks of a `with` block in `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -185,7 +185,7 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # changes negative ids to large ids, which are also invalid
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # the fast test fails for traced, empty and bfloat16 arrays, and for label probabilities
+    except (ValueError, TypeError):  # the slower test is for traced, empty and bfloat16 arrays, and for bounds without a size
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

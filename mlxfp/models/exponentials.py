@@ -25,8 +25,8 @@ def is_better(count: int) -> bool:
     return on_cpu() and is_tracing() and _FEW <= count <= _MANY
 
 
-_FEW = 2**11  # for fewer numbers, the single function of MLX is faster than the eight functions of this module
-_MANY = 2**25  # A compiled step holds five arrays of this size instead of two. Steps without compilation hold ten, and use MLX.
+_FEW = 2**11  # below this count, one call of `mx.softmax` is faster than the eight operations of this module
+_MANY = 2**25  # above this count, memory is more important: this module needs five arrays of the size of the input, MLX needs two
 
 
 def softmax(x: mx.array) -> mx.array:

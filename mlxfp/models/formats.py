@@ -1,7 +1,7 @@
-"""Architectures and their file formats in transformers: `config.json` and the names of weights.
+"""File formats of architectures in the library transformers: `config.json` and the names of weights.
 
-Config fields have the names of `config.json`, so a format lists only the differences. In names of modules, `{}` stands for the block
-number. The last parts of weight names, `weight` and `bias`, are the same in mlxfp and transformers.
+The config fields of mlxfp are named as the keys of `config.json`. A format therefore lists only exceptions. In names of modules, `{}`
+stands for the block number. The last parts of weight names, `weight` and `bias`, are the same in mlxfp and transformers.
 """
 
 import re
@@ -232,7 +232,7 @@ def _one_of(values: tuple[Any, ...]) -> str:
 
 
 def _write_head(settings: Settings) -> dict[str, Any]:
-    """Return the settings of a head under the keys of transformers."""
+    """Convert the settings of a head to entries of `config.json`, as in the library transformers."""
     json: dict[str, Any] = {}
     if "outputs" in settings:
         names = settings.get("classes") or _numbered_names(settings["outputs"])

@@ -1,7 +1,8 @@
 """Heads: layers that turn the hidden states of a backbone (`body`) into predictions.
 
-A body is a module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also use two attributes
-of the body: the token embedding `tokens`, and the method `make_transform`, which creates the layers before the output (a `Transform`).
+A body is a module with an attribute `hidden_size`. A body called with (ids, mask) returns float[B, L, hidden_size]. Heads of language
+models use two more attributes of the body: the token embedding `tokens`, and the method `make_transform`. This method creates a
+`Transform`: a linear layer, an activation and a norm.
 
 Optional inputs of a body are `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, and the number `longest`: the maximum number
 of tokens in a packed document. A body raises `TypeError` for unsupported inputs.
@@ -189,7 +190,7 @@ class MaskedLM(nn.Module):
     settings: ClassVar[dict[str, Any]] = {}  # constructor arguments, without `body` and `seed`
 
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
-        """Create the layers before the output, and the bias of the output. The weights of `body` are unchanged."""
+        """Create the `Transform` and the bias of the logits. The weights of `body` are unchanged."""
         super().__init__()
         self.transform = body.make_transform()
         self.bias = mx.zeros(body.tokens.weight.shape[0])

@@ -25,7 +25,7 @@ _EMBEDDING_SCALE = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
-    """Return a random key for MLX, uint32[2], that depends on a seed and names."""
+    """Return a key for random functions of MLX, uint32[2]. Equal seeds and equal `names` give equal keys."""
     value = fold_in(seed, *names)
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
@@ -122,7 +122,7 @@ class Transform(nn.Module):
     """First layers of the output heads of BERT and ModernBERT: linear layer, activation, norm."""
 
     def __init__(self, hidden_size: int, activation: Activation, *, eps: float, bias: bool = True) -> None:
-        """Create the layers. The containing head initializes the weights."""
+        """Create the layers. The output head then draws the initial weights."""
         super().__init__()
         self.linear = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.activation = ACTIVATIONS[activation]
@@ -152,7 +152,7 @@ def named_arrays(module: nn.Module) -> dict[str, mx.array]:
 
 
 def pretrained_in(module: nn.Module) -> tuple[str, ...]:
-    """Return the hub names of the models from which a module got its first weights, as `org/name@commit`."""
+    """Return the hub names, `org/name@commit`, of the pretrained models that provided the initial weights of a module."""
     names = (getattr(part, PRETRAINED, None) for part in module.modules())
     return tuple(sorted({name for name in names if isinstance(name, str)}))
 

@@ -57,10 +57,10 @@ class WithNumbers(nn.Module):
         self.head = head  # `head` is assigned last, because `draw_weights` must not change its weights
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
-        """Return the outputs of the head for the texts, plus the outputs of the numeric layers for `numbers`, [B, count].
+        """Add the outputs of the numeric layers to the outputs of the head. `numbers`, [B, count], has `count` numbers per text.
 
-        The sum has the shape and dtype of the head's outputs. Other arguments are passed to the head. Raises `ArgumentTypeError` without
-        numbers, and `ArgumentError` for a wrong shape.
+        The result has the shape and dtype of the head's outputs. Other arguments are passed to the head. Raises `ArgumentTypeError` if
+        `numbers` is missing, and `ArgumentError` if an array has a wrong shape.
         """
         wanted = [len(ids), self.count]
         if not isinstance(numbers, mx.array):
@@ -103,5 +103,5 @@ class WithNumbers(nn.Module):
 
     @property
     def probabilities(self) -> Any:
-        """Function of the head from logits to probabilities, if the head has such a function."""
+        """Function that converts the logits of the head to probabilities. A head for numbers, such as `Regressor`, has no such function."""
         return self.head.probabilities

@@ -31,7 +31,7 @@ def seal(path: Path) -> None:
 
 
 def check_seal(path: Path) -> None:
-    """Raise `ValueError` if the content of a file differs from its checksum. Accept files without a checksum, as other programs write."""
+    """Raise `ValueError` if the content of a file differs from its checksum. Files of other programs have no checksum and are accepted."""
     at, checksum = _checksum(path)
     with path.open("rb") as file:
         file.seek(at)

@@ -103,10 +103,10 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
             f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {body.config.vocab_size}. "
             "Save the tokenizer used in training."
         )
-    if other := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
+    if differences := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
         raise ArgumentError(
-            f"The arrays of the model do not match its config: {'; '.join(other):.300}. Merge adapters with merge_adapters "
-            "before saving. Save a quantized model before its quantization. If a size has changed, create a new model with this size."
+            f"The arrays of the model do not match its config: {'; '.join(differences):.300}. Merge adapters with merge_adapters before "
+            "saving. If layers are quantized, save the model first, then quantize. If a size has changed, create a model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))

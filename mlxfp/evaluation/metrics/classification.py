@@ -112,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    check_same_shape("roc_auc", scores, labels)  # the float32 results are not used: float32 cannot distinguish large integer scores
+    check_same_shape("roc_auc", scores, labels)  # discard the returned float32 arrays: large integer scores become equal in float32
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
@@ -142,7 +142,7 @@ class HitCounts(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Return the mean of F1 over the classes that occur."""
+        """Return the mean of F1 over all classes with at least one label or prediction."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
             raise DataError(

@@ -63,7 +63,7 @@ class QuickTraining:
 
 @frozen(kw_only=True)
 class TableModel:
-    """Entry of a neural network for tables in `TABLE_MODELS`: classes, sizes, training settings and search space.
+    """Entry of `TABLE_MODELS`: a neural network for tables, with sizes, training settings and search space.
 
     - `config`, `network`: the class of the config, and the class of the network. If the network is an ensemble, its method `members`
       returns the output of each member, and each member is trained: see `TabM`.

@@ -27,7 +27,7 @@ from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
-MISSING_FLAG = 2  # number of categories of a flag column for missing numbers
+MISSING_FLAG = 2  # a flag column has two categories: number present, number missing
 CLIP = 3.0  # scaled numbers lie between -3 and 3, as published (Holzmüller et al., 2024)
 _LARGEST = 1e60  # numbers are clipped to the range from -1e60 to 1e60, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
@@ -41,8 +41,8 @@ _CATEGORIES = 1000  # maximum number of categories of a column, most frequent fi
 class NumberColumn:
     """Scaling of a numeric column: (value - median) * factor, clipped smoothly. Missing values become the median.
 
-    `bins` are ascending quantiles of the scaled numbers. `flag=True` adds a category for missing numbers. `counts` are then the number of
-    training rows with a value and the number of training rows without a value.
+    `bins` are ascending quantiles of the scaled numbers. `flag=True` adds a column with two categories: number present, number missing.
+    `counts` has the number of training rows in each of the two categories.
 
     >>> NumberColumn("age", median=40.0, factor=0.1).scale(np.array([40.0, 50.0, np.nan])).round(2).tolist()
     [0.0, 0.949999988079071, 0.0]
@@ -303,7 +303,7 @@ def _check_kinds(schema: Schema, numbers: Sequence[str], others: Sequence[str]) 
 
 
 def _date_parts(name: str, kind: pa.DataType) -> str:
-    """Return advice for a column of dates or timestamps: columns of date parts. Return an empty string for other types."""
+    """Return a remedy for a column of dates or timestamps: use columns for year and month. Return an empty string for other types."""
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return ""
     return (

@@ -228,9 +228,9 @@ def _fading(done: mx.array) -> mx.array:
 
 
 def _category_embedding(count: int, size: int, seed: int, column: int) -> Embedding:
-    """Return the embedding of a category column.
+    """Return the embedding of a category column. Category 0 stands for missing and unseen values.
 
-    The initial vectors of known categories are random with mean zero. The initial vector for missing and unseen categories is this mean.
+    The initial vector of category 0 is zero. The other initial vectors are drawn from a standard normal distribution.
     """
     embedding = Embedding(count + 1, size, table="categories")
     embedding.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", column)) * (mx.arange(count + 1) > 0)[:, None]

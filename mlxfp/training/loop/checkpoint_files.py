@@ -120,7 +120,7 @@ def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
     The field `shards` has the format of `shards_in`.
     """
     arrays, fields = open_file(path)
-    compute(path, arrays)  # MLX reads lazily, and a newer file may replace this file before the arrays are used
+    compute(path, arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
     return arrays, fields
 
 
@@ -149,13 +149,13 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
-        # Optimizer moments have the segment sizes of their parameters, so only parameters and buffers are checked.
+        # The message lists parameters and buffers only: an optimizer moment is divided like its parameter.
         unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))
         if unknown:
             raise CheckpointError(
-                f"The parts of a divided layer cannot be joined: {owner} has no segment sizes for {', '.join(unknown):.200}. A layer for "
-                "queries, keys and values has three segments, and the ranks divide each segment separately. Older files and MLX's "
-                f"shard_linear do not record segment sizes. Divide the layers with mlxfp.distributed.shard_linear{remedy}."
+                f"{owner} has no segment sizes for the divided arrays {', '.join(unknown):.200}, so the parts cannot be joined. Segments "
+                "are, for example, queries, keys and values in one array. Older files and MLX's own shard_linear do not record segment "
+                f"sizes. Divide the layers with mlxfp.distributed.shard_linear{remedy}."
             )
 
 
@@ -180,13 +180,14 @@ def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = loaded
         content = json.loads(metadata["mlxfp"])
-        version = content["format"], content["version"]
-        fields = _fields(content) if version == FORMAT else {}
+        file_format = content["format"], content["version"]
+        fields = _fields(content) if file_format == FORMAT else {}
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise _damaged(path, error) from error
-    if version != FORMAT:
+    if file_format != FORMAT:
         raise CheckpointError(
-            f"{path} has the format {version}, but this version of mlxfp reads {FORMAT}. Use the mlxfp version that wrote the file."
+            f"The checkpoint {path} has the format {file_format}, but the installed mlxfp reads {FORMAT}. Install the mlxfp version that "
+            "wrote the file."
         )
     return arrays, {**fields, "cursor": None if fields["cursor"] is None else Cursor.from_bytes(fields["cursor"])}
 

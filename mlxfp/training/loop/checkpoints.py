@@ -140,11 +140,13 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
 
 
 def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
-    """Read a checkpoint of `save_state` into the structure of `like`, a state of the same model and optimizer.
+    """Read a checkpoint of `save_state`. The argument `like` is a state of the same model and optimizer.
 
-    All arrays are bit-identical to the saved arrays. Raises `CheckpointError` with the names of all arrays that are missing,
-    unexpected, or have another shape or dtype than in `like`. Also raises `CheckpointError` if the file is damaged or no checkpoint. If
-    ranks hold parts of a model, the file of another part raises `CheckpointError`, too; `load_latest` joins the parts.
+    All arrays are bit-identical to the saved arrays. Raises `CheckpointError` if arrays are missing, unexpected, or have another shape or
+    dtype than in `like`. The message names these arrays. Also raises `CheckpointError` if the file is damaged, or is not a checkpoint.
+
+    If a model is divided between ranks, each rank saves its own part. Raises `CheckpointError` for the part of another rank. To join the
+    parts, use `load_latest`.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -194,7 +196,7 @@ def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], ta
     if differences:
         listed = "\n  ".join(differences)
         hint = "Use the model and optimizer of the checkpoint, and step.start(state) for a step with options."
-        raise CheckpointError(f"{path} does not fit the state in the argument like. {hint} Differences:\n  {listed}")
+        raise CheckpointError(f"The checkpoint {path} does not fit the state passed as like=. {hint} Differences:\n  {listed}")
     trees = unflatten(structure, [arrays[name] for name in names])
     rest = {name: value for name, value in fields.items() if name not in ("step", "seed", "shards")}
     return Checkpoint(TrainState(**trees, step=fields["step"], seed=fields["seed"], shards=target.shards), **rest)
@@ -206,8 +208,8 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     The same code therefore starts a new run and continues a killed run. If the newest file is damaged, the function warns and reads an
     older file. With `ranks`, each rank reads its own checkpoint of the last step saved by all ranks.
 
-    A run can continue with another number of ranks, if the global batches stay the same. In this case, all ranks read the newest checkpoint
-    of any rank. Parts of a divided model are joined, and each rank then keeps the arrays that `like` has on this rank.
+    A run can continue with another number of ranks, if the global batches stay the same. In this case, all ranks read the same file: the
+    newest checkpoint in the folder. For a divided model, each rank joins the saved parts, and keeps only its own part in the new run.
 
     Raises the errors of `load_state`. Also raises `CheckpointError` if the ranks have no checkpoint of the same step, or if parts cannot be
     joined. Parts made by MLX's own `shard_linear` cannot be joined.
@@ -309,8 +311,8 @@ def _check_seen(ranks: Ranks, step: int, steps: Collection[int], folder: str | o
     missing = [str(rank) for rank, (seen,) in enumerate(ranks.gather([step in steps])) if not seen]
     if missing:
         raise CheckpointError(
-            f"The last checkpoint in {os.fspath(folder)} is {name_of(step)}, written by another number of ranks. The file is missing on "
-            f"rank {', '.join(missing)}. Use a folder shared by all machines, or copy the file to every machine."
+            f"The number of ranks has changed, so all ranks must read the same file: {name_of(step)} in {os.fspath(folder)}. This file is "
+            f"missing on rank {', '.join(missing)}. Use a folder shared by all machines, or copy the file to every machine."
         )
 
 

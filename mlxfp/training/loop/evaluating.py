@@ -81,17 +81,16 @@ def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) 
 
 @explain_call
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None) -> Predictor:
-    """Return a function (state, batches) -> iterator of predictions: one NumPy array or tree of arrays per batch, in order.
+    """Return a function for predictions. `function(state, batches)` yields one NumPy array or tree of arrays per batch, in order.
 
-    The function also takes batches alone, and then predicts with the current arrays of the model, for example of a loaded model.
-    `forward(model, batch)` returns MLX arrays. The iterator yields copies that are safe to keep; bfloat16 becomes float32.
-    `np.concatenate(list(...))` joins the rows of all batches.
+    `function(batches)` predicts with the current arrays of the model, for example after `load`. `forward(model, batch)` returns MLX arrays.
+    The iterator yields copies that are safe to keep; bfloat16 becomes float32. `np.concatenate(list(...))` joins the rows of all batches.
 
     Dropout is off. Random numbers, including the key of `forward(model, batch, key)`, differ between batches and repeat in every call. Call
     `predict` once and reuse the function, because each call of `predict` compiles again.
 
-    With `ranks`, all processes call the function with the same batches, without `shard`. Each process predicts a part of the batches, and
-    all processes get the predictions of all batches, in order. All processes must exhaust the iterator.
+    With `ranks`, all processes call the function with all batches, without `shard`. Each process predicts a part of the batches, and all
+    processes get the predictions of all batches, in order. All processes must exhaust the iterator.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
     >>> from mlxfp.training.steps.state import train_state
@@ -202,7 +201,7 @@ def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> I
 def _of_all_ranks(
     function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]], *, together: bool
 ) -> Iterator[Any]:
-    """Compute each batch on one copy of the model. Yield the results of all batches, in order, on every rank."""
+    """Divide the batches between the copies of the model. Yield the results of all batches, in order, on every rank."""
     world, pipeline = ranks.world, comparable(batches) if isinstance(batches, Dataset) else ""
     structure: TreeDef | None = None
 
@@ -219,7 +218,7 @@ def _of_all_ranks(
         short = len(own_calls) * world.copies < count
         # With `together`, every rank takes part in every forward pass, because each rank stores a part of the parameters.
         # A rank without a next batch computes a batch of another rank and discards the result, so that no rank waits forever.
-        # A rank without any batch also computes a batch of another rank, to learn the structure of the results.
+        # For a rank that never gets a batch, the discarded result shows the structure of all results.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
             results = list(_computed(own_calls + extra_calls))

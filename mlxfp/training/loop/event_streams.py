@@ -20,7 +20,7 @@ class EventStream(Iterator[Event]):
     """
 
     def __init__(self, events: Iterator[Event]) -> None:
-        """Store the events without starting the run."""
+        """Store the iterator `events`. The run starts at the first call of `next`."""
         self._events = events
         self._begun = False
 

@@ -126,7 +126,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # not compared by ==: a repeated run does not compile the step again
+    compiled: bool = field(default=False, eq=False)  # ignored by ==, because a repetition of the run does not compile again
 
 
 @frozen

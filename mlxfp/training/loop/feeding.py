@@ -31,7 +31,7 @@ def check_batches(function: str, batches: Iterable[Batch]) -> None:
 
 
 def check_epochs(batches: Iterable[Batch], epochs: int | None, steps: int | None, *, stacklevel: int) -> None:
-    """Raise `PipelineError` if an epoch never ends. Warn if several epochs repeat a dataset that draws different rows each time."""
+    """Raise `PipelineError` if an epoch never ends. Warn if the epochs of a dataset contain different rows."""
     if not isinstance(batches, Dataset):
         return
     if batches.endless and steps is None:
@@ -54,7 +54,7 @@ def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) ->
     """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    # `fit` has already warned about rows that differ between epochs. `iterate` would warn again if called with `epoch`.
+    # Do not call `iterate` with `epoch`: `iterate` would then repeat a warning that `fit` has already given.
     return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 

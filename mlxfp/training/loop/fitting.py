@@ -53,8 +53,8 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     """Train lazily. Yield an event at the start, after every step, after every epoch, and at the end.
 
     The run ends after `epochs` epochs or at step number `steps`, whichever comes first. The default is one epoch. Both numbers count from
-    the first step of training, so a run continued from a checkpoint gets the same numbers. `batches` is a dataset, or an iterable that can
-    be iterated once per epoch. Endless data require `steps`, otherwise `fit` raises `PipelineError`.
+    the first step of training, even if the run continues from a checkpoint. `batches` is a dataset, or an iterable to iterate over once per
+    epoch. Endless data require `steps`, otherwise `fit` raises `PipelineError`.
 
     Three arguments continue a run from a checkpoint or an event. `cursor` is the position in a dataset. `history` has the evaluations so
     far, for observers such as `early_stopping`. `running` has the metrics of the unfinished epoch, for the means at the end of the epoch.
@@ -90,7 +90,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(
-            f"A cursor is a position in a dataset, but the batches are a {type(batches).__name__}. Build the batches with a pipeline."
+            f"The argument cursor= needs a dataset, but the batches are a {type(batches).__name__}. Build the batches with a pipeline."
         )
     epochs = 1 if epochs is None and steps is None else epochs
     if running is None or cursor is None:
@@ -113,7 +113,7 @@ def last(events: Iterable[Event]) -> Event:
 
     >>> last(iter([]))
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: last got no events. An event stream can be read only once. Call fit again for a new stream.
+    mlxfp.support.errors.ArgumentError: last(events) got no events. An event stream can be read only once. Call fit again for a new stream.
     """
     first: Event | None = None
     final: Event | None = None
@@ -126,7 +126,7 @@ def last(events: Iterable[Event]) -> Event:
         stop_interrupted("last", events, final)
         return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
     if final is None:
-        raise ArgumentError("last got no events. An event stream can be read only once. Call fit again for a new stream.")
+        raise ArgumentError("last(events) got no events. An event stream can be read only once. Call fit again for a new stream.")
     return final
 
 
@@ -229,10 +229,7 @@ class _Run:
 
 @frozen
 class _Progress:
-    """The values of a run that change in every step, such as the state and the cursor.
-
-    `unread` has one cursor for each step since the last reading of metrics: the cursor before the batch of the step.
-    """
+    """Values of a run that change in every step. `unread` has the cursor before each step whose metrics have not been read yet."""
 
     state: TrainState
     cursor: Cursor | None
@@ -309,12 +306,12 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
-    """Return the new progress, and the mean metrics since the last reading. If this step reads no metrics, the means are empty."""
+    """Return the new progress, and the mean metrics of the last `log_every` steps. At steps between two readings, return no metrics."""
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # Reading metrics at the last step of a run does not change the running totals.
-    # An interrupted and continued run thus adds the metrics in the same order as an uninterrupted run. The sums are bit-identical.
+    # Metrics read at the last step of a run are not added to the running totals.
+    # The order of additions is then the same in interrupted and uninterrupted runs, so the sums are bit-identical.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())
@@ -322,7 +319,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
 
 
 def _epoch_means(run: _Run, progress: _Progress) -> dict[str, float]:
-    """Return the means of an epoch. Raises `DataError` if no batch of the epoch has a weight, because nothing was learned."""
+    """Return the mean of each metric over an epoch. Raises `DataError` if all batches of the epoch have weight 0."""
     means = compute(merge([progress.running.totals, _unread_totals(run, progress)]))
     if means.get("weight") == 0:
         raise DataError(
@@ -343,7 +340,7 @@ _CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round di
 
 
 def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:
-    """Yield warnings about probable mistakes. `changes` is True if observers may have changed the learning rate on purpose."""
+    """Yield warnings about probable mistakes in the arguments of `fit`. `changes=True` allows a learning rate changed by an observer."""
     if state.step and cursor is None and isinstance(batches, Dataset):
         yield (
             f"The state has made {state.step} steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, "
@@ -355,7 +352,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
 
 
 def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
-    """Yield a warning if a run never updated the parameters. `continued` is True if the run began with a cursor."""
+    """Yield a warning if a run ended without an update. `continued=True` also warns of a run without steps, because `fit` got a cursor."""
     if first == last == 0 and continued:
         yield (
             "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "

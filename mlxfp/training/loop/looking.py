@@ -80,10 +80,9 @@ def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState,
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Return True if a validation function uses a function built by `evaluate`. Only such functions can be tried before a run.
+    """Return True if a validation function calls a function built by `evaluate`, and can thus be tried before a run.
 
-    A trial call ends after the first batch, inside the function built by `evaluate`. Other functions are not tried, because their duration
-    and side effects are unknown.
+    The trial ends after the first batch. Other validation functions are not tried, because their duration and side effects are unknown.
     """
     if isinstance(validate, partial):
         return any(map(supports_trial, [validate.func, *validate.args, *validate.keywords.values()]))
@@ -94,10 +93,9 @@ def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> boo
 
 
 def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
-    """Run a validation function until the first batch is evaluated, to report mistakes before the training.
+    """Run a validation function for one batch before the training, to find mistakes early.
 
-    Raise only errors that occur inside a function of `evaluate`. Other errors are ignored: code such as weight averaging may fail with a
-    state before the first step.
+    Raise only the errors of functions built by `evaluate`. Ignore other errors: weight averaging, for example, may fail before step 1.
     """
     token, failed = _IN_TRIAL.set(True), None
     try:

@@ -110,7 +110,7 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
     # `wrong` is the logit of the less probable answer, and `shares` is the probability of this answer.
-    # If the label is exactly 0 or 1, `shares` is 0, and large logits lose no digits. Clipping prevents 0 * inf, which is NaN.
+    # If `shares` is 0, the logits in `factors` are clipped to finite numbers, because 0 * inf is NaN.
     sure = labels > 0.5
     wrong, shares = mx.where(sure, -logits, logits), mx.where(sure, 1 - labels, labels)
     factors = mx.clip(wrong, mx.where(shares == 0, -_LARGEST, -mx.inf), _LARGEST)
@@ -168,7 +168,7 @@ class _Rules:
     def add(
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
-        """Return the sum of losses and the weight from three numbers per label: logsumexp of the logits, logit of the label, mean logit."""
+        """Return (sum of losses, weight). Per label: `sums` is the logsumexp of the logits, `scores` one logit, `average` the mean."""
         weights = counts if self.class_weights is None else mx.where(counts == 0, 0, counts * at_labels(self.class_weights, labels))
         losses, weight = add(sums - scores, weights)
         if average is not None:

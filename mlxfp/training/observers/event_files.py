@@ -64,7 +64,7 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return an empty dict, so that a continued run logs all its steps again. TensorBoard shows the new values of a step."""
+        """Return no steps: a continued run logs all its steps again, and TensorBoard shows the new values."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:

@@ -31,11 +31,11 @@ def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> 
     the learning rate for steps), `reason`, `path`. Steps without metrics are omitted (see `log_every` of `fit`). Non-finite numbers
     become null in JSON.
 
-    A run from step 0 starts a new log. A continued run removes the lines after its first step and appends, so a run killed and continued
-    has the same log as an uninterrupted run. For output on the console, use `progress`.
+    A run from step 0 starts a new log. A run continued at step n first removes the log lines of later steps, and then appends. The log is
+    thus the same as for an uninterrupted run. For output on the console, use `progress`.
 
-    Put `log_metrics` last: events of later observers are not logged. With `ranks`, only rank 0 writes. Raises `ArgumentError` for a file
-    with another suffix.
+    Put `log_metrics` last: events added by observers after `log_metrics` are not logged. With `ranks`, only rank 0 writes. Raises
+    `ArgumentError` for a file with another suffix.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -129,7 +129,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path) -> Iterator[Event]:
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    kind: Any = type(event)  # the type `Any` prevents a false error of mypy: classes are always hashable
+    kind: Any = type(event)  # `Any`, because mypy wrongly reports that event classes are not hashable
     head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
     words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)

@@ -62,7 +62,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             waited = monotonic()  # the time spent in later observers and user code is not counted
     finally:
         if bar is not None:
-            bar.close()  # the bar is closed here, so that the bar stays visible if the run is stopped from outside
+            bar.close()  # the bar of an interrupted run stays on the screen
 
 
 @define

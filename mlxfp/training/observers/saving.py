@@ -134,7 +134,7 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # save no evaluations of the current step: the step may have more evaluations
+                yield from saver.save(event, earlier)  # only evaluations of earlier steps: more evaluations of the current step may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
                 yield from saver.save(event, saver.history)  # all evaluations of the last step are now known, so save them too
@@ -191,7 +191,6 @@ class _Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Wait until the last file is complete. A write error must not hide the error that ended the run."""
         try:
             list(self.wait())
         except Exception as failed:
@@ -202,7 +201,7 @@ class _Saver:
             self._pool.shutdown()
 
     def after(self, event: Event) -> bool:
-        """Update the history and the settings from an event. Return True if a file is complete, but not yet reported by `wait`."""
+        """Store the evaluations and settings of an event. Return True if a new checkpoint file is complete."""
         if isinstance(event, RunStarted):
             self.history, self.settings = event.history, {"optimizer": event.optimizer, "pretrained": event.pretrained}
         elif isinstance(event, Evaluated):

@@ -86,7 +86,7 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
         check_callable(where=where)
         _check(optimizer)
     _check(rest)
-    # The optimizers are copied, because two groups may share one optimizer, but each group needs its own object.
+    # Each group needs its own optimizer object, even if the caller passes the same object for several groups.
     copies = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]
     return optimizers.MultiOptimizer(copies, [where for where, _ in groups])
 
@@ -292,7 +292,7 @@ def _times(rate: float | Schedule, factor: float) -> float | Schedule:
     return _Times(rate, factor) if callable(rate) else rate * factor
 
 
-# Optimizers available in configurations: functions of a learning rate or schedule, and a weight decay.
+# Optimizers for configurations. Each function creates an optimizer from two arguments: a learning rate or schedule, and the weight decay.
 OPTIMIZERS: Registry[Callable[[Any, float], optimizers.Optimizer]] = Registry(
     "optimizer",
     {

@@ -105,7 +105,7 @@ def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
 
 @explain_call
 def flat_cosine(rate: float, *, steps: int) -> Schedule:
-    """Stay at `rate` for half of the `steps`, fall to 0 as a half cosine, then stay at 0.
+    """Keep `rate` during the first half of `steps`. Decay to 0 along a half cosine during the second half, then stay at 0.
 
     >>> [round(flat_cosine(1.0, steps=4)(step).item(), 2) for step in (0, 2, 3, 4, 9)]
     [1.0, 1.0, 0.5, 0.0, 0.0]

@@ -10,7 +10,7 @@ from mlxfp.evaluation.rows import sum_of
 from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.trees import TreeDef, flatten, tree_map, unflatten
 
-Condition = mx.array | Literal[True]  # type of a condition: a bool array, or the constant True for a condition that always holds
+Condition = mx.array | Literal[True]  # condition of `where_tree`: a bool array, or True
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # lazy zeros would belong to the creating thread
@@ -34,8 +34,8 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # A loss may return (mean * weight, weight). If the weight is an integer, the graph then contains the cast of the weight twice.
-    # After the multiplication and the reshapes, no result is a cast. These operations need no additional kernel.
+    # A loss (mean * weight, weight) with an integer weight returns such a cast.
+    # The multiplication by 1 and the reshapes prevent the error, without additional kernels.
     # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
     return total * 1, weight.reshape(1).reshape(())
 
@@ -80,9 +80,9 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return the Python constant True if the array `condition` is known to be true. Otherwise return `condition` unchanged.
+    """Return True in place of an array with the known value True, so that `where_tree` needs no `mx.where`.
 
-    The values of arrays are unknown in a compiled step. If the constant is returned, `where_tree` needs no `mx.where`.
+    Other arrays are returned unchanged. In a compiled step, arrays have no known values.
     """
     try:
         return True if not compiled and condition.item() else condition
@@ -114,11 +114,10 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 
 
 def ties(structure: TreeDef) -> Ties:
-    """Find the arrays that an update changes together with each parameter: its optimizer moments and its average.
+    """Return groups of arrays that an update changes together: a parameter, its optimizer moments and its average.
 
-    Return pairs: the leaf index of a parameter, and the leaf indices of these arrays. With the pairs, `where_tree` needs fewer GPU kernels.
-    `mx.compile` builds one kernel for each result, so an update of one parameter needs up to five kernels. `where_tree` makes the parameter
-    depend on the other arrays, by an `mx.where` with the condition False. MLX then computes all these arrays in one kernel.
+    A group is the leaf index of the parameter, and the leaf indices of the other arrays. `mx.compile` builds one kernel for each result: up
+    to five kernels per parameter. `where_tree` makes the arrays of a group depend on each other, so MLX computes them in one kernel.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -131,10 +130,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield the index of each parameter in `params`, with the indices at the same path of `tree`, such as its optimizer moments.
-
-    Both trees contain leaf indices instead of arrays.
-    """
+    """Yield each number in `params`, with the numbers at the same path in `tree`. The leaves of both trees are leaf indices."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
@@ -150,8 +146,8 @@ def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
     """Add up gradients, losses and weights over all copies of the model. Return the sums, the mean loss, the total weight and `counts`.
 
-    The argument `counts` is True if the results of this copy are finite. The returned `counts` is True if the results of all copies are
-    finite. `counts=None` returns None. The argument `summed` has the indices of gradients that are already sums over all ranks.
+    The bool scalar `counts` is True for finite results: as an argument, of this copy; as a result, of all copies. None stays None. The
+    argument `summed` has the indices of gradients that are already sums over all ranks.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

@@ -77,6 +77,5 @@ def _holds_arrays(value: object) -> bool:
 
 def _has_arrays_alone(value: object) -> bool:
     if isinstance(value, dict | list | tuple):
-        # `all` stops at the first value of another type.
         return all(map(_has_arrays_alone, value.values() if isinstance(value, dict) else value))
     return isinstance(value, mx.array)

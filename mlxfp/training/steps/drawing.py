@@ -1,9 +1,8 @@
 """Random numbers from MLX's global generator as a function of a key.
 
-`mx.random.normal(shape)` splits the key of the global generator and draws from one half. In a compiled function this key would be a
-constant of the trace, and every call would draw the same numbers. While a step is traced or runs uncompiled, the generator therefore
-holds the key of the step, an argument of the compiled function. The previous key is restored afterwards. A compiled function that draws
-no random numbers has no extra cost.
+`mx.random.normal(shape)` takes a key from the global generator. `mx.compile` would store this key as a constant, and every call of the
+compiled function would draw the same numbers. A step therefore puts its own key, an argument of the compiled function, into the
+generator, and restores the previous key afterwards. A compiled function that draws no random numbers has no extra cost.
 """
 
 import inspect
@@ -84,7 +83,7 @@ def step_key(seed: int, step: int, rank: int | None) -> mx.array:
     return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
 
 
-_KEYS = 64  # number of keys computed together; a key then takes a third of the time of a separate computation
+_KEYS = 64  # number of keys computed in one call; three times as fast as one call per key
 
 
 @lru_cache(maxsize=16)

@@ -72,11 +72,11 @@ def get_arrays(source: Any, tree: Any) -> Any:
 
 
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
-    """Return the new arrays of buffers that a call of a module may have changed, by leaf index.
+    """Compare the buffers before and after a call of a module. Return the arrays of possibly changed buffers, by leaf index.
 
     A changed buffer normally has a new array object. A change in place, as with `+=`, keeps the array object and cannot be detected. The
-    result therefore also has all buffers of at most 4,096 elements. Larger buffers with the old object are treated as frozen weights,
-    because messages with large arrays are expensive.
+    result therefore also has all buffers of at most 4,096 elements. Larger buffers with the old object count as unchanged, because sending
+    large arrays to other ranks is expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}

@@ -48,7 +48,7 @@ class Options:
         return self.accumulate > 1 or self.ranks is not None
 
     def kept(self, params: Any) -> dict[str, Any]:
-        """Return the initial gradient sums, loss scale and averages for a state. Values not needed for these options are omitted."""
+        """Return the initial gradient sums, loss scale and averages for a state. Each entry exists only if its option is set."""
         extra: dict[str, Any] = {}
         if self.accumulate > 1:
             extra["sums"] = zero_sums(params)

@@ -19,14 +19,14 @@ _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys
 _MOST = 10_000  # maximum number of Python objects visited in a search for arrays
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
-Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # A reference (read, holder, key, value): `read(holder, key)` returned the value.
+Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or attribute of `holder`: `read(holder, key)` gives its value
 
 
 @define
 class Outside:
-    """Arrays that a function reads from closures, globals and attributes, with the references that lead to the arrays.
+    """Arrays that a function reads from closures, globals and attributes.
 
-    A reference is a variable, attribute or item and its value. `has_changed` reads each reference again, and compares the values.
+    `has_changed` reads the variables, attributes and items that contain the arrays again, and compares the values.
 
     >>> teacher = nn.Linear(2, 2)
     >>> def loss(teacher, model, batch):
@@ -45,7 +45,7 @@ class Outside:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Find the outside arrays of a function. The search includes all functions that the function can call."""
+        """Find the arrays that a function, or any function that it can call, reads from closures, globals and attributes."""
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -55,7 +55,7 @@ class Outside:
             names = frozenset(visit.names)
 
     def has_changed(self) -> bool:
-        """Return True if a variable, attribute or item that led to an outside array has a new value since the call of `Outside.of`."""
+        """Return True if a variable, attribute or item found by `Outside.of` has a new value."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
         except (LookupError, AttributeError, ValueError):  # the variable, attribute or item no longer exists
@@ -71,7 +71,7 @@ class _Visit:
         self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
 
     def reach(self, value: Any) -> bool:
-        """Return True if the value is or contains an array. Add the references that lead from the value to an array to `self.outside`."""
+        """Return True if an array can be reached from the value. Record the variables, attributes and items on the way."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
         if isinstance(value, (mx.array, np.ndarray)):
@@ -150,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Put the values into a tuple, and yield a reference to each item. Such a reference never changes."""
+    """Yield the values as items of a tuple, because items of a tuple never change."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-Segments = int | tuple[int, ...] | tuple[float, ...]  # number of segments, or starts of all segments except the first
+Segments = int | tuple[int, ...] | tuple[float, ...]  # int: count of equal segments; tuple: starts of all segments but the first
 
 
 def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:

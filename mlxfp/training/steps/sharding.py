@@ -47,7 +47,8 @@ class Shards:
     """Division of a model between ranks. This rank has part number `index` of `count` parts.
 
     - `axes`: the divided axis of each divided array, by checkpoint name, for example `params.layers[0].weight`.
-    - `segments`: the segment sizes of each array before the division, by checkpoint name. MLX's `shard_linear` does not record segments.
+    - `segments`: the undivided sizes of the segments in each array, such as queries, keys and values, by checkpoint name. MLX's
+      `shard_linear` does not record segments.
     - `wrapped`: the paths of modules divided by `fully_shard`. If there are such modules, the gradients of divided arrays are already sums
       over all ranks.
     """
@@ -96,7 +97,7 @@ def names_of(shards: Shards | None, trees: dict[str, Any]) -> tuple[str, ...]:
 
 
 def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
-    """Return the divided axis of each divided array in a state, by leaf name.
+    """Map the name of each divided array in a state to its divided axis.
 
     Optimizer moments, averages and gradient sums are divided like their parameters.
     """
@@ -104,7 +105,7 @@ def axes_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, int]:
 
 
 def segments_in(shards: Shards | None, trees: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the segment sizes of the divided arrays in a state, by leaf name. Arrays with unknown sizes are omitted."""
+    """Map the name of each divided array in a state to the sizes of its segments (such as queries and keys). Unknown sizes are omitted."""
     if shards is None:
         return {}
     return {name: shards.segments[path] for name, path in _parameters_of(shards, trees).items() if path in shards.segments}
@@ -151,7 +152,7 @@ def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, fu
         remedy = "Call fully_shard without group=, to divide the model between all ranks."
         if not shards.wrapped:
             remedy = f"Pass ranks=connect(tensor={tensor})."
-        raise ArgumentError(f"{model_is_divided}, but {function} was called with other ranks: {ranks.world}. {remedy}")
+        raise ArgumentError(f"{model_is_divided}, but ranks= of {function} describes another division: {ranks.world}. {remedy}")
 
 
 def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:

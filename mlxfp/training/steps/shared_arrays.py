@@ -28,7 +28,7 @@ def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
 
 
 def _owners(source: Any, tree: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the identity of the containing module or list, and the key, for each leaf of a tree."""
+    """Yield a pair for each leaf of a tree: the `id()` of the module or list that contains the leaf, and the key of the leaf."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(value, mx.array):
             yield id(source), key

@@ -160,7 +160,7 @@ class TrainStep:
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # index of the model copy, for random numbers
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws other random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
@@ -220,7 +220,7 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        delayed = not self._options.compile and self.ranks is None  # ranks need the same order of communication, which a delay could change
+        delayed = not self._options.compile and self.ranks is None  # no delay with ranks: all ranks must communicate in the same order
         mx.async_eval(trees if delayed else ())  # start the delayed computation of the previous update, to free memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
@@ -254,7 +254,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # The mean loss is computed here and in `_gradients`, because MLX can then fuse each division with later operations.
+        # `_gradients` also computes this mean, because MLX can fuse both divisions with later operations.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
@@ -298,8 +298,8 @@ class TrainStep:
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
         """Return the results of the loss, and the gradients of the mean loss.
 
-        The results are the sum of losses, the divisor, the batch weight, the buffers, and the indices of possibly changed buffers. The mean
-        loss is the sum divided by the divisor. The divisor is the batch weight. For `fully_shard`, the weights of all ranks are added up.
+        The results are the sum of losses, divisor, batch weight, buffers, and indices of possibly changed buffers. The mean loss is the
+        sum divided by the divisor. The divisor is the batch weight. For `fully_shard`, the divisor is the total weight of all ranks.
         """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
@@ -372,7 +372,7 @@ class TrainStep:
         differs = difference(self._structure, structure)
         if flatten({**trees, "extra": {}})[0] == self._plain:
             raise ArgumentError(
-                f"The state belongs to a step with other options. {differs} Use the same options, or reset options with step.start(state)."
+                f"The state belongs to a step with other options. {differs} Use the same options, or pass step.start(state) instead."
             )
         raise ArgumentError(
             f"The state does not belong to the model and optimizer of this step. {differs} Build the state with "

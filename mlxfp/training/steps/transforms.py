@@ -91,7 +91,7 @@ class Functional:
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
-                raise ArgumentError(f"The {name} do not belong to this {type(self._skeleton).__name__}. {differs}")
+                raise ArgumentError(f"The arrays in {name} do not fit this {type(self._skeleton).__name__}. {differs}")
         model = copy_module(self._skeleton)
         put_arrays(model, params)
         put_arrays(model, buffers)
@@ -182,15 +182,15 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # compiled calls also return `name`, the key of the tree structure in `_results`
+        return name, arrays  # calls return `name`, so that the caller finds the structure in `_results[name]`
 
 
 @define
 class Compiler:
     """A cache of compiled functions. `variants` is the number of traces (compilations).
 
-    The first function with a key is compiled and stored under the key. All functions with one key must therefore compute the same results.
-    Ids and labels in the arguments are checked against the sizes of their tables, such as embedding tables, before the results are used.
+    `get(key, function)` compiles only the first function with a key. Functions with equal keys must therefore compute the same results. The
+    compiled function checks the ids and labels in its arguments, for example against the size of an embedding table.
     """
 
     _name: str
@@ -207,7 +207,7 @@ class Compiler:
         return len(self._seen)
 
     def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled function stored under a key. For a new key, compile `function`, whose last argument is a list of arrays."""
+        """Compile `function` for a new key. Return the compiled function. The last argument of `function` is a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
             bounds: Bounds = {}
@@ -257,7 +257,7 @@ def _checked(
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Call a compiled function. Check the ids and labels in the last argument against `bounds`, the ranges found during compilation."""
+    """Check the ids and labels in the last argument, and call a compiled function. `bounds` has the ranges of valid numbers."""
     check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # inside another compiled function, no separate compilation is necessary

@@ -666,7 +666,11 @@ CASES: list[Case] = [
         MissingFileError,
         "'none' is not the folder of a run: config.yaml is missing. Give a folder written by mlxfp run.",
     ),
-    (lambda: fp.last([]), ArgumentError, "last got no events. An event stream can be read only once. Call fit again for a new stream."),
+    (
+        lambda: fp.last([]),
+        ArgumentError,
+        "last(events) got no events. An event stream can be read only once. Call fit again for a new stream.",
+    ),
 ]
 
 

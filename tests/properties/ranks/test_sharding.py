@@ -214,7 +214,11 @@ def told(rank=0, size=2, tensor=1):
             None,
             r"divided by shard_linear between 2 ranks .* train_step was called without ranks=\. Pass ranks=connect\(tensor=2\)\.",
         ),
-        (linear, told(), r"by shard_linear .* train_step was called with other ranks: World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (
+            linear,
+            told(),
+            r"by shard_linear .* ranks= of train_step describes another division: World\(.*\)\. Pass ranks=connect\(tensor=2\)\.",
+        ),
         (
             lambda: stored(nn.Linear(2, 2)),
             None,

@@ -103,7 +103,7 @@ def test_parts_of_layers_that_do_not_keep_their_segments_are_not_guessed(divide,
     where, then = (
         ("the model of this run", r"\.$") if reads else (".*step-00000001.safetensors", ", and write one more checkpoint with 2 ranks:")
     )
-    said = rf"joined: {where} has no segment sizes for params\.layers\[0\]\.bias, .* with mlxfp\.distributed\.shard_linear{then}"
+    said = rf"{where} has no segment sizes for the divided arrays params\.layers\[0\]\.bias, .* with mlxfp\.distributed\.shard_linear{then}"
     with pytest.raises(CheckpointError, match=said):
         fp.load_latest(tmp_path, state_of(0, 4, **reads), ranks=fp.distributed.connect())
     for index in range(2):  # as many ranks go on, and what they write says how it is divided

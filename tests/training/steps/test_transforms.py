@@ -291,7 +291,9 @@ def test_checkpointing_recomputes_the_same_mask():
 
 def test_arrays_of_another_module_are_named():
     model = fp.functional(Net())
-    with pytest.raises(ArgumentError, match=r"params do not belong to this Net\. Missing: first\.weight, .* Unexpected: weight, bias"):
+    with pytest.raises(
+        ArgumentError, match=r"The arrays in params do not fit this Net\. Missing: first\.weight, .* Unexpected: weight, bias"
+    ):
         model.bind(nn.Linear(1, 1).parameters(), model.buffers)
 
 

@@ -90,8 +90,8 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
 ) -> None:
     """Write a training state to a file, together with the cursor and metrics that a run needs to continue.
 
-    The folder must exist. `config` is any value that JSON can represent. `optimizer` has the settings of the optimizer, and `pretrained`
-    names the models that provided the initial weights, both in the format of the event `RunStarted`. For a model divided between ranks, the
+    The folder must exist. `config` is any value that JSON can represent. `optimizer` and `pretrained` are the fields of the event
+    `RunStarted`: the settings of the optimizer, and the models that provided the initial weights. For a model divided between ranks, the
     file has the part of this rank, the number of parts and the names of the divided arrays.
 
     The old file is replaced after the new file is complete and on the disk. Raises `CheckpointError` for float64 arrays (not supported by
@@ -287,9 +287,9 @@ def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _joined(paths: Sequence[Path], target: TrainState) -> Checkpoint:
-    """Read one file for each part of a saved model, and join the parts of each array. Return only the part of this rank in the new run.
+    """Read one file for each part of a saved model, and join the parts of each array. Return only the part that belongs to `target`.
 
-    The state `target` defines this part. Arrays are processed one at a time to limit memory.
+    Arrays are processed one at a time to limit memory.
     """
     opened = [open_file(path) for path in paths]
     names, (_, fields) = list(opened[0][0]), opened[0]

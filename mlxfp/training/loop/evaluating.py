@@ -47,13 +47,13 @@ Measure = Callable[[Any, dict[str, Any]], Totals]
 def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) -> Evaluator:
     """Return a function (state, batches) -> {name: number} that evaluates states of the model.
 
-    The function also takes batches alone, and then evaluates the current arrays of the model, for example of a loaded model.
+    `function(batches)` evaluates the current arrays of the model, for example after `load`.
 
     `measure(model, batch)` returns the metrics of a batch by name: (sum, weight), or the result of a function in `mlxfp.metrics`. Metrics
     are merged over all batches and computed at the end, so the numbers do not depend on the batch size. Dropout is off. Random numbers
     from MLX's global generator, or from the key of `measure(model, batch, key)`, differ between batches and repeat in every evaluation.
-    Call `evaluate` once and reuse the function, because each call compiles again. The function raises `DataError` if there are no batches
-    or a metric has no weight.
+    Call `evaluate` once and reuse the function, because each call of `evaluate` compiles again. The function raises `DataError` if there
+    are no batches or a metric has a total weight of 0.
 
     With `ranks`, all processes call the function with the same batches, without `shard`. Each process measures a part of the batches, and
     all processes get the numbers of a run with one process. Raises `ArgumentError` if the batches of the ranks differ, and `RankError` if
@@ -216,9 +216,9 @@ def _of_all_ranks(
             elif not other_calls:
                 other_calls.append(call)
         short = len(own_calls) * world.copies < count
-        # With `together`, every rank takes part in every forward pass, because each rank stores a part of the parameters.
+        # If `together` is True, each rank stores a part of the parameters, so every forward pass needs all ranks.
         # A rank without a next batch computes a batch of another rank and discards the result, so that no rank waits forever.
-        # For a rank that never gets a batch, the discarded result shows the structure of all results.
+        # A rank without any batch learns the structure of the results from a discarded result.
         extra_calls = other_calls[:1] if short and (together or (structure is None and not own_calls)) else []
         with ranks.waiting() if together or world.tensor > 1 else nullcontext():
             results = list(_computed(own_calls + extra_calls))

@@ -52,7 +52,7 @@ def _is_dropped_by_a_statement() -> bool:
     instructions = list(dis.get_instructions(frame.f_code))
     index = next((index for index, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti), 0)
     called, dropped = instructions[index - 1].opname, instructions[index].opname
-    # An unused result of a call is the bytecode CALL, POP_TOP. The end of a `with` block has POP_TOP without CALL.
+    # In bytecode, CALL and POP_TOP discard the result of a call. A `with` block ends with POP_TOP without CALL.
     return dropped == "POP_TOP" and called.startswith("CALL")
 
 

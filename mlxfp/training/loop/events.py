@@ -51,8 +51,8 @@ class Event:
     state: TrainState
     cursor: Cursor | None
     epoch: int
-    # This field is keyword-only, because subclasses add fields without a default.
-    # Events are compared without this field, because its arrays may still be on the device.
+    # `running` is keyword-only, because subclasses add fields without a default.
+    # `running` is ignored by ==, because its arrays may still be on the device.
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -98,10 +98,10 @@ class Evaluation:
 
 @frozen
 class RunStarted(Event):
-    """The start of a run. `total` is the final number of steps, or None if unknown. `history` is the argument of `fit`.
+    """The start of a run. `total` is the final number of steps, or None if unknown. `history` has the evaluations passed to `fit`.
 
-    `optimizer` has the settings of the step's optimizer, such as the betas, or no settings if `train_step` did not build the step.
-    `pretrained` names the models of the Hugging Face hub that provided the initial weights, as `org/name@commit`.
+    `optimizer` has the settings of the optimizer, such as the betas. It is empty for a step not built by `train_step`. `pretrained` names
+    the models of the Hugging Face hub that provided the initial weights, as `org/name@commit`.
 
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
@@ -126,7 +126,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # ignored by ==, because a repetition of the run does not compile again
+    compiled: bool = field(default=False, eq=False)  # ignored by ==, because a repeated run need not compile again
 
 
 @frozen

@@ -26,7 +26,7 @@ def check_batches(function: str, batches: Iterable[Batch]) -> None:
         raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}. {remedy}")
     if isinstance(batches, Dataset) and batches.level != "batches":
         raise PipelineError(
-            f"{function} takes batches, got {batches.level} from {batches.parts[-1]!r}. Put collate after batch, at the end."
+            f"{function} takes batches, got {batches.level} from {batches.parts[-1]!r}. End the pipeline with fp.batch and fp.collate."
         )
 
 
@@ -54,7 +54,7 @@ def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) ->
     """Yield each batch with the cursor after the batch. The cursor is None if the batches are not a dataset."""
     if not isinstance(batches, Dataset):
         return ((batch, None) for batch in batches)
-    # Do not call `iterate` with `epoch`: `iterate` would then repeat a warning that `fit` has already given.
+    # `iterate` without the argument `epoch` does not repeat a warning that `fit` has already given.
     return iterate(batches, cursor or beginning(batches, epoch=epoch))
 
 
@@ -81,7 +81,7 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
     """Return a copy of an error about an id or a label. The message of the copy also names the source row."""
     rows = rows_after(batches, cursor)
-    if not error.index or len(rows) != error.rows:  # a collator may make several rows of a batch from one source row
+    if not error.index or len(rows) != error.rows:  # the row is unknown if a collator made several rows of the batch from one source row
         return error
     origin = rows[error.index[0]]
     return error.with_source(f"row {origin.row} of {origin.source!r}")

@@ -207,9 +207,9 @@ class _Run:
             yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
-        """Return the number of steps at the end of the run, or None if unknown."""
+        """Return the total number of steps when the run ends, or None if unknown."""
         size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
-        before = begin.state.step if begin.cursor is None else 0  # with a cursor, `epochs` counts from the start of training
+        before = begin.state.step if begin.cursor is None else 0  # without a cursor, the run makes `epochs` epochs after the steps of the state
         by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None
@@ -278,7 +278,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
 
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[tuple[Batch, Cursor | None], None, None]:
     """Yield each batch with the cursor after the batch, or with None for batches without cursors. Raises `DataError` for an empty epoch."""
-    empty = cursor is None  # with a cursor at the end of an epoch, an empty epoch is no error
+    empty = cursor is None  # no error if a cursor at the end of an epoch leaves no batches
     for item in with_cursors(batches, cursor, epoch):
         empty = False
         yield item
@@ -287,7 +287,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
-    """Apply the changes of the state requested through `Control`, such as a new learning rate. Yield a `StateChanged` event for each."""
+    """Apply the state changes requested through `Control`, such as a new learning rate. Yield a `StateChanged` event for each change."""
     for change, reason in run.control.take():
         state = change(progress.state)
         check_types(TrainState, state=state)
@@ -310,8 +310,8 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    # Metrics read at the last step of a run are not added to the running totals.
-    # The order of additions is then the same in interrupted and uninterrupted runs, so the sums are bit-identical.
+    # The running totals grow only at multiples of `log_every` steps, even if a run ends at another step.
+    # Interrupted and uninterrupted runs thus add up the metrics in the same order, and their sums are bit-identical.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())
@@ -340,7 +340,7 @@ _CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round di
 
 
 def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:
-    """Yield warnings about probable mistakes in the arguments of `fit`. `changes=True` allows a learning rate changed by an observer."""
+    """Yield warnings about probable mistakes in the arguments of `fit`. `changes=True`: observers may change the learning rate."""
     if state.step and cursor is None and isinstance(batches, Dataset):
         yield (
             f"The state has made {state.step} steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, "
@@ -352,7 +352,7 @@ def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cur
 
 
 def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
-    """Yield a warning if a run ended without an update. `continued=True` also warns of a run without steps, because `fit` got a cursor."""
+    """Yield a warning if a run ended without an update, or without a step although `fit` got a cursor (`continued=True`)."""
     if first == last == 0 and continued:
         yield (
             "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "

@@ -20,7 +20,7 @@ _IN_TRIAL: ContextVar[bool] = ContextVar("in_trial", default=False)
 
 
 class _TrialEnded(BaseException):
-    """Control-flow exception that ends a trial evaluation after the first batch, with the error of the batch or None.
+    """Control-flow exception that ends a trial evaluation after the first batch. `error` is None if the batch caused no error.
 
     Derived from `BaseException`, so that `except Exception` in user code does not catch the exception.
     """
@@ -80,9 +80,9 @@ def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState,
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Return True if a validation function calls a function built by `evaluate`, and can thus be tried before a run.
+    """Return True if a validation function calls a function built by `evaluate`. A trial before the run can then stop after one batch.
 
-    The trial ends after the first batch. Other validation functions are not tried, because their duration and side effects are unknown.
+    Other validation functions get no trial, because their duration and side effects are unknown.
     """
     if isinstance(validate, partial):
         return any(map(supports_trial, [validate.func, *validate.args, *validate.keywords.values()]))
@@ -95,7 +95,7 @@ def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> boo
 def run_trial(validate: Callable[[TrainState], Mapping[str, float]], state: TrainState) -> None:
     """Run a validation function for one batch before the training, to find mistakes early.
 
-    Raise only the errors of functions built by `evaluate`. Ignore other errors: weight averaging, for example, may fail before step 1.
+    Raise errors of functions built by `evaluate`. Ignore errors of other code: weight averaging, for example, may fail before step 1.
     """
     token, failed = _IN_TRIAL.set(True), None
     try:

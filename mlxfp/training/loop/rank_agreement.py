@@ -1,8 +1,8 @@
-"""Agreement between ranks on the number of steps. A rank that fails or ends its epoch early would leave the other ranks waiting forever.
+"""Agreement between ranks on the number of steps, so that no rank waits forever for a rank that failed or ended its epoch early.
 
-Ranks therefore exchange a message of a few bytes about their next batch: before every step, or only before each reading of the metrics
-if all ranks are known to have equally many batches. If a rank dies, a call to MLX may never return; the watchdog of `Ranks` then ends
-the other processes.
+Before every step, ranks send each other a message of a few bytes about their next batch. If all ranks are known to have equally many
+batches, a message before each reading of the metrics is enough. If a rank dies, a call to MLX may never return; the watchdog of `Ranks`
+then ends the other processes.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""Metrics of the current epoch, stored in events and checkpoints. A resumed run therefore reports the same means."""
+"""Metrics of the current epoch, stored in events and checkpoints, so that a resumed run reports the same means."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from attrs import field, frozen
 from mlxfp.evaluation.metrics.totals import Totals, added
 from mlxfp.support.errors import ArgumentTypeError
 
-_ONCE = ("weight", "skipped")  # metrics averaged over steps without weighting by `weight`
+_ONCE = ("weight", "skipped")  # metrics whose means count all steps equally
 
 
 @frozen
 class RunningMetrics:
-    """Metrics of the current epoch. `totals` has the sums over the earlier steps. `unread` has the metrics of each later step.
+    """Metrics of the current epoch: `totals` has sums over the first steps, and `unread` has the metrics of each later step.
 
-    The metrics of the last step may still be on the device. `fit` adds `unread` to the totals only at regular steps, because every
-    addition rounds the totals.
+    `fit` adds `unread` to `totals` every `log_every` steps. Further additions would change the rounding of the totals. The metrics of the
+    last step may still be on the device.
     """
 
     totals: Totals = field(factory=dict)
@@ -40,9 +40,9 @@ def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
 
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
-    """Add up the metrics of several steps. Each value counts in proportion to the metric `weight` of its step.
+    """Add up the metrics of several steps. Each metric is multiplied by the metric `weight` of its step.
 
-    The metrics `weight` and `skipped` themselves are added without this factor.
+    Only `weight` and `skipped` are added without multiplication.
     """
     # This loop is a faster version of the function `merge`, for numbers only.
     columns: dict[str, tuple[list[float], list[float]]] = {}

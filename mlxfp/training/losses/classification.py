@@ -86,7 +86,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
     labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
-    rows = matrix[mx.clip(labels, 0, classes - 1)]  # the clip is harmless: for an invalid label, `at_labels` below returns NaN
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # `at_labels` makes the score of an invalid label NaN, so clipping hides no error
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
     average = hidden @ (rules.shares @ matrix) + rules.average(bias) if label_smoothing else None
     return rules.add(labels, counts, sums, scores, average)
@@ -96,10 +96,10 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
 def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Sum the negative log-likelihood of independent binary labels: (sum, weight), two float32 scalars.
 
-    `logits` are float[...]: [B] for a single label, [B, C] for several labels that do not exclude each other. `labels` have the same shape
-    and are 0, 1 or a probability. The weight is the number of labels, weighted by `example_weights`, [B]. Raises `ArgumentError` if the
-    shapes do not fit, and `DataError` for other labels. Infinite logits give the limit: 0 for a correct answer, otherwise inf. If a
-    compiled function computes the labels, invalid labels make the sum NaN instead.
+    `logits` are float[...]: [B] for a single label, [B, C] for several labels that do not exclude each other. `labels` have the shape of
+    `logits` and are 0, 1 or a probability. The weight is the number of labels, weighted by `example_weights`, [B]. An infinite logit gives
+    the loss 0 for a correct answer, and inf otherwise. Raises `ArgumentError` if the shapes do not fit, and `DataError` for labels outside
+    [0, 1]. If a compiled function computes the labels, invalid labels make the sum NaN instead.
 
     >>> total, weight = binary_cross_entropy(mx.array([[0.0, 100.0], [-100.0, 0.0]]), mx.array([[1, 1], [0, 0]]))
     >>> round(total.item(), 4), weight.item()
@@ -109,8 +109,8 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
-    # `wrong` is the logit of the less probable answer, and `shares` is the probability of this answer.
-    # If `shares` is 0, the logits in `factors` are clipped to finite numbers, because 0 * inf is NaN.
+    # `wrong` is the logit of the less probable answer, and `shares` is the probability of the less probable answer.
+    # Where `shares` is 0, the logits in `factors` must be finite, because 0 * inf is NaN.
     sure = labels > 0.5
     wrong, shares = mx.where(sure, -logits, logits), mx.where(sure, 1 - labels, labels)
     factors = mx.clip(wrong, mx.where(shares == 0, -_LARGEST, -mx.inf), _LARGEST)
@@ -141,7 +141,7 @@ def contrastive(
     """
     if queries.ndim != 2 or queries.shape != keys.shape:
         raise ArgumentError(f"contrastive needs queries and keys of the same shape, [B, D], got {queries.shape} and {keys.shape}.")
-    if isinstance(temperature, mx.array):  # An array may have no value yet while a function is traced.
+    if isinstance(temperature, mx.array):  # While a function is traced, an array has no value yet, so the sign is not checked.
         if temperature.size != 1:
             raise ArgumentError(f"temperature must be one number for all pairs, got an array of shape {temperature.shape}.")
     elif not temperature > 0:
@@ -168,7 +168,7 @@ class _Rules:
     def add(
         self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
     ) -> tuple[mx.array, mx.array]:
-        """Return (sum of losses, weight). Per label: `sums` is the logsumexp of the logits, `scores` one logit, `average` the mean."""
+        """Return (sum of losses, weight) from three values per label: logsumexp `sums`, label logit `scores` and mean logit `average`."""
         weights = counts if self.class_weights is None else mx.where(counts == 0, 0, counts * at_labels(self.class_weights, labels))
         losses, weight = add(sums - scores, weights)
         if average is not None:
@@ -229,12 +229,12 @@ def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, c
 
 
 def _after(array: mx.array, *others: mx.array) -> mx.array:
-    """Return `array`, and make MLX compute the arrays `others` first. Only one large matrix product is then in memory at a time."""
+    """Return `array`, but compute the arrays `others` before `array`. Memory then holds only one large matrix product at a time."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
 
 
 def _normalized(rows: mx.array) -> mx.array:
     rows = rows.astype(mx.float32)
-    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # avoids infinite squares of huge numbers
+    rows = rows / mx.stop_gradient(mx.maximum(rows.abs().max(axis=-1, keepdims=True), 1))  # squares of huge numbers would be infinite
     return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # 1e-12 keeps the gradient finite for rows of zeros

@@ -26,7 +26,7 @@ def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
 def huber(
     predictions: mx.array, targets: mx.array, *, delta: float = 1.0, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Sum the Huber loss: d² / 2 for differences up to `delta`, delta (|d| - delta / 2) for larger differences. Arguments as in `mse`.
+    """Sum the Huber loss of the differences d: d² / 2 if |d| is at most `delta`, else delta (|d| - delta / 2). Arguments as in `mse`.
 
     Huber, "Robust Estimation of a Location Parameter", 1964.
 

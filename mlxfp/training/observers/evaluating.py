@@ -19,11 +19,11 @@ Validate = Callable[[TrainState], Mapping[str, float]]
 def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None, ranks: Ranks | None = None) -> Observer:
     """Evaluate the state after every epoch, or after every `steps` steps. Add an `Evaluated` event with the metrics.
 
-    The function `validate` returns the metrics of a state. An example is `lambda state: check(state, valid)`, with
-    `check = evaluate(...)`. Such a function evaluates the first batch once before the run, to report mistakes early.
+    The function `validate` returns the metrics of a state, for example `lambda state: check(state, valid)` with `check = evaluate(...)`.
+    If `validate` calls a function built by `evaluate`, the first batch is evaluated once before the run, to report mistakes early.
 
-    For several validation datasets, use several observers with different values of `name`. Their metrics are called `name/metric`. If a run
-    ended after a checkpoint but before the evaluation of the same step, the continued run begins with this evaluation.
+    For several validation datasets, use several observers with different values of `name`. Their metrics are called `name/metric`. A run
+    may end after a checkpoint but before the evaluation of the same step. The continued run then begins with the missing evaluation.
 
     With `ranks`, every rank calls its own `validate`, but the event has the metrics of rank 0 on all ranks. Observers such as
     `early_stopping` and `reduce_on_plateau` therefore decide identically on all ranks.

@@ -46,7 +46,7 @@ class EventFiles:
     """A `Tracker` that writes the event files of a run. Methods raise the errors of the file system."""
 
     writer: Any
-    event: Any  # this field and the next three fields hold protobuf classes and modules of TensorBoard
+    event: Any  # `event`, `summary`, `settings` and `metadata` are protobuf classes and modules of TensorBoard
     summary: Any
     settings: Any
     metadata: Any
@@ -64,13 +64,13 @@ class EventFiles:
         return metric
 
     def last_steps(self) -> dict[str, int]:
-        """Return no steps: a continued run logs all its steps again, and TensorBoard shows the new values."""
+        """Return an empty dict, because a continued run logs all steps again. TensorBoard shows the new values."""
         return {}
 
     def log_metrics(self, values: Sequence[Number]) -> None:
         for name, value, step in values:
             self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
-        self.writer.flush()  # a flush writes the metrics to the file at once, in case the run is killed, and raises write errors
+        self.writer.flush()  # a flush saves the metrics in case the run is killed later, and raises write errors now
 
     def end(self, status: str) -> None:
         """Close the file. The status is not written, because TensorBoard has no run status."""
@@ -104,6 +104,6 @@ def begin_tensorboard_run(folder: str | os.PathLike[str], *, step: int = 0) -> E
         sleep(0.05)  # wait for the next second, because TensorBoard sorts files by name, and names start with the time in seconds
     writer = EventFileWriter(os.fspath(folder))
     log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    first = step + 1 if step else 0  # the numbers of the checkpoint's step are already logged, so logging continues with the next step
+    first = step + 1 if step else 0  # the step of the checkpoint is already logged, so logging continues with the next step
     writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
     return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

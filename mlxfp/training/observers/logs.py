@@ -20,7 +20,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
 
-_WORDS = ("total", "reason", "message", "path")  # event fields that are logged beside the metrics
+_WORDS = ("total", "reason", "message", "path")  # event fields that are logged in addition to the metrics
 
 
 @explain_call
@@ -85,7 +85,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line, *_ in _lines(path)]
 
 
-_NEEDS = {"Stepped": "metrics", "Warned": "message", "Stopped": "reason"}  # fields that each event of this kind has
+_NEEDS = {"Stepped": "metrics", "Warned": "message", "Stopped": "reason"}  # class name of an event -> name of a required field
 
 
 def numbers_of(event: Event) -> dict[str, float]:
@@ -147,7 +147,7 @@ def _json_line(record: Mapping[str, Any]) -> str:
 
 
 def _parse_json(line: str) -> tuple[str, int, float]:
-    """Return event, step, and seconds since the start of the run. Raises `ValueError` for a line that `log_metrics` has not written."""
+    """Return the event name, the step, and the seconds since the start of the run. Raises `ValueError` for a line not written by `log_metrics`."""
     record = json.loads(line)
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))
@@ -169,7 +169,7 @@ def _is_number(value: object) -> bool:
 def _begin(path: Path, first: Event) -> float:
     """Remove the lines of a log that a continued run will write again. Return the field `seconds` of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # If the history has no evaluation of this step, the continued run repeats the evaluation. Remove the old lines.
+    # If the history has no evaluations of the first step, the continued run evaluates again, so remove the lines of the evaluations.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)

@@ -80,7 +80,7 @@ class MlflowRun:
     resumed: bool = False
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of a new run. Long values are cut, because MLflow would refuse all settings if one value is too long."""
+        """Log the settings of a new run. Long values are shortened, because a single long value would make MLflow refuse all settings."""
         if self.resumed:
             return
         entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
@@ -139,7 +139,7 @@ def begin_mlflow_run(  # noqa: PLR0913  # settings of MLflow
 ) -> MlflowRun:
     """Start a run in MLflow, or continue an earlier run.
 
-    With `run`, continue the run with this id. For `step` > 0, continue the last run with `name` and `parent`.
+    `run` is the id of a run to continue. Without `run`, for `step` > 0, continue the last run with the same `name` and `parent`.
 
     A missing experiment is created. Files of an experiment in SQLite are stored next to the database instead of MLflow's default, the
     working folder. Raises `OSError` at once if the server does not answer; the MLflow client would retry silently for minutes.

@@ -20,9 +20,9 @@ _IN_A_COLUMN = 10  # maximum number of curve names per legend column
 def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     """Plot the log of a run, written by `log_metrics` as `.jsonl`: loss, learning rate, evaluations and steps per second.
 
-    A dict of logs by name, such as the logs of folds, is drawn in common axes. `picture` is a `.png` or `.svg` file. Non-finite numbers
-    leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` for a missing log, and `DataError` for a file that is
-    not a log or has no metrics.
+    For a dict of logs by name, for example one log per fold, the curves of all logs share axes. `picture` is a `.png` or `.svg` file.
+    Non-finite numbers leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` for a missing log, and `DataError` for
+    a file that is not a log or has no metrics.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'

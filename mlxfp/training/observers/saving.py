@@ -134,10 +134,10 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # only evaluations of earlier steps: more evaluations of the current step may follow
+                yield from saver.save(event, earlier)  # without evaluations of the current step, because some may still follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
-                yield from saver.save(event, saver.history)  # all evaluations of the last step are now known, so save them too
+                yield from saver.save(event, saver.history)  # save again: the history now has all evaluations of the last step
                 yield from saver.wait()
             yield event
         yield from saver.wait()
@@ -160,7 +160,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # all ranks raise this error before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # all ranks raise the error before the first step
             raise ArgumentError(
                 f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
                 "checkpoint(folder, ranks=ranks), which writes one file per rank."
@@ -239,7 +239,7 @@ def _write_numbered(event: Event, extra: Mapping[str, Any], *, folder: Path, kee
 def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
     """Raise `ArgumentError` if the folder has checkpoints of steps after `step`. With `drop=True`, remove these checkpoints instead.
 
-    The removed checkpoints are useless, because some ranks were killed before they saved the same steps.
+    A removed checkpoint is useless, because another rank was killed before it saved a checkpoint of the same step.
     """
     remove_unfinished(folder, "step-*")
     paths = [path for number, path in sorted(numbered(folder).items()) if number > step]

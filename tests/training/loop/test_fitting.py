@@ -240,7 +240,7 @@ def test_mistakes_are_named_before_the_run_starts():
 def test_a_pipeline_that_does_not_end_in_batches_is_named():
     step, state = SETTING
     rows = fp.from_examples([{"x": 1}])
-    with pytest.raises(PipelineError, match=r"fit takes batches, got examples from from_examples\(1 rows\)\. Put collate after batch"):
+    with pytest.raises(PipelineError, match=r"fit takes batches, got examples from from_examples\(1 rows\)\. End the pipeline"):
         fp.fit(step, state, rows)
     with pytest.raises(PipelineError, match=r"evaluate takes batches, got groups from batch\(size=2\)"):
         CHECK(state, fp.pipe(rows, batch(2)))

@@ -209,7 +209,7 @@ class _Run:
     def total(self, begin: "_Progress") -> int | None:
         """Return the total number of steps when the run ends, or None if unknown."""
         size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
-        before = begin.state.step if begin.cursor is None else 0  # without a cursor, the run makes `epochs` epochs after the steps of the state
+        before = begin.state.step if begin.cursor is None else 0  # without a cursor, the `epochs` epochs come after the earlier steps
         by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None

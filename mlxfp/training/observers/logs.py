@@ -147,7 +147,7 @@ def _json_line(record: Mapping[str, Any]) -> str:
 
 
 def _parse_json(line: str) -> tuple[str, int, float]:
-    """Return the event name, the step, and the seconds since the start of the run. Raises `ValueError` for a line not written by `log_metrics`."""
+    """Return the event name, the step, and the seconds since the start of the run. Raises `ValueError` for an invalid line."""
     record = json.loads(line)
     event, step, seconds, metrics = (record.get(name, {}) for name in ("event", "step", "seconds", "metrics"))
     counts = all(type(count) is int and 0 <= count < 1 << 53 for count in (step, record.get("epoch", 0)))

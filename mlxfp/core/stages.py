@@ -22,7 +22,7 @@ from mlxfp.support.errors import ArgumentTypeError, PipelineError
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
-Batch = dict[str, Any]  # maps each name to an mx.array, or to a tuple of strings for text; `Any`, because core does not import mlx
+Batch = dict[str, Any]  # each name maps to an mx.array or to a tuple of strings; typed as `Any`, because `mlxfp.core` does not import mlx
 Projection = tuple[tuple[str, str], ...]  # pairs (new name, old name), one per output column
 
 CACHE_ADVICE = "cache(path) after it saves its output for all runs, if no earlier stage is random."
@@ -36,9 +36,10 @@ _ADVICE: dict[Level, str] = {
 
 @frozen
 class Groups:
-    """Possible numbers of rows in a group (`sizes`), for a stage that makes groups. `sizes` is empty for all other stages.
+    """Possible group sizes of a stage that makes groups, and the possible lengths of the longest row in a group.
 
-    The longest row of a group has from `least` to `most` tokens. `most` is None if the number of tokens is unbounded.
+    `sizes` holds the possible numbers of rows. Stages without groups have an empty `sizes`. The longest row has from `least` to `most`
+    tokens. `most` is None if the number of tokens is unbounded.
     """
 
     sizes: Sequence[int] = ()
@@ -46,7 +47,7 @@ class Groups:
     most: int | None = None
 
     def holding(self, column: str) -> "Groups":
-        """Return the group sizes for a column. `least` and `most` are numbers of tokens, so only the column `input_ids` keeps them."""
+        """Return `self` for the column `input_ids`, and only `sizes` for other columns: `least` and `most` count tokens of `input_ids`."""
         return self if column == "input_ids" else Groups(self.sizes)
 
 
@@ -61,12 +62,12 @@ def unknown(count: int) -> None:
 
 @frozen
 class Traits:
-    """Properties of a stage that allow optimizations. All defaults are safe: a stage without traits is correct, but slower.
+    """Properties of a stage that allow optimizations. A stage with the default properties gives correct results, but runs slower.
 
     - `columns_read`: columns that the stage reads, None for all columns. A column that no stage reads is dropped. A stage that makes
       batches lists the columns of the batches. If a stage keeps rows in its state and makes no groups, `columns_read` must be None.
-    - `fuse(before, needed)`: return a single stage that does the work of the stage `before` and of this stage, or None. The new stage has
-      the state of `before`. The output needs only the columns in `needed`.
+    - `fuse(before, needed)`: return one stage that replaces the stage `before` and this stage. Return None if no such stage exists. The
+      new stage has the state of `before`. The output of the new stage needs only the columns in `needed`.
     - `longest_row`: function from the maximum token count of a row before the stage to the maximum after the stage. None means unbounded.
       Tokens are counted in the column `input_ids`.
 
@@ -78,7 +79,6 @@ class Traits:
     row_wise: bool = False  # True if the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # True if the order of rows changes between epochs
     draws: bool = False  # True if the results are random, seeded by the key of each row
-    # columns that the stage reads, None for all columns; see the docstring
     columns_read: Collection[str] | None = None
     # Function that returns the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
@@ -87,11 +87,11 @@ class Traits:
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
     # Function that returns the maximum token count of output rows, given the maximum of input rows. None: the planner measures rows.
     longest_row: Callable[[int | None], int | None] | None = None
-    # function from the number of rows to the possible group sizes and row lengths
+    # Function that returns the possible group sizes and row lengths for a number of input rows. None: the number is unknown.
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
-    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None  # returns the fused stage, or None; see the docstring
-    decoders: Mapping[str, Any] = field(factory=dict)  # tokenizers by column of token ids, to show text in notebooks
-    share: Share | None = None  # number of ranks and batch size that the stage depends on; None: no such dependence
+    fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None
+    decoders: Mapping[str, Any] = field(factory=dict)  # maps columns of token ids to tokenizers, for showing text in notebooks
+    share: Share | None = None  # how results depend on the number of ranks and the batch size; None: no such dependence
     notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
     advice: str = ""  # advice in `profile` if this stage takes the most time
 
@@ -132,7 +132,7 @@ class Stage(Part, Itemless, ABC):
         """Return the next state and the output chunks for one input chunk."""
 
     def finish(self, state: State) -> Iterable[RecordBatch]:
-        """Return the remaining chunks of the state after the last input chunk."""
+        """Return the chunks that can be made from the state after the last input chunk."""
         return ()
 
     def schema(self, schema: Schema) -> Schema:
@@ -183,7 +183,7 @@ class RowWise(Stage):
         """Transform a chunk. The result must keep the hidden columns `__row__` and `__key__`."""
 
     def step(self, state: State, chunk: RecordBatch, /) -> tuple[State, Iterable[RecordBatch]]:
-        __tracebackhide__ = True  # IPython omits frames with this local variable from tracebacks
+        __tracebackhide__ = True  # IPython omits functions with the local variable `__tracebackhide__` from tracebacks
         return state, (self.apply(chunk),)
 
 

@@ -25,8 +25,8 @@ _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\x
 def check_text(head: bytes, path: str, packing: str | None) -> None:
     """Raise `DataError` for file content that is compressed, an archive, or text in UTF-16 or UTF-32.
 
-    The argument `head` holds the first bytes of the content. If the file suffix names a compression, such as gzip, the content was
-    decompressed before, and `packing` is the name of this compression. The check then finds a second compression.
+    The argument `head` holds the first bytes of the content, decompressed if the file suffix names a compression, such as gzip. The
+    argument `packing` is the name of this compression. If `head` is still compressed, the file was compressed twice.
     """
     compressed = _compression(head)
     if compressed is not None:
@@ -36,7 +36,8 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
         decompress = f"{_unpacked(path, packing)} | " if packing is not None else ""
         convert = f"iconv -f {encoding} -t UTF-8{'' if decompress else f' {quote(without_secrets(path))}'} > {_new_name(path)}"
         raise DataError(
-            f"Text is {encoding}: got {marker} of {encoding}, in line 1 of {without_secrets(path)}. Convert the file: {decompress}{convert}"
+            f"Text is encoded in {encoding}: got {marker} of {encoding}, in line 1 of {without_secrets(path)}. Convert the file to UTF-8: "
+            f"{decompress}{convert}"
         )
 
 
@@ -53,7 +54,7 @@ def _compression(head: bytes) -> tuple[str, str] | None:
 
 
 def _compressed(name: str, command: str, head: bytes, path: str, packing: str | None) -> DataError:
-    """Return the error for a compressed file. `packing=""` means that the reader, for Parquet or Arrow, never decompresses files."""
+    """Return the error for a compressed file. Readers of Parquet and Arrow files never decompress a file and pass `packing=""`."""
     shown, suffix = without_secrets(path), next((suffix for suffix, known in COMPRESSIONS.items() if known == name), None)
     if packing:
         remedy = f"The file is compressed twice. Decompress the file once: {_unpacked(path, packing)} > {_new_name(path, twice=True)}"
@@ -72,7 +73,7 @@ def _unpacked(path: str, packing: str) -> str:
 
 
 def _new_name(path: str, *, twice: bool = False) -> str:
-    """Return a name in the same folder for a decompressed or converted file. Set `twice=True` for a file that was compressed twice."""
+    """Return the file name for the output of a suggested command. `twice=True` keeps the suffix, for a file that was compressed twice."""
     old = Path(without_secrets(path))
     packed = old.suffix.lower() in {*COMPRESSIONS, ".bz2", ".xz", ".lz4", ".7z", ".rar"} and not twice
     return quote(str(old.with_suffix("") if packed else old.with_stem(f"{old.stem}-converted")))
@@ -83,7 +84,7 @@ def _encoding(head: bytes) -> tuple[str | None, str]:
     marked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), None)
     if marked is not None:
         return marked, "the byte order mark"
-    # `empty[i]` is a list of truth values for the bytes i, i + 4, i + 8, ...: True for a NUL byte.
+    # `empty[i][j]` is True if the byte i + 4 * j is NUL.
     empty = [[byte == 0 for byte in head[first : len(head) // 4 * 4 : 4]] for first in range(4)]
     if len(head) < 8 or all(map(all, empty)):
         return None, ""

@@ -17,7 +17,7 @@ from mlxfp.support.errors import DataError, MissingFileError, MlxfpError, sugges
 
 
 def _check_folders(pattern: Path) -> None:
-    """Raise `DataError` if no permission exists to list a folder that a pattern searches. `glob` would skip this folder."""
+    """Raise `DataError` if a folder with possible matches of `pattern` cannot be listed. `glob` would skip the folder without an error."""
     for parent in pattern.parents:
         for folder in map(Path, glob(str(parent)) if has_magic(str(parent)) else ()):  # noqa: PTH207  # Path.glob rejects absolute patterns
             if folder.is_dir():
@@ -101,7 +101,6 @@ def missing(path: Path) -> MlxfpError:
 
 
 def _check_target(link: Path) -> None:
-    """Raise `MissingFileError` for a link without a target."""
     try:
         link.stat()
     except OSError as error:
@@ -138,7 +137,7 @@ def walk_files(root: Path, *, hidden: bool = False) -> Iterator[Path]:
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return True if the names on a path match a pattern. `*` and `**` match no hidden name."""
+    """Return True if a path matches a pattern. Both are given as lists of names. `*` and `**` do not match hidden names."""
     if not pattern or not names:
         return not names and all(part == "**" for part in pattern)
     shown = not names[0].startswith(".")

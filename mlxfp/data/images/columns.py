@@ -91,12 +91,12 @@ def mode_of(kind: pa.DataType) -> Mode | None:
 def loads_of(  # noqa: PLR0913  # two are keyword-only
     chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
 ) -> list[Load]:
-    """Return one function per row. Each function reads the image of a row, uint8[H, W, C].
+    """Return a list with one function per row. Each function returns the image of its row, uint8[H, W, C].
 
     A function raises `UnusableImageError` for a damaged image. Encoded files are decoded in `mode`. Other images keep their mode. Raises
     `DataError` for a row without an image.
 
-    The argument `of` is the word for the table in error messages, for example "chunk". The argument `memory` is a buffer that all decoded
+    The argument `of` is the name of the table in error messages, for example "chunk". The argument `memory` is a buffer that all decoded
     files share. With such a buffer, the pixels of a file are valid until the next file is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
@@ -134,6 +134,6 @@ def _shape(kind: Any) -> tuple[int, ...]:
 def _content(file: pa.Scalar) -> bytes | memoryview:
     """Return the bytes of a file without a copy.
 
-    Arrow buffers hold signed bytes, which never equal `bytes`. The buffer is therefore cast to unsigned bytes.
+    A memoryview of an Arrow buffer holds signed bytes and never equals a `bytes` object. The view is therefore cast to unsigned bytes.
     """
     return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

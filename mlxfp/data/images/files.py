@@ -65,7 +65,7 @@ def _read_jpeg(data: Encoded, turbo: Any, pil: Any, memory: Memory | None) -> tu
             return None
         check_size((height, width), pil)
         buffer = None if memory is None else memory.of(height * width * (1 if colors == "Gray" else 3))
-        # simplejpeg is strict here: a damaged file raises ValueError
+        # with its default settings, simplejpeg raises ValueError for a damaged file
         pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=buffer)
     except ValueError:
         return None

@@ -38,7 +38,7 @@ def pillow(needed_by: str) -> Any:
 def check_size(size: Size, pil: Any, change: str = "") -> None:
     """Raise `UnusableImageError` for an image with more pixels than Pillow allows. Call this function before decoding the pixels.
 
-    The argument `change` replaces "the image has" at the beginning of the error message.
+    The message begins with the text `change`, or with "the image has" if `change` is empty.
     """
     (height, width), most = size, pil.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
@@ -51,7 +51,7 @@ def check_size(size: Size, pil: Any, change: str = "") -> None:
 
 @cache
 def installed(module: str) -> ModuleType | None:
-    """Return an optional package that is faster than Pillow, or None if not installed. Its pixels differ from Pillow's by at most 1."""
+    """Import a package that is faster than Pillow, or return None without the package. Its pixels differ from Pillow's by at most 1."""
     try:
         return import_module(module)
     except ImportError:

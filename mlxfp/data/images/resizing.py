@@ -62,7 +62,7 @@ def resize_short_side(length: int, *, antialias: bool = True, image: str = "imag
 
 
 def as_size(size: Any) -> Size:
-    """Return `size` as (height, width). Raise `ArgumentError` for other values."""
+    """Return `size` as (height, width). Raise `ArgumentError` unless `size` is a pair of positive integers."""
     if not isinstance(size, tuple | list) or len(size) != 2:
         raise ArgumentError(f"size must be (height, width), got {size!r}.")
     height, width = size

@@ -52,4 +52,4 @@ class Stacked(RowWise):
         return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, row, of=_GROUP)}{file_of(chunk, self.image, row)}"
 
 
-_GROUP = "group"  # Error messages use this word for the rows that a stage receives together.
+_GROUP = "group"

@@ -20,7 +20,7 @@ from mlxfp.support.checks import as_strings, check_columns, explain_call
 
 Kind = Literal["values", "lengths", "times", "counts"]
 Number = int | float
-Time = dt.date | dt.time | dt.timedelta  # a datetime is a date as well
+Time = dt.date | dt.time | dt.timedelta  # `dt.date` includes its subclass `dt.datetime`
 # number of counted values, number of missing values, sum, minimum, maximum
 Sums = tuple[int, int, Number, Any, Any]
 
@@ -100,7 +100,7 @@ def _ends(times: pa.Array) -> list[pa.Scalar]:
 
 
 def _python_time(value: pa.Scalar) -> Time:
-    """Return a time as a Python value. Nanoseconds are cut, because Python's times have microseconds."""
+    """Return a time as a Python value. Times are truncated to microseconds, because Python has no nanoseconds."""
     kind = value.type
     if getattr(kind, "unit", None) == "ns":
         plain = pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")

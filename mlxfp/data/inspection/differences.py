@@ -13,9 +13,10 @@ from mlxfp.core.nodes import Pipeline, check_dataset, children, flat_parts
 
 
 def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
-    """Compare two pipelines part by part. Return printable lines: `-` marks parts only in `a`, `+` marks parts only in `b`.
+    """Compare two pipelines part by part, and return printable lines. Returns "" for equal pipelines.
 
-    `!` marks parts that look equal when printed but differ in content. The next line names the difference. Returns "" for equal pipelines.
+    `-` marks parts only in `a`, and `+` marks parts only in `b`. `!` marks parts that look equal when printed but differ in content. The
+    line after a line with `!` names the difference.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": 1}])

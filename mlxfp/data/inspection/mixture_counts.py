@@ -24,13 +24,13 @@ from mlxfp.support.errors import PipelineError
 
 @frozen
 class Proportion:
-    """Wanted and realised share of a dataset in a mixture.
+    """Share of a dataset in a mixture: the wanted share and the share reached so far.
 
     >>> Proportion(wanted=0.75, realised=0.74, count=740, tokens=None).realised
     0.74
     """
 
-    wanted: float  # share given by the weights of the mixture; the mean up to the cursor if the weights change during a run
+    wanted: float  # share given by the weights of the mixture; the average share up to the cursor if the weights change during a run
     realised: float  # share of the dataset in all examples, or in all tokens with `by="tokens"`; 0 before the first example
     count: int  # number of items: examples, groups or batches, depending on the mixture
     tokens: int | None  # Number of tokens, or None without `by="tokens"`. An empty row counts as one token.
@@ -42,10 +42,10 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     The shares count all rows that were read for the items before the cursor, also rows that later stages dropped or keep in a buffer.
 
     - After a `repeat`, only the current pass counts.
-    - If `prefetch` or `take` follows the mixture, all rows of the current chunk count.
+    - If `prefetch` or `take` follows the mixture, all rows of the source chunk at the cursor count.
     - If mixtures are nested, the shares belong to the outer mixture.
 
-    The call runs the pipeline again on the current source chunk, up to about twelve times.
+    The call runs the pipeline again on parts of the source chunk at the cursor, at most about twelve times.
 
     Raises `PipelineError` if the pipeline has no mixture, or if `load`, `cache` or `shuffle` in memory follows the mixture.
     Raises `CursorMismatchError` for a cursor of another pipeline.
@@ -77,9 +77,9 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
 
 
 def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
-    """Return how much each of the N datasets has contributed to the mixture before a cursor, int64[2, N].
+    """Return the contribution of each of the N datasets to the mixture up to a cursor, int64[2, N].
 
-    Row 0 counts items, or tokens with `by="tokens"`. Row 1 always counts items.
+    Row 0 holds numbers of items, or of tokens with `by="tokens"`. Row 1 always holds numbers of items.
     """
     base = cursor.base
     with closing(dataset.hooks.source(mixture).read(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
@@ -106,7 +106,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
 
 @frozen(eq=False)
 class _OnlyChunk(Hooks):
-    """Hooks that give the pipeline the rows of `chunk` instead of the rows of its source."""
+    """Hooks for a pipeline that reads only `chunk`, and no rows of its source."""
 
     chunk: RecordBatch = field(kw_only=True)
     ended: list[bool] = field(factory=list, kw_only=True)

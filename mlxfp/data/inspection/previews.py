@@ -130,7 +130,7 @@ def _decoded(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Ite
     mask = columns.get("attention_mask", columns["input_ids"])
     ids = [number for number, real in zip(columns["input_ids"], mask, strict=True) if real or mask is columns["input_ids"]]
     if tokenizer is not None:
-        with suppress(MlxfpError):  # An id outside the vocabulary cannot be decoded, so the preview omits this line.
+        with suppress(MlxfpError):  # The preview shows no decoded text if an id is outside the vocabulary.
             yield f"decoded  {show_value(tokenizer.decode(ids))}"
 
 

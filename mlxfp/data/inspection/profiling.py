@@ -69,10 +69,11 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
 
 @frozen
 class PartProfile:
-    """Number of rows, groups or batches made by a part of a pipeline, and its working time in seconds.
+    """Run time in seconds of one part of a pipeline, and the number of rows, groups or batches that the part made.
 
-    For `prefetch`, `waited` is the time in seconds that the next part waited, and `queue` is the mean number of ready items, at most
-    `depth`. With several workers, `busy` is the mean share of time that a worker works, and `cores` is the mean number of busy cores.
+    For `prefetch`, `waited` is the time in seconds that the next part waited for items. `queue` is the mean number of items that were
+    ready, at most `depth`. With several workers, `busy` is the mean share of time that a worker works, and `cores` is the mean number of
+    busy CPU cores.
     """
 
     part: str
@@ -182,7 +183,7 @@ class _Timed(Hooks):
             read=lambda epoch, position: self.meter.pass_on(calls.read(epoch, position), lambda item: item[0]),
             tasks=lambda epoch, position: _timed_tasks(calls.tasks(epoch, position), self.meter),
             task=lambda epoch, indices: _TimedTask(calls.task(epoch, indices), self.meter),
-            # Time the row count of a source, because `load` and `cache` may read all rows to count the rows.
+            # The time of the row count is measured, because `load` and `cache` may read all rows to count them.
             exact_length=lambda: self.meter.call(calls.exact_length),
         )
 
@@ -206,18 +207,17 @@ class _Timed(Hooks):
         return lambda state: passed(meter.call(call, state))
 
     def _belongs_to_a_view(self, step: Step) -> bool:
-        """Return True if `shard` or `split` has added this step to the pipeline."""
         return step.index >= len(self.steps)
 
     def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        """Wrap the results of a step to measure their computation time. The last step of a stage also counts the results."""
+        """Measure the time for computing the results of `step`. For the last step of a stage, also count the results."""
         meter, counted = self.steps[step.index], step.stop > step.index or step.stage.emits == "batches"
         return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)
 class _TimedTask(Task):
-    """Reading task that adds its run time to `meter`. The task may run in any thread."""
+    """Task that reads a chunk and adds the run time to `meter`. The task may run in any thread."""
 
     task: Task
     meter: Meter

@@ -55,7 +55,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     if item is None:
         raise ArgumentError(f"There is no item {step} (counted from 0): the run has fewer items, in {dataset!r}.")
     if isinstance(item, dict):
-        raise PipelineError(f"The batches of {dataset.source!r} have no row numbers. Use row_origins only after batch and collate.")
+        raise PipelineError(f"The batches of {dataset.source!r} have no row numbers. Make the batches with batch and collate.")
     return tuple(locate(dataset, number) for number in source_rows(item))
 
 
@@ -111,8 +111,8 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     """Run each part of a pipeline on a single source row, and return the results of all parts.
 
     `row` is a row number, as in `Examples.rows` and `Origin.number`. If the pipeline has a single source, `row` is the index in the source.
-    Stages that reorder, repeat or store rows leave the row unchanged. `filter` may drop the row, and grouping stages return a group of this
-    row alone. Random stages draw the same numbers as in the epoch.
+    Stages that reorder, repeat or store rows pass the row on unchanged. `filter` may drop the row. Grouping stages return a group with
+    only this row. Random stages use the same random numbers for the row as in a full run of the epoch.
 
     A part that fails ends the trace, and the result contains the error. Raises `ArgumentError` for an unknown row.
 
@@ -144,8 +144,8 @@ _Way = Generator[Passed, None, list[Any]]  # generator that yields the result of
 def _stages_of_row(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
     """Yield the output of the source and of each stage for a single row.
 
-    The argument `leaf` is the index of a data source. The index counts all data sources of the pipeline. The argument `row` is the index
-    of the row in this data source.
+    The argument `leaf` is the index of a data source among all data sources of the pipeline. The argument `row` is the index of the row
+    in this data source.
     """
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
@@ -178,14 +178,13 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    # A `pack` with known row lengths appears twice: as `source`, and as the last stage of an inner dataset. Its result is shown once.
+    # For a `pack` with known row lengths, `source` and the last stage of its inner dataset are the same `pack`. Show the result only once.
     if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks
 
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
-    """Read one row of a data source."""
     if source.indexable and row < (exact_length(source) or 0):
         return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
     first = 0
@@ -197,7 +196,7 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
-    """Append the columns that `source` adds to a chunk, such as `weight` from `shard`. All values are 1, the weight of a real row."""
+    """Append the columns that `source` adds to a chunk, such as `weight` from `shard`. Fill them with 1, the weight of a real row."""
     present = set(chunk.schema.names)
     for column in source.schema():
         if column.name not in present:

@@ -25,9 +25,9 @@ from mlxfp.support.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 
 @explain_call
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Replace each value of these columns by null with probability `rate`, independently, for training on tables.
+    """Replace each value in `columns` by null, independently with probability `rate`, for training on tables.
 
-    A later `template` treats these nulls like other missing values. A model thus learns not to depend on a single field.
+    A later stage `template` treats these nulls like other missing values. A model thus learns not to depend on a single field.
 
     Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot contain nulls.
 

@@ -1,6 +1,6 @@
 """Stages that combine several examples into a group, and split groups into examples.
 
-Grouping stages return the bounds of groups, so that `collate` can process many groups at once.
+A grouping stage returns tables with the bounds of several groups. `collate` can therefore process many groups in one call.
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ from mlxfp.data.lengths.shape_planning import group_sizes
 from mlxfp.data.lengths.tokens import check_tokens
 from mlxfp.support.checks import check_positive, explain_call
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # Pair of rows and group bounds. The group bounds are 0 and the end row of each group.
+Cuts = tuple[RecordBatch, Sequence[int]]  # table with the rows of several groups, and the group bounds: 0 and the end row of each group
 
 
 @explain_call
@@ -72,7 +72,7 @@ class Grouping(Stage):
 
     @abstractmethod
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        """Return all pairs of group size and row length that a dataset of `count` rows can give. `count=None`: unknown number of rows."""
+        """Return the possible group sizes and row lengths for a dataset of `count` rows. `count=None` means an unknown number of rows."""
 
     @property
     def share(self) -> Share | None:
@@ -100,11 +100,11 @@ class Grouping(Stage):
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Divide the rows of a chunk into groups. Return the new state, and pairs: a table, and the group boundaries in this table."""
+        """Divide the rows of a chunk into groups. Return the new state, and the groups as pairs (table, group bounds in the table)."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Divide the rows that remain at the end of the data into groups. Return pairs: a table, and the group boundaries in this table."""
+        """Divide the rows that remain at the end of the data into groups. Return the groups as pairs (table, group bounds in the table)."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         """Group the rows of a chunk."""
@@ -178,7 +178,7 @@ class _Unbatch(Stage):
     emits = "examples"
 
     def __call__(self, dataset: Any) -> Any:
-        """Return a dataset of the ungrouped rows. These rows have random access if `bucket_by_length` planned all groups in advance."""
+        """Return a dataset of the rows without groups. Random access to rows stays possible if all groups are planned from row lengths."""
         return Dataset(Ungrouped(dataset)) if isinstance(dataset, Dataset) and is_planned(dataset) else super().__call__(dataset)
 
     traits = Traits(longest_row=identity)

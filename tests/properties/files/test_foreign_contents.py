@@ -127,7 +127,7 @@ def test_utf_16_and_utf_32_are_named_with_a_command(tmp_path: Path, reader: str,
     path.write_bytes(text.encode(encoding))
     name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
     message = message_of(read(path))
-    assert message.startswith(f"Text is {name}: got ")
+    assert message.startswith(f"Text is encoded in {name}: got ")
     assert list(read(typed(message, tmp_path))) == expected
     packed = tmp_path / f"b.{suffix}.gz"
     packed.write_bytes(gzip.compress(text.encode(encoding)))

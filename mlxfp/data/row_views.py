@@ -21,13 +21,13 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage, check_level
 
-Rows = TypeVar("Rows", Example, Examples)  # items of a dataset after the check by `check_reorders`
+Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reorders` accepts
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, and smallest number of rows in later chunks. Row sizes are measured in the first chunk.
-# A minimum is needed, because the measured size is too large for rows that share data.
+# The minimum is needed for rows that share data: the measured size of these rows is too large.
 _FIRST_ROWS = 4
-# Number of row references (16 bytes each) in a chunk.
+# Maximum number of row references in a chunk. A row reference takes 16 bytes and replaces a row of a table.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
 _REFERENCES_AT_ONCE = 1 << 15
 _GROWTH = 4  # A chunk has at most 4 times as many rows as the previous chunk, so that growing row sizes are noticed in time.
@@ -81,7 +81,7 @@ class View(Wrapper):
         return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     def before(self, chunk: RecordBatch, after: Position) -> Position | None:
-        """Return the cursor of the stream before a chunk. Return None if the source reads rows by index."""
+        """Return the cursor of `stream` at the beginning of `chunk`. Return None if rows are read by index, because no cursor is needed."""
         return after.back(chunk.num_rows) if isinstance(after, Cursor) else None
 
     @property
@@ -91,7 +91,7 @@ class View(Wrapper):
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits (declared properties) of the view. Reading cost and in-memory table are those of the wrapped dataset."""
+        """Declared properties of the view. The reading cost and the table in memory are taken from the wrapped dataset."""
         return evolve(super().traits, costly=self.costly, task=self.task, in_table=self.in_table)
 
     def costly(self) -> bool:
@@ -109,12 +109,12 @@ class View(Wrapper):
         return read_tasks(self.by_index(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield tasks that read by row index, if the dataset has random access."""
+        """Yield the tasks that read the rows, by index if the dataset has random access, otherwise in order."""
         return self.by_index(epoch, position or (0, self.first_rows)) if self.indexable else super().tasks(epoch, position)
 
     @property
     def first_rows(self) -> int:
-        """Number of rows or groups in the first chunk. The number is small, unless a table in memory tells the row size."""
+        """Number of rows or groups in the first chunk: a small number, unless the rows are in a table in memory, with known row sizes."""
         if self.traits.level == "groups":
             return 1
         table = self.in_table()
@@ -164,7 +164,7 @@ class View(Wrapper):
             first += len(indices)
 
     def group_sizes(self, epoch: int, indices: Indices) -> Indices:
-        """Return the number of rows of the groups with the given indices: int64[N]. The dataset must have groups and random access."""
+        """Return the number of rows in each of the groups at `indices`: int64[N]. The dataset must have groups and random access."""
         source: Any = self.dataset.source
         sizes: Indices = source.group_sizes(epoch, self.rows(indices, epoch))
         return sizes
@@ -187,13 +187,13 @@ class View(Wrapper):
 
 @frozen(repr=False)
 class _RowReferences(Wrapper):
-    """Source that yields references to table rows in the order of a view. A reference is a pair (`__row__`, `__epoch__`)."""
+    """Source that yields references to the rows of a table, in the row order of `view`. A reference is a pair (`__row__`, `__epoch__`)."""
 
     view: View
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self.view.in_table()
-        assert table is not None  # `View.in_table` creates `_RowReferences` only for data in a table.
+        assert table is not None
         rows = table.holder.rows
         # Small chunks save time after an interruption: a resumed run computes all batches of the interrupted chunk again.
         size = _rows_like(rows.chunks[0](), _REFERENCES_AT_ONCE) if rows.chunks else CHUNK_ROWS
@@ -216,7 +216,7 @@ class ByPosition(View):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. `redraws` is True if rows differ between epochs and the user did not pass `redraw=True`."""
+        """Declared properties of the view. `redraws` is True if rows differ between epochs and the user did not pass `redraw=True`."""
         return evolve(super().traits, keeps_rows=True, redraws=(self.dataset.reorders and not self.redraw) or self.dataset.redraws)
 
     def notes(self) -> tuple[str, ...]:

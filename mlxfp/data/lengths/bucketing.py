@@ -170,7 +170,7 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        # If a token budget is given instead of `size`, the row count does not determine the sizes of the last groups.
+        # With a token budget instead of `size`, the row count does not tell the size of the last groups. Any smaller size is then possible.
         known = None if self.size is None else count
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)

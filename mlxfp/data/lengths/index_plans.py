@@ -55,8 +55,8 @@ class Planned(View):
     """Source that plans all packed rows or groups of a dataset in advance. The packed rows or groups have random access."""
 
     stage: Any  # stage that packs or groups a stream of documents
-    columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns that are read; None: all
-    # Same source with all columns, whose plan is reused. None if this source already has all columns.
+    columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns to read; None for all columns
+    # If this source has only some columns: the same source with all columns, so that both share a plan. Otherwise None.
     whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property
@@ -102,7 +102,7 @@ class Planned(View):
 
     def schema(self) -> Schema:
         schema: Schema = super().schema()
-        if self.whole is not None and self.columns is None:  # A selection may omit the token column, but `stage.schema` requires it.
+        if self.whole is not None and self.columns is None:  # `stage.schema` would raise an error if the token column is not read.
             return schema
         packed: Schema = self.stage.schema(schema)
         return packed
@@ -152,7 +152,7 @@ class Ungrouped(View):
 
     @cached_property
     def groups(self) -> Planned:
-        """`Planned` source that forms the groups. Later sources only shuffle the groups."""
+        """Source that forms the groups. The sources between this source and `Ungrouped` only shuffle the groups."""
         source: Any = self.dataset.source
         while not isinstance(source, Planned):
             source = source.dataset.source
@@ -165,7 +165,7 @@ class Ungrouped(View):
 
     @cached_property
     def order(self) -> Callable[[int], NDArray[np.integer[Any]]]:
-        """Function that returns, for an epoch, the index in `documents` of each output row: int[N]."""
+        """Function that takes an epoch and returns the indices of rows in `documents`, int[N], in the order of the output."""
         return lru_cache(maxsize=1)(self._order)
 
     def _order(self, epoch: int) -> NDArray[np.integer[Any]]:

@@ -111,7 +111,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Return the possible group sizes: `size` rows, and fewer rows in the last group. `count` is the total number of rows, or None."""
+    """Return the possible group sizes: `size` rows, and fewer rows in the last group. `count` is the number of all rows (None: unknown)."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)
@@ -173,7 +173,7 @@ def _shapes(stage: Any, facts: tuple[Groups, ...], before: Dataset[Any], after: 
 
 
 def _longest(dataset: Dataset[Any]) -> list[int]:
-    """Read one epoch and return the largest number of tokens in a row, as the only item of a list.
+    """Read one epoch and return a list with one item: the largest number of tokens in a row.
 
     Return an empty list without reading if all stages declare row lengths, or if the rows have no column `input_ids`.
     """
@@ -208,12 +208,12 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
     `below[i]` is the number of rows shorter than `distinct[i]`. The last value of `below` is the number of all rows.
     """
     count = len(distinct)
-    # `best[n]` counts the tokens of the rows with the n shortest lengths after padding. Each pass of the loop adds one padded length.
+    # `best[n]` is the least number of tokens after padding, for all rows with the n shortest lengths. Each iteration adds a padded length.
     best = np.concatenate([[0], below[1:] * distinct])
     choices = []
     for _ in range(min(shapes, count) - 1):
         before, best, choice = best, np.zeros_like(best), np.zeros_like(best)
-        # `choice[last]` is the best first index: lengths from this index to `last - 1` are padded to `distinct[last - 1]`.
+        # The lengths with the indices `choice[last]` to `last - 1` are padded to `distinct[last - 1]`.
         for last in range(1, count + 1):
             totals = before[:last] - below[:last] * distinct[last - 1]
             choice[last] = totals.argmin()

@@ -31,7 +31,7 @@ def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: s
     for name in aligned:
         kind = schema.field(name).type
         if not is_list_like(kind):
-            raise SchemaError(f"{stage} needs lists in column {name!r}, which is aligned with tokens, got {kind}. Choose other columns.")
+            raise SchemaError(f"{stage} needs lists with one value per token in column {name!r}, got {kind}. Remove {name!r} from aligned.")
         schema = set_field(schema, name, pa.list_(kind.value_type))
     return set_field(schema, column, TOKENS)
 
@@ -54,7 +54,7 @@ def lengths_of(chunk: RecordBatch, column: str, stage: str) -> Indices:
 def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np.int32], Ends]:
     """Return the concatenated tokens of all rows, int32[T], and the row bounds, int64[N + 1].
 
-    Raises `DataError` with the row for a null list, a null in a list, or an id outside int32.
+    Raises `DataError` for a null list, a null in a list, or an id outside int32. The error message names the row.
     """
     values, ends = read_lists(column_without_nulls(chunk, column, stage))
     check_values((values, ends), chunk, column, stage)

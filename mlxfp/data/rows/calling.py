@@ -1,4 +1,4 @@
-"""Functions that call user functions on rows. They pass random generators, add details to errors, and can cancel the calls."""
+"""Functions that call user functions on rows. They pass random generators, add row numbers to errors, and stop when no result is needed."""
 
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -12,7 +12,7 @@ from mlxfp.support.randomness import Keys
 
 
 class UnwantedWork(BaseException):
-    """Exception that ends a worker thread before its next row, because no consumer waits for the result.
+    """Exception that ends a worker thread when no consumer waits for the result. The exception is raised before a row is processed.
 
     Derives from `BaseException`, so that a pipeline with `on_error` never skips it as a failed row.
     """
@@ -25,7 +25,7 @@ def context_until(unwanted: Callable[[], bool]) -> Context:
     """Return a copy of the current context (`contextvars`) in which calls of user functions can be cancelled.
 
     Once `unwanted()` returns True, the function `mlxfp.data.rows.calling.call` raises `UnwantedWork` instead of calling a user function.
-    In nested contexts, the conditions of all enclosing contexts apply as well.
+    In a nested context, calls are also cancelled if the `unwanted` function of an enclosing context returns True.
     """
     outer, context = _unwanted.get(), copy_context()
     context.run(_unwanted.set, lambda: unwanted() or outer())
@@ -52,7 +52,7 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
 def stop_unwanted() -> bool:
     """Raise `UnwantedWork` if no consumer waits for the result of this thread. Otherwise return False.
 
-    `FileLock.acquire` can use this function as `cancel_check`, where False means to keep waiting.
+    The function can be the argument `cancel_check` of `FileLock.acquire`. The lock waits as long as `cancel_check` returns False.
     """
     if _unwanted.get()():
         raise UnwantedWork

@@ -124,7 +124,7 @@ class _FilesInTurn(Wrapper):
     def before(self, chunk: RecordBatch, after: Position) -> Position:
         """Return the position at the beginning of `chunk`. The argument `after` is the position at the end of `chunk`.
 
-        All open files contribute the same number of rows to the chunk, so each file cursor moves back by this number.
+        The chunk has the same number of rows from each open file. The cursor of each file moves back by this number of rows.
         """
         begun, count, slots = after
         return begun, count, tuple((number, cursor.back(chunk.num_rows // len(slots))) for number, cursor in slots)

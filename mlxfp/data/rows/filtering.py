@@ -1,4 +1,4 @@
-"""Row filters given as conditions on columns. File readers can evaluate conditions, but not Python functions."""
+"""Row filters given as conditions on columns. Unlike Python functions, conditions can be evaluated by file readers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
@@ -25,8 +25,8 @@ def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Data
     """Keep the examples that meet every condition. A condition is a tuple (column, operator, value).
 
     The operators are `==`, `!=`, `<`, `<=`, `>`, `>=` and `in`. The value of `in` is a sequence. A missing value meets no condition. NaN
-    meets only `!=`. Conditions are evaluated on whole columns. A Parquet reader skips row groups whose statistics exclude every match, if
-    only stages that choose columns stand between the reader and `filter_by`.
+    meets only `!=`. Conditions are evaluated on whole columns. A Parquet reader skips row groups that have no match according to the file
+    statistics. For this, only stages that choose columns may stand between the reader and `filter_by`.
 
     Raises `SchemaError` at construction if a column is missing or its type cannot be compared with the value.
 

@@ -35,7 +35,7 @@ def joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
         check_dataset(dataset, name)
     levels = [dataset.level for dataset in datasets]
     if len(set(levels)) > 1:
-        raise PipelineError(f"{name} joins datasets with items of one kind, got {', '.join(levels)}. Put batch and collate after {name}.")
+        raise PipelineError(f"{name} cannot join datasets of {' and of '.join(sorted(set(levels)))}. Put batch and collate after {name}.")
     return tuple(datasets)
 
 
@@ -79,7 +79,7 @@ class Joined(Source):
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """For each joined dataset, the number of data sources in all earlier datasets. The last entry is the total number."""
+        """Counts of data sources. Entry i counts the data sources of all datasets before dataset i. The last entry is the total."""
         return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 
@@ -139,8 +139,8 @@ class _Gathered(Task):
     """Task that reads rows from several datasets. The field `order` sets the order of the rows."""
 
     parts: tuple[Task, ...]
-    owners: tuple[int, ...]  # for each task in `parts`: index of its dataset
-    leaves: tuple[int, ...]  # for each task in `parts`: index of the first data source of its dataset
+    owners: tuple[int, ...]  # for each task in `parts`: index of the dataset that the task reads
+    leaves: tuple[int, ...]  # for each task in `parts`: number of data sources in all joined datasets before the dataset of the task
     order: Indices  # final order of the concatenated rows
 
     @property

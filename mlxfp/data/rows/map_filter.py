@@ -126,7 +126,7 @@ def flat_map(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Replace every example by the examples that `function` returns, in order. An empty tuple drops the example.
 
-    Schemas and errors work as in `map`. Each new example has its own key, so augmentation draws different numbers for each new example.
+    Schemas and errors work as in `map`. In later stages, augmentation draws different random numbers for each new example.
 
     >>> import mlxfp as fp
     >>> words = fp.flat_map(lambda row: ({"word": word} for word in row["text"].split()))
@@ -219,7 +219,7 @@ class _MapChunks(_UserFunction, RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True
-        # Empty chunks, which a filter can leave, are skipped: a user function need not handle a chunk without rows.
+        # Skip a chunk without rows, for example after a filter. A user function need not handle such a chunk.
         if self._schema is not None and not chunk.num_rows:
             return with_hidden_of(no_rows(self._schema), chunk)
         result = self.function(visible(chunk))

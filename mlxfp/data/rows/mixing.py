@@ -194,7 +194,7 @@ class Mix(Joined):
         return np.array([np.bincount(owners, amounts, len(self.datasets)) for amounts in (costs, None)], np.int64)
 
     def costs(self, chunk: Any) -> Indices:
-        """Return the cost of each item in a chunk: the number of tokens with `by="tokens"`, else 1: int64[N]."""
+        """Return the cost of each item in a chunk, int64[N]. The cost is the number of tokens if `by="tokens"`, and 1 otherwise."""
         if self.datasets[0].level != "examples":
             return np.ones(1, np.int64)
         if self.by == "examples":
@@ -229,7 +229,7 @@ class _Reader:
     def __init__(self, mixture: Mix, index: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._index, self._epoch = mixture, index, epoch
         self.given, self.items, self.passes, self.cursor = mark
-        self.times: Times = self._due([0])  # due times (sort keys) of the buffered items in ascending order, and of the next item
+        self.times: Times = self._due([0])  # due times (sort keys) of the buffered items, then the due time of the next item
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
@@ -286,5 +286,5 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times (sort keys) of M items, float64[M]. `more` is the cost of the buffered items before each item."""
+        """Return the due times (sort keys) of M items, float64[M]. `more[i]` is the total cost of the buffered items before item i."""
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

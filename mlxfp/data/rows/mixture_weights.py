@@ -20,11 +20,10 @@ Times = NDArray[np.float64]
 class Weights:
     """Weights of N datasets, which may change during a run.
 
-    A phase is a time with constant weights. Phase k has the weights `weights[k]`. It starts after `starts[k]` examples or tokens.
+    A run consists of phases with constant weights. Phase k has the weights `weights[k]` and starts after `starts[k]` examples or tokens.
 
-    A mixture sorts items by due time, a time on a simulated clock that starts at 0. During a phase, a dataset of weight w yields w examples
-    or tokens per unit of time. The due time of an item thus follows from the number of examples or tokens that the dataset yields before
-    the item.
+    A mixture sorts items by due time. Due times start at 0. While the due time increases by 1, a dataset of weight w yields w examples or
+    tokens. The due time of an item thus follows from the number of examples or tokens that the dataset yields before the item.
     """
 
     starts: tuple[int, ...]
@@ -86,7 +85,7 @@ def weights_for(count: int, weights: Sequence[float] | Mapping[int, Sequence[flo
         check_not_negative(**{"start of weights": start})
     if 0 not in phases or any(before >= after for before, after in pairwise(phases)):
         raise ArgumentError(
-            f"The keys of the mapping weights must start at 0 and ascend, got the keys {list(phases)}. "
+            f"If weights is a mapping, the keys must start at 0 and ascend, got the keys {list(phases)}. "
             "Write weights={0: [3, 1], 10_000: [1, 1]} to change the weights after 10,000 examples."
         )
     return Weights(tuple(phases), tuple(tuple(_checked(count, values)) for values in phases.values()))
@@ -97,7 +96,7 @@ def _checked(count: int, weights: Any) -> Iterator[float]:
     for weight in weights:
         check_types(Real, weight=weight)
     if len(weights) != count:
-        raise ArgumentError(f"mix needs one weight for each dataset, got {len(weights)} for {count}.")
+        raise ArgumentError(f"mix needs one weight for each of the {count} datasets, got {list(weights)}.")
     if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
         raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
     return map(float, weights)

@@ -204,7 +204,7 @@ def test_they_are_values_that_print_as_they_were_written():
         (
             lambda: fp.schema(fp.drop_tokens(0.5, seed=0, aligned=["y"])(fp.from_examples([{"input_ids": [1], "y": 1}]))),
             SchemaError,
-            "drop_tokens needs lists in column 'y', which is aligned with tokens, got int64. Choose other columns.",
+            "drop_tokens needs lists with one value per token in column 'y', got int64. Remove 'y' from aligned.",
         ),
         (
             lambda: list(

@@ -288,7 +288,7 @@ def test_columns_are_checked_before_any_row():
     rows = fp.from_examples([{"input_ids": [1], "label": 1}])
     with pytest.raises(SchemaError, match="pack needs the column 'mask', which is missing"):
         _ = fp.pipe(rows, fp.pack(4, aligned=["mask"])).resolved
-    with pytest.raises(SchemaError, match="pack needs lists in column 'label', which is aligned with tokens, got int64"):
+    with pytest.raises(SchemaError, match="pack needs lists with one value per token in column 'label', got int64"):
         _ = fp.pipe(rows, fp.pack(4, aligned=["label"])).resolved
     with pytest.raises(SchemaError, match="pack needs lists of integers in column 'label', got int64"):
         _ = fp.pipe(rows, fp.pack(4, column="label")).resolved

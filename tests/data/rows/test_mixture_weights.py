@@ -108,7 +108,7 @@ def test_a_dataset_whose_remaining_weights_are_0_ends_no_mixture():
         ({5: [1, 1]}, ArgumentError, r"must start at 0 and ascend, got the keys \[5\]\. Write weights=\{0: "),
         ({0: [1, 1], 9: [1, 2], 5: [2, 1]}, ArgumentError, r"must start at 0 and ascend, got the keys \[0, 9, 5\]"),
         ({}, ArgumentError, r"must start at 0 and ascend, got the keys \[\]"),
-        ({0: [1, 1], 5: [1]}, ArgumentError, "one weight for each dataset, got 1 for 2"),
+        ({0: [1, 1], 5: [1]}, ArgumentError, r"one weight for each of the 2 datasets, got \[1\]"),
         ({0: [1, 1], 5: [0, 0]}, ArgumentError, "at least 0 and not all 0"),
         ({0: [1, 1], 2.5: [1, 1]}, ArgumentTypeError, "start of weights"),
         ({0: [1, 1], 5: 3}, ArgumentTypeError, "weights must be"),

@@ -19,9 +19,9 @@ from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
 
-    Put `early_stopping` after `evaluate_every`, and before observers that should see the end. A run continued with its history stops at
-    the same step as an uninterrupted run. If the history already contains the end, the continued run stops before its first step. Raises
-    `UnknownNameError` for an evaluation without the metric.
+    Put `early_stopping` after `evaluate_every`, and before observers that need the `Stopped` event. A run continued with its history stops
+    at the same step as an uninterrupted run. If `early_stopping` already ended the run in the history, the continued run stops before its
+    first step. Raises `UnknownNameError` for an evaluation without the metric.
 
     >>> import mlxfp as fp
     >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]

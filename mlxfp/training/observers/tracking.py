@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """Return the metric name without characters that the tracker does not accept."""
 
     def last_steps(self) -> Mapping[str, int]:
-        """Return the last logged step of each metric in a continued run. Observers log later steps only."""
+        """Return the last logged step of each metric in a continued run. To avoid duplicates, observers log only later steps."""
 
     def end(self, status: str) -> None:
         """Mark the run as FINISHED, KILLED or FAILED."""
@@ -56,8 +56,8 @@ def track(
 ) -> Iterator[Event]:
     """Yield the events and log their numbers. Warnings start with `source`, the name of the observer.
 
-    `begin(step=...)` starts the tracker at the step of the first event; a positive step continues a run. At the end of the run, each
-    function in `at_end` is called with the tracker, and with the last state as `state`.
+    At the first event, `begin(step=event.step)` returns the tracker. A step above 0 means that a run continues. At the end of the run,
+    `track` calls each function in `at_end` with the tracker, and with the last state as `state`.
     """
     with ExitStack() as stack:
         worker: _Worker | None = None

@@ -29,7 +29,7 @@ def hyperparameters(optimizer: optimizers.Optimizer) -> dict[str, Any]:
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return a warning about settings that differ from a checkpoint. Return None without differences or without stored settings."""
+    """Return a warning that names the settings changed since a checkpoint. Return None if the settings are equal or were not stored."""
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)] if before and now else []
     if not names:
         return None

@@ -35,9 +35,9 @@ class ConfiguredRate:
 
 
 def configured_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[ConfiguredRate | None]:
-    """Return the learning rates of the last update, computed from the settings of the optimizer.
+    """Return the learning rates of the last update, according to the settings of the optimizer, in the order of `learning_rates`.
 
-    The order is the same as in `learning_rates`. Before the first update, the learning rate of a schedule is None.
+    A learning rate with a schedule is None before the first update, because no update has used the schedule yet.
     """
     if isinstance(optimizer, optimizers.MultiOptimizer):
         pairs = zip(optimizer.optimizers, opt["states"], strict=True)

@@ -1,7 +1,7 @@
-"""Optimizers for training: the functions `start` and `update` use any optimizer of `mlx.optimizers` without changing the object.
+"""Optimizers for training: `start` and `update` use any optimizer of `mlx.optimizers`, and never change the optimizer object.
 
-An optimizer object is only a configuration here. The optimizer state is in `TrainState.opt`. Other functions build optimizers for groups of
-parameters. To offer another optimizer by name in configurations, add an entry to the table `OPTIMIZERS`.
+The optimizer object is only a configuration. All values that change, such as moments, are in `TrainState.opt`. Other functions build
+optimizers for groups of parameters. To offer another optimizer by name in configurations, add an entry to the table `OPTIMIZERS`.
 """
 
 import copy
@@ -135,9 +135,9 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
     Weight decay applies only to matrices, as in `by_name`.
 
     `params` are the parameters of the model, such as `model.trainable_parameters()`. The backbone needs a list `blocks`, as in all
-    `models`. Raises `ArgumentError` for parameters without blocks, and unless `decay` is above 0 and at most 1.
+    `models`. Raises `ArgumentError` if no parameter is in a block, or if `decay` is not above 0 and at most 1.
 
-    Source: Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018; lower layers are more general.
+    Lower layers need smaller updates. Source: Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018.
 
     >>> blocks = [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]
     >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": blocks}, "output": mx.zeros((2, 2))}
@@ -171,7 +171,7 @@ def fading_adam(
 ) -> optimizers.Optimizer:
     """Return Adam with betas 0.9 and 0.95. The decoupled weight decay falls to 0 in the second half of the updates.
 
-    Each group is a tuple (patterns, factor of the learning rate, factor of the weight decay). The factors apply to the parameters of
+    `groups` are tuples (patterns, factor of the learning rate, factor of the weight decay). The factors apply to the parameters of
     `matching(*patterns)`. All other parameters have the factors 1. `models.TABLE_MODELS` has suitable groups and peak learning rates.
 
     Source: Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024.

@@ -34,9 +34,9 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
-    # A loss (mean * weight, weight) with an integer weight returns such a cast.
-    # The multiplication by 1 and the reshapes prevent the error, without additional kernels.
-    # A test in tests/training/steps/test_steps.py fails as soon as MLX no longer needs the workaround.
+    # For example, a loss with the result (mean * weight, weight) casts an integer weight twice.
+    # The multiplication by 1 and the reshapes avoid the IndexError of mx.compile, without additional kernels.
+    # A test in tests/training/steps/test_steps.py fails as soon as MLX needs neither the multiplication nor the reshapes.
     return total * 1, weight.reshape(1).reshape(())
 
 
@@ -46,9 +46,9 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Multiply gradients of a mean loss by `divisor`, in float32. The products are the gradients of the loss sum.
+    """Return `divisor` times the gradients of a mean loss, in float32, and the weight. The products are the gradients of the loss sum.
 
-    The argument `counts` is a bool scalar: False makes all results zero, to ignore the batch. `counts=None` is the same as True.
+    If the bool scalar `counts` is False, all results are zero, so the batch has no effect. `counts=None` is the same as True.
     """
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
@@ -80,21 +80,21 @@ def all_finite(tree: Any) -> mx.array:
 
 
 def decided(condition: mx.array, *, compiled: bool) -> Condition:
-    """Return True in place of an array with the known value True, so that `where_tree` needs no `mx.where`.
+    """Replace a true bool array by the Python value True, so that `where_tree` needs no `mx.where`.
 
-    Other arrays are returned unchanged. In a compiled step, arrays have no known values.
+    A false array stays an array. In a compiled step every array stays an array, because arrays have no values in a trace.
     """
     try:
         return True if not compiled and condition.item() else condition
-    except ValueError:  # the array has no value while an outer function is traced
+    except ValueError:  # inside a trace, `condition.item()` raises ValueError, because arrays have no values
         return condition
 
 
 def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
     """Return the tree `new` if the condition is true, else the tree `old`.
 
-    The argument `only` has the indices of the leaves to select in this way. All other leaves come from `new`. `only=None` selects all
-    leaves. The argument `tied`, a result of `ties`, makes compiled steps faster and does not change the values.
+    With leaf indices in `only`, the condition applies to these leaves, and all other leaves come from `new`. With `only=None`, the
+    condition applies to all leaves. The argument `tied`, a result of `ties`, makes compiled steps faster and does not change the values.
     """
     if condition is True:
         return new
@@ -116,8 +116,8 @@ def where_tree(condition: Condition, new: Any, old: Any, *, only: Collection[int
 def ties(structure: TreeDef) -> Ties:
     """Return groups of arrays that an update changes together: a parameter, its optimizer moments and its average.
 
-    A group is the leaf index of the parameter, and the leaf indices of the other arrays. `mx.compile` builds one kernel for each result: up
-    to five kernels per parameter. `where_tree` makes the arrays of a group depend on each other, so MLX computes them in one kernel.
+    A group has the leaf index of the parameter, and the leaf indices of the moments and the average. Without groups, `mx.compile` would
+    build up to five kernels per parameter. `where_tree` connects the arrays of a group, so MLX computes a group in one kernel.
     """
     indices = unflatten(structure, range(structure.size))
     opt, average = indices["opt"], indices["extra"].get("average", {}).get("params", {})
@@ -130,7 +130,7 @@ def ties(structure: TreeDef) -> Ties:
 
 
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-    """Yield each number in `params`, with the numbers at the same path in `tree`. The leaves of both trees are leaf indices."""
+    """Yield pairs from two trees of leaf indices: an index in `params`, and the list of indices at the same path in `tree`."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
@@ -146,8 +146,8 @@ def sum_over_ranks(  # noqa: PLR0913  # everything sent in one message
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
     """Add up gradients, losses and weights over all copies of the model. Return the sums, the mean loss, the total weight and `counts`.
 
-    The bool scalar `counts` is True for finite results: as an argument, of this copy; as a result, of all copies. None stays None. The
-    argument `summed` has the indices of gradients that are already sums over all ranks.
+    The argument `counts` is a bool scalar: True if the results of this copy are finite. The returned `counts` is True if the results of all
+    copies are finite, and None if the argument is None. `summed` has the indices of gradients that are already sums over all ranks.
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     structure, gradients = flatten(sums["gradients"])

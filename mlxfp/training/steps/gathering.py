@@ -29,7 +29,7 @@ def agreed(ranks: Ranks, finite: mx.array) -> mx.array:
 
 
 def add_up_squares(ranks: Ranks, holders: list[int], squares: list[mx.array]) -> mx.array:
-    """Sum squared norms over all ranks. `holders` has the number of ranks that hold each array."""
+    """Sum squared norms over all ranks. Each square is divided by its entry in `holders`, the number of ranks with the same array."""
     total = mx.stack([square / count for square, count in zip(squares, holders, strict=True)]).sum()
     return ranks.add_up_all(total)  # type: ignore[no-any-return]
 

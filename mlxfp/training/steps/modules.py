@@ -41,9 +41,8 @@ def copy_module(model: nn.Module) -> nn.Module:
 def resting_parts(model: nn.Module) -> list[nn.Module]:
     """Return the frozen submodules that stay in evaluation mode during training, such as a backbone with fixed statistics.
 
-    Only submodules that are frozen and already in evaluation mode are returned. Trainable submodules are excluded, because the user
-    probably wants to train these submodules. If the whole module is in evaluation mode, for example after text generation, the result is
-    empty, because the user probably wants to train the module.
+    All returned submodules are frozen and were already in evaluation mode. Trainable submodules always train in training mode. If the whole
+    module is in evaluation mode, for example after text generation, the result is empty, and all submodules train in training mode.
 
     >>> model = nn.Sequential(nn.BatchNorm(2), nn.Linear(2, 2))
     >>> _ = model.layers[0].freeze().eval()
@@ -74,9 +73,9 @@ def get_arrays(source: Any, tree: Any) -> Any:
 def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
     """Compare the buffers before and after a call of a module. Return the arrays of possibly changed buffers, by leaf index.
 
-    A changed buffer normally has a new array object. A change in place, as with `+=`, keeps the array object and cannot be detected. The
-    result therefore also has all buffers of at most 4,096 elements. Larger buffers with the old object count as unchanged, because sending
-    large arrays to other ranks is expensive.
+    A buffer counts as changed if the call assigned a new array object. A change in place, as with `+=`, keeps the array object and cannot
+    be detected. Buffers of at most 4,096 elements therefore always count as changed. Larger buffers with the old object count as unchanged,
+    because sending large arrays to other ranks is expensive.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {index: new for index, (old, new) in pairs if new is not old or new.size <= _SMALL}
@@ -100,7 +99,7 @@ def _is_frozen(module: nn.Module) -> bool:
 def _missing_arrays(tree: Any, part: Any) -> Any:
     """Return the arrays that `tree` has and `part` lacks, in the structure of `tree`. Return None if `part` has all arrays.
 
-    In lists, the placeholder {} stands for an item with no such arrays.
+    In a list, an empty dict replaces each item without missing arrays.
     """
     if isinstance(tree, dict):
         return {key: missing for key, value in tree.items() if (missing := _missing_arrays(value, part.get(key, {}))) is not None} or None

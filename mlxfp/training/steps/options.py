@@ -29,7 +29,7 @@ class Options:
 
     @property
     def divided(self) -> bool:
-        """True if ranks hold different parts of the model. All ranks must then skip the same batches."""
+        """True if each rank holds only a part of the model. To keep the parts consistent, all ranks must skip the same batches."""
         return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
 
     @property

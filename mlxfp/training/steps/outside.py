@@ -68,7 +68,7 @@ class _Visit:
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
         self._reached: dict[int, bool] = {}  # id of each visited value -> True if an array can be reached from the value
-        self._alive: list[Any] = []  # list that keeps bound methods alive, because Python could give their id to a new object
+        self._alive: list[Any] = []  # visited values, kept alive because Python could give the id of a deleted value to a new object
 
     def reach(self, value: Any) -> bool:
         """Return True if an array can be reached from the value. Record the variables, attributes and items on the way."""
@@ -150,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield the values as items of a tuple, because items of a tuple never change."""
+    """Yield edges to values that cannot change, such as the arguments of a partial. The tuple `values` is the holder."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

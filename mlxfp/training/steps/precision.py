@@ -39,8 +39,8 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
 def check_masters(params: Any, dtype: mx.Dtype | None) -> None:
     """Check that trainable parameters are float32, because rounding loses small updates in lower precision.
 
-    For parameters in lower precision, raise `ArgumentError` if `dtype` is set, and only warn otherwise: adapters of a small model may be
-    trained in lower precision on purpose, with a large learning rate.
+    If parameters have lower precision and `dtype` is set, raise `ArgumentError`. If `dtype` is None, only warn: users may train adapters of
+    a small model in lower precision on purpose, with a large learning rate.
     """
     structure, leaves = flatten(params)
     low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype in (mx.bfloat16, mx.float16)]

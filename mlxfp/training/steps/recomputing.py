@@ -18,9 +18,9 @@ from mlxfp.training.steps.precision import is_floating
 
 
 def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
-    """Return the repeated blocks of a module: the items of outermost lists with two or more modules of one type.
+    """Return the repeated blocks of a module: the items of lists with two or more modules of one type. Lists inside a block are ignored.
 
-    Raises `ArgumentError` if there are no such lists.
+    Raises `ArgumentError` if the module has no such list.
     """
     blocks = tuple(_blocks(model))
     if not blocks:
@@ -78,6 +78,6 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     result_structure, result_leaves = results[0]
     result, news, end_key = unflatten(result_structure, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in result_leaves])
     if end_key is not None:
-        set_generator(mx.stop_gradient(end_key))  # later random numbers use this key; the key has no gradient
+        set_generator(mx.stop_gradient(end_key))  # draws after the block continue from the last key of the block
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

@@ -27,7 +27,7 @@ from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten, paths
 from mlxfp.training.steps.segments import sizes_of
 
-# Pattern for the parts of a state that have one array per parameter: optimizer moments, averages, and sums of gradients.
+# Beginnings of names in a state, for arrays kept per parameter: optimizer moments, averages, and sums of gradients.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # Axis along which each array of a layer is divided. Arrays without an entry are whole.
@@ -47,8 +47,8 @@ class Shards:
     """Division of a model between ranks. This rank has part number `index` of `count` parts.
 
     - `axes`: the divided axis of each divided array, by checkpoint name, for example `params.layers[0].weight`.
-    - `segments`: the undivided sizes of the segments in each array, such as queries, keys and values, by checkpoint name. MLX's
-      `shard_linear` does not record segments.
+    - `segments`: the sizes of the segments of each array before the division, by checkpoint name. Segments are, for example, queries, keys
+      and values. MLX's `shard_linear` does not record segments.
     - `wrapped`: the paths of modules divided by `fully_shard`. If there are such modules, the gradients of divided arrays are already sums
       over all ranks.
     """
@@ -174,7 +174,7 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
     adapted = sorted(name for name, layer in model.named_modules() if "lora_a" in layer and isinstance(layer.get("linear"), tuple(_AXES)))
     if adapted:
         raise ArgumentError(
-            f"Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got {', '.join(adapted):.200}. "
+            f"Layers divided by shard_linear cannot have adapters, because adapters are not divided: got {', '.join(adapted):.200}. "
             "Leave these layers without adapters, or divide the model by fully_shard."
         )
     flat: Any = tree_flatten(params)
@@ -232,7 +232,7 @@ def _unwrapped(tree: Any, wrapped: ModulePaths, path: tuple[str | int, ...]) -> 
 
 @frozen
 class _Division:
-    """Division of an array between ranks along `axis`. `sizes` are sizes of fused arrays, such as queries and keys, or None."""
+    """Division of an array between ranks along `axis`. `sizes` has the segment sizes of the whole array, or is None if unknown."""
 
     axis: int
     sizes: tuple[int, ...] | None

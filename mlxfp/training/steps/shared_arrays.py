@@ -13,10 +13,10 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Find the leaves of `tree` that belong to a layer used at several paths of a model.
+    """Return the overwritten arrays of layers used at several paths of a model: index of each overwritten leaf -> index of the last leaf.
 
-    Such a layer has one leaf per path. `put_arrays` writes these leaves into the layer in order, so the model uses only the last leaf, and
-    only this leaf receives the gradient. The result maps the index of each earlier leaf to the index of the last leaf.
+    Such a layer has one leaf per path in `tree`. `put_arrays` writes the leaves into the layer one after another, so the last leaf
+    overwrites the earlier leaves. Therefore only the last leaf affects the results of the model and receives a gradient.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})
@@ -42,7 +42,7 @@ def with_shared(tree: Any, shared: dict[int, int]) -> Any:
 
 
 def warn_of_tied_arrays(model: nn.Module) -> None:
-    """Warn if one array is assigned to several trainable modules, as in weight tying of torch. The modules would train separate weights."""
+    """Warn if several trainable modules have the same array, as tied weights in PyTorch. MLX would train separate weights."""
     flat: Any = tree_flatten(model.trainable_parameters())
     first: dict[int, int] = {}
     first_index = {index: first.setdefault(id(array), index) for index, (_, array) in enumerate(flat)}

@@ -67,8 +67,8 @@ class TrainState:
 def with_plain_strides(array: mx.array) -> mx.array:
     """Return an array with standard strides, so that a loaded state gives bit-identical results to the saved state.
 
-    In MLX, axes of length 1 can have any stride. Loading changes these strides, and the strides determine the order of sums in matrix
-    products. Other strides would therefore change the last digits of results.
+    In MLX, axes of length 1 can have any stride, and loading changes their strides. The strides determine the order of sums in matrix
+    products. Without standard strides, the last digits of results would therefore change after loading.
     """
     return array.reshape(-1).reshape(array.shape) if array.ndim > 1 and 1 in array.shape else array
 

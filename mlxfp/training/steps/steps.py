@@ -221,7 +221,7 @@ class TrainStep:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
         delayed = not self._options.compile and self.ranks is None  # no delay with ranks: all ranks must communicate in the same order
-        mx.async_eval(trees if delayed else ())  # start the delayed computation of the previous update, to free memory
+        mx.async_eval(trees if delayed else ())  # start to compute the lazy state, because lazy arrays keep their inputs in memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -254,7 +254,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # `_gradients` also computes this mean, because MLX can fuse both divisions with later operations.
+        # `_gradients` divides the same numbers: with two divisions, MLX can fuse each division with the operations after the division.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
@@ -298,8 +298,8 @@ class TrainStep:
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
         """Return the results of the loss, and the gradients of the mean loss.
 
-        The results are the sum of losses, divisor, batch weight, buffers, and indices of possibly changed buffers. The mean loss is the
-        sum divided by the divisor. The divisor is the batch weight. For `fully_shard`, the divisor is the total weight of all ranks.
+        The results are the sum of losses, divisor, batch weight, buffers, and indices of possibly changed buffers. The mean loss is the sum
+        of losses divided by the divisor: the batch weight, or with `fully_shard` the total weight of all ranks.
         """
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None

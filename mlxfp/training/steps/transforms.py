@@ -86,7 +86,7 @@ class Functional:
 
         A part that was frozen and set to evaluation mode, as by `body.freeze()` and `body.eval()`, stays in evaluation mode.
 
-        The original module never changes, so no placeholder array of `mx.compile` remains there after an exception. Raises
+        The original module never changes and never contains placeholder arrays of `mx.compile`, even after an exception. Raises
         `ArgumentError` if `params` or `buffers` belong to another module.
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
@@ -182,15 +182,15 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # calls return `name`, so that the caller finds the structure in `_results[name]`
+        return name, arrays  # the caller reads the structure of the result from `_results[name]`
 
 
 @define
 class Compiler:
     """A cache of compiled functions. `variants` is the number of traces (compilations).
 
-    `get(key, function)` compiles only the first function with a key. Functions with equal keys must therefore compute the same results. The
-    compiled function checks the ids and labels in its arguments, for example against the size of an embedding table.
+    For a known key, `get(key, function)` returns the stored compiled function. Functions with equal keys must therefore compute the same
+    results. The compiled function checks the ids and labels in its arguments, for example against the size of an embedding table.
     """
 
     _name: str
@@ -217,7 +217,7 @@ class Compiler:
 
     @property
     def outside(self) -> Outside:
-        """Arrays that the function of the user reads although they are no arguments, recorded at the first compilation."""
+        """Arrays that the function of the user reads from closures, globals and attributes, recorded at the first compilation."""
         if self._outside is None:
             self._outside = Outside.of(self._user)
             mx.eval(self._outside.arrays)  # compute the arrays now, because MLX cannot compile a function that reads lazy arrays
@@ -257,7 +257,7 @@ def _checked(
     names: Callable[[], Sequence[str]],
     *args: Any,
 ) -> Any:
-    """Check the ids and labels in the last argument, and call a compiled function. `bounds` has the ranges of valid numbers."""
+    """Check the ids and labels in the last argument, and call a compiled function. `bounds` is the set of range checks."""
     check_outside()
     if not holds(bounds, args[-1], names):
         return function(*args)  # inside another compiled function, no separate compilation is necessary
@@ -298,11 +298,11 @@ class _Constant:
     value: Any = field(eq=lambda value: (type(value), repr(value)))
 
 
-_Constants = tuple[_Constant | None, ...]  # for each leaf: the constant, or None for an array; () if all leaves are arrays
+_Constants = tuple[_Constant | None, ...]  # entry of each leaf: the constant, or None for an array; an empty tuple if all leaves are arrays
 
 
 def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
-    """Return all leaves of a tree in order. `_divide` has separated these leaves into arrays and constants."""
+    """Return the leaves of a tree in order, from the arrays and constants separated by `_divide`."""
     rest = iter(arrays)
     return [next(rest) if constant is None else constant.value for constant in constants] if constants else arrays
 

@@ -250,7 +250,7 @@ def test_adapters_train_in_blocks_of_fully_shard_and_what_cannot_be_told_from_wh
     assert_trains_as_one(tmp_path, tmp_path / "alone", "adapters", 2)
     of_linear, of_inplace, of_seed = json.loads((tmp_path / "refused-0.json").read_text())
     assert json.loads((tmp_path / "refused-1.json").read_text()) == [of_linear, of_inplace, of_seed]
-    assert "Adapters cannot be used with layers divided by shard_linear, because adapters stay whole: got blocks.0.inner." in of_linear
+    assert "Layers divided by shard_linear cannot have adapters, because adapters are not divided: got blocks.0.inner." in of_linear
     assert "rank 1 differs from rank 0, first at params.blocks[0].inner.weight. Create" in of_inplace
     assert "If shard_inplace divided the model between ranks, use fully_shard or shard_linear instead:" in of_inplace
     assert "rank 1 differs from rank 0, first at params.first.weight. Create" in of_seed

@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
         ours = names.moved_name(name) or names.name_hint(name)
         message = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
         raise AttributeError(message, name=name, obj=import_module(__name__))
-    globals()[name] = value  # the name is stored in the module, so Python calls this function only once per name
+    globals()[name] = value  # store the value in the module, so that Python calls `__getattr__` only once per name
     return value
 
 

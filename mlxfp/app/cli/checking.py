@@ -93,7 +93,7 @@ def _compiles() -> Finding:
 
 
 def _engines() -> Iterator[Finding]:
-    """Yield a finding for each installed token engine (a library that tokenizes texts): version, and result of the version check."""
+    """Report the version of each installed tokenizing library, and whether the version was tested with the installed `tokenizers`."""
     from mlxfp.inspect import token_engines
 
     for engine in token_engines():
@@ -106,7 +106,7 @@ def _credentials() -> Iterator[Finding]:
     """Report the location of Kaggle's credentials without reading the credentials."""
     try:
         from mlxfp.app.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # MLX cannot start: the function `_mlx` reports this problem
+    except ImportError:  # MLX cannot start: skip this check, because `_mlx` reports the reason
         return
     location = credentials_in(os.environ, Path.home())
     yield Finding("kaggle", location or "no credentials (only mlxfp submit --yes needs them)")
@@ -123,7 +123,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:
-    """Yield the packages of an extra on this platform. Nested extras such as mlx[cpu] are resolved."""
+    """Yield the packages that an extra of a distribution installs on this platform. Nested extras such as mlx[cpu] are resolved."""
     try:
         lines = requires(distribution) or []
     except PackageNotFoundError:

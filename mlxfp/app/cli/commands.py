@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _warning_printer() -> Callable[..., None]:
-    """Return a function that prints each warning once, as a sentence without the line of code that Python prints."""
+    """Return a function that prints each warning once, without the line of source code that Python adds."""
     printed = set[str]()
 
     def show(message: Warning | str, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The command `mlxfp config`: show, check and describe configurations. Other commands read configurations with the helpers here."""
+"""The command `mlxfp config`: show, check and describe configurations. Other commands read configurations with `loaded`."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -64,10 +64,10 @@ def load(  # noqa: PLR0913  # the arguments of a command line
     target: str | None = None,
     choices: Choices | None = None,
 ) -> Resolved:
-    """Read a configuration. `config` is the path of a YAML or JSON file, or the name of a preset.
+    """Read a configuration from a file or a preset.
 
-    `data` sets the option `data.path`. With `data` and without `config`, the configuration is the preset auto, and the run is named after
-    the data. If `config` is a folder or a table (CSV, Parquet or JSON lines), `config` is used as `data`. `target` sets `data.target`.
+    `config` is the path of a YAML or JSON file, or the name of a preset. `data` sets `data.path`, and `target` sets `data.target`. If only
+    `data` is given, the preset is auto, and the name of the run comes from the data. A folder or table in `config` is treated as `data`.
     """
     if config is not None and data is None and config not in PRESETS and _is_data(Path(config)):
         config, data = None, config
@@ -102,7 +102,7 @@ def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
 
 
 def _model_defaults(name: str) -> Mapping[str, Any]:
-    start_mlx()  # resolving a model name imports MLX
+    start_mlx()  # the lookup of a model name needs MLX
     from mlxfp.app.runs.from_config.parts import model_defaults
 
     return model_defaults(name)

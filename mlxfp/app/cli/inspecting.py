@@ -52,7 +52,7 @@ def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None:
         return prepare(cut, code=code)
-    with TemporaryDirectory() as folder:  # the temporary folder is deleted early: the prepared rows stay in memory
+    with TemporaryDirectory() as folder:  # the folder can be deleted before the preview, because the prepared rows are in memory
         prepared = prepare(evolve(cut, output=folder), code=code)
         warn("data.path is not set, so the rows are synthetic. To inspect your own data, add --data PATH.")
         return prepared

@@ -126,10 +126,10 @@ def end_well(ranks: "Ranks | None") -> None:
 
 
 def _threads(count: int) -> list[str]:
-    """Return mlx.launch arguments that divide the cores of this machine between the ranks.
+    """Return the mlx.launch arguments that give each rank an equal share of the cores.
 
-    By default OpenBLAS uses all cores in each rank, and idle OpenBLAS threads keep the cores busy. A thread count in
-    the environment takes precedence.
+    By default, OpenBLAS starts a thread per core in every rank, and idle threads keep the cores busy. If an environment variable sets a
+    thread count, no arguments are returned.
     """
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return []

@@ -41,7 +41,7 @@ def _report(options: Namespace) -> int:
 
 
 def _compare(options: Namespace) -> int:
-    """Compare the options and scores of finished runs, and print the rows with the largest disagreement."""
+    """Compare the options and scores of finished runs. Print the rows for which the predictions of the runs differ most."""
     from mlxfp.app.runs.reporting import compare
 
     say(str(compare(options.folders, code=options.code)))

@@ -143,7 +143,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 warn(event.message)
             folds = event.folds if isinstance(event, Began) else folds
             for line in _lines(event, folder, folds):
-                if line not in printed:  # a network restarted with fewer epochs would print the same first lines again
+                if line not in printed:  # print only once: a network that starts again with fewer epochs repeats its first lines
                     say(line)
                 printed.add(line)
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():

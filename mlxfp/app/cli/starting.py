@@ -1,4 +1,4 @@
-"""The command `mlxfp new`: a folder with all files for a run on own data."""
+"""The command `mlxfp new`: create a folder with all files for a run on your own data."""
 
 import json
 from argparse import Namespace
@@ -61,7 +61,7 @@ Paths are absolute, so that the commands work in any folder. If you move the dat
 `data.spec`.
 """
 
-# Notebook cells as pairs of Markdown text and code. The code is None in cells without code.
+# Pairs of Markdown text and code for the notebook. The code is None if no code follows the text.
 _LOAD = """import mlxfp as fp
 
 fp.runtime.use_fast_blas()

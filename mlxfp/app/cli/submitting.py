@@ -43,7 +43,7 @@ class _Candidate:
     message: str
     competition: str | None = None
     sample: Path | None = None
-    spelling: "Mapping[str, Spelling] | None" = None  # formats of number columns, such as probabilities; they override the sample file
+    spelling: "Mapping[str, Spelling] | None" = None  # number formats by column, with priority over the sample file
     synthetic: bool = False
 
 

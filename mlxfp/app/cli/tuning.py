@@ -47,7 +47,7 @@ def _tune(options: Namespace) -> int:
     printed = set[str]()
     for event in events:
         match event:
-            case Noted(message=message) if message not in printed:  # several trials may send the same message
+            case Noted(message=message) if message not in printed:  # print a message only once, even if several trials repeat the message
                 printed.add(message)
                 warn(message)
             case TrialEnded():

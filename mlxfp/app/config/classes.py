@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _explain_unknown(kind: type[T]) -> type[T]:
-    """Add a hint for unknown options to the error of the constructor."""
+    """Decorate a class of options: for an unknown option, the error of the constructor suggests a known option."""
     changed: Any = kind
     names, original = [attribute.name for attribute in fields(changed)], changed.__init__
 
@@ -344,10 +344,10 @@ def option_paths() -> tuple[str, ...]:
 
 
 def meant(name: str) -> tuple[str, ...]:
-    """Suggest the correct options for an unknown option name.
+    """Return the paths of the options that a wrong option name may mean.
 
-    The result lists all options with the same name in other sections. If no section has this name, the result is the option that
-    corresponds to this name in another library.
+    The result holds every option with this name in any section, such as `model.size`. If there is none, the result is the option with
+    the same meaning as `name` in another library.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())
@@ -359,7 +359,7 @@ def meant(name: str) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str | None:
-    """Return a hint for an unknown key of a configuration, or None.
+    """Return a suggestion for an unknown configuration key. Return None if mlxfp has no suggestion.
 
     >>> hint("lr"), hint("unheard")
     ("did you mean 'optimizer.learning_rate'?", None)

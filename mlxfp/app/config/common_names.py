@@ -1,4 +1,4 @@
-"""Option names of other libraries, mapped to the option with the same meaning or to an explanation."""
+"""Option names of other libraries. Each name leads to the mlxfp option with the same meaning, or to an explanation."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _MEMORY = "there is no memory option: a run keeps its rows in memory, and at mos
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
 # Each key is an option of mlxfp. Each value lists names of the option in other libraries. Case, underscores and dashes are ignored.
-# For names without a corresponding option, the key is an explanation, such as the text `_DEVICE`.
+# If mlxfp has no such option, the key is an explanation for the error message, such as `_DEVICE`.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

@@ -13,7 +13,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
     {
         "auto": {"name": "auto", "model": {"name": "auto"}, "observers": {"minutes": 5.0}},
         "quick_test": _QUICK | {"model": {"size": "tiny"}, "observers": {"plots": False}},
-        # development: no threads, so that tracebacks are short; large batches, so that an epoch is quick.
+        # The preset `development` has no prefetch threads, so that tracebacks are short. Large batches make an epoch quick.
         "development": {"data": {"prefetch": 0}, "training": {"epochs": 5, "size": 64}, "validation": {"folds": 3}},
         "training": _CAREFUL | {"data": {"prefetch": 4, "workers": 2}, "validation": {"folds": 5}},
         "production": _CAREFUL | {"validation": {"folds": 5}, "observers": {"patience": 4, "keep": 3, "mlflow": "sqlite:///mlflow.db"}},

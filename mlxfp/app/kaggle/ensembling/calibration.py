@@ -71,9 +71,9 @@ class Threshold:
 def class_weights(metric: Metric) -> Learn:
     """Return a function for `second_stage` that learns the best factor of each class for `metric`, for example macro F1.
 
-    The factors multiply the class probabilities. Without factors, the likeliest class maximises accuracy, but metrics such as macro
-    F1 need rare classes more often. All factors start at 1. In two passes over the classes, each factor is multiplied by six values
-    between 1/4 and 4, and the best result is kept.
+    The factors multiply the class probabilities. Without factors, the prediction is the likeliest class, as accuracy requires.
+    Metrics such as macro F1 are often higher if rare classes are predicted more often. All factors start at 1. The search makes two
+    passes over the classes. Each factor is multiplied by six values between 1/4 and 4, and the factor with the best score is kept.
 
     >>> import mlxfp as fp
     >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])

@@ -1,7 +1,7 @@
 """Ensembles: means, votes, greedy selection and stacking.
 
-`mean`, `rank`, `vote` and the results of `weighted` take a sequence of predictions: one array [N] or [N, C] per model. `greedy` and
-`stacking` are learners: `second_stage` trains a learner on the predictions of all folds but one, and scores the learner on that fold.
+`mean`, `rank`, `vote` and the results of `weighted` combine predictions: one array [N] or [N, C] per model. `greedy` and `stacking`
+return learners for `second_stage`. Each fold is scored by a learner that was trained on the predictions of all other folds.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average the ranks of the rows over models, scaled to the range from 0 to 1. Ties get the mean rank.
+    """Rank the rows of each model, and average the ranks over the models. The result is scaled to the range from 0 to 1.
 
-    Ranks suit metrics that depend only on order, and models with different scales.
+    Equal predictions get their mean rank. Use `rank` for metrics of the row order, and for models with different scales.
 
     >>> rank([[0.1, 0.2, 0.3], [10, 30, 20]]).round(3).tolist()
     [0.333, 0.833, 0.833]
@@ -78,7 +78,7 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Return a learner for `second_stage` that always returns the function `combine`, without learning.
+    """Return a learner for `second_stage` that ignores the data and returns `combine`.
 
     Use the learner to compute the score of a fixed combination: `mean`, `rank`, `vote` or a `weighted` average.
 
@@ -148,7 +148,7 @@ def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numb
     columns = np.column_stack(predictions)
     if not classes:
         return np.asarray(model.predict(columns), np.float64)
-    chances = np.zeros((len(columns), classes))  # the model has no column for classes without training rows
+    chances = np.zeros((len(columns), classes))  # `predict_proba` has no column for a class without training rows: its probability stays 0
     chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
     return chances[:, 1] if classes == 2 else chances
 

@@ -42,17 +42,17 @@ class SecondStage:
 
 
 def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
-    """Learn a function of the out-of-fold predictions of one or more models.
+    """Learn a function that combines the out-of-fold predictions of one or more models.
 
-    `learn(targets, predictions)` receives targets [n] and a tuple with one array [n] or [n, C] per model. `learn` returns a
-    function from such a tuple to predictions.
+    `learn(targets, predictions)` receives targets [n], and a tuple with one array [n] or [n, C] per model. `learn` returns a
+    function from such a tuple to combined predictions.
 
-    For each fold, `learn` is called with the rows of the other folds, and the result predicts the rows of the fold. Therefore no
-    row is scored by a function learned from the row. For folds in time, only earlier folds are used, and the first fold has no
-    predictions. A final call with all rows gives the function for new rows.
+    To score a fold, `learn` is called with the rows of the other folds, and the returned function predicts the rows of the fold. No
+    row is scored by a function that was learned from the same row. For folds in time, `learn` receives only earlier folds, and the
+    first fold has no predictions. A final call with all rows gives the function for new rows.
 
-    Raises `ArgumentError` for models with different folds or targets. Otherwise one model would have trained on validation rows of
-    another.
+    Raises `ArgumentError` if models have different folds or targets, because a model may then have trained on rows that score
+    another model.
 
     >>> from mlxfp.app.kaggle.validation.folds import custom
     >>> import mlxfp as fp

@@ -31,10 +31,10 @@ Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # a truncated SVD turns a text into 16 numbers for words and 16 for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # numbers are clipped to the range from -1e30 to 1e30, so that float32 can represent every number
-_TYPICAL = 16  # if a value is unexpectedly missing, the model predicts with the values of 16 training rows; the predictions are averaged
-_FEW_CODES = 20  # a column of identifiers, such as shop numbers, has more than 20 distinct whole numbers
-_ROWS_PER_CODE = 2  # a column of identifiers has at least 2 rows per identifier on average
-_SHARED = 0.8  # in a column of identifiers, at least 80 % of the rows share the identifier with another row
+_TYPICAL = 16  # number of training rows whose values fill an unexpectedly missing value; the predictions with these values are averaged
+_FEW_CODES = 20  # whole numbers are treated as identifiers only if a column has more than 20 distinct values
+_ROWS_PER_CODE = 2  # whole numbers are treated as identifiers only if a column has at least 2 rows per distinct value on average
+_SHARED = 0.8  # whole numbers are treated as identifiers only if at least 80 % of the rows share their value with another row
 _RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
 
 
@@ -97,9 +97,9 @@ class Columns:
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
 
     def novel(self, numbers: Any) -> NDArray[np.bool_]:
-        """Mark missing values in columns that were complete in the training rows. Return bool[N, F].
+        """Return bool[N, F]: True for a missing value in a column that was complete in the training rows.
 
-        Tree libraries treat such an unexpected missing value as the first category or as 0, or choose an arbitrary branch.
+        Tree libraries treat such a value as the first category or as 0, or choose an arbitrary branch.
         """
         if self.typical is None:
             return np.zeros((numbers.shape[0], 0), bool)
@@ -107,7 +107,7 @@ class Columns:
         return np.asarray(np.isnan(numbers[:, : self.typical.shape[1]]) & complete)
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
-        """Join the numbers and the text features of the same rows. Numbers are scaled first if the columns have a scaler."""
+        """Return the features of the rows: the columns of `table`, scaled if `scaler` is set, followed by the text features."""
         numbers = table if self.scaler is None else self.scaler.transform(table)
         if self.layout == "sparse":
             sparse = optional("scipy.sparse", extra="kaggle", needed_by="Words as counts")
@@ -125,11 +125,11 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     reads_texts: bool = True,
     reads_codes: bool = False,
 ) -> tuple[Columns, Any]:
-    """Fit the preprocessing of the columns in a spec. Return the fitted preprocessing, and the training rows as numbers.
+    """Fit the conversion of the columns in a spec to numbers. Return the fitted conversion, and the converted training rows.
 
-    - `parts=False` leaves out character n-grams: see `fit_word_counts`.
-    - `reads_texts=False` leaves out text columns, except text columns that hold dates.
-    - `reads_codes=True`: whole numbers that may be identifiers (see `are_codes`) are both numbers and categories.
+    - `parts=False` counts only words in texts, without character n-grams: see `fit_word_counts`.
+    - `reads_texts=False` ignores text columns, except text columns with dates.
+    - `reads_codes=True` uses whole numbers that look like identifiers (see `are_codes`) twice: as numbers and as categories.
 
     Raises `SchemaError` for missing columns. Raises `DataError` if there are no training rows, or if all columns are empty.
     """
@@ -140,7 +140,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
         kind: [column.name for column in spec.columns if column.type == kind] for kind in ("numerical", "categorical", "text")
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
-    # Sparse word counts already contain parts of dates, such as "2024-" and "2024-05". No separate date columns are needed.
+    # Format "sparse" needs no date columns: its word counts already contain parts of dates, such as "2024-" and "2024-05".
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple((name, order) for name in dated if (order := date_order(spell(batch, name))) is not None)
     named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
@@ -189,7 +189,7 @@ def _categories(batch: RecordBatch, name: str) -> Categories:
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return a random sample of table rows. A column with a missing value anywhere in the table is entirely NaN in the sample."""
+    """Return a random sample of table rows, with NaN in every column that has a missing value anywhere in the table."""
     rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
     return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 

@@ -85,10 +85,10 @@ class Estimator:
     weight: str | None = None
     patience: int = 50
     seed: int = 0
-    parts_of_words: bool = True  # True: also count character n-grams, which is several times slower
+    parts_of_words: bool = True  # True: count character n-grams as well as words; counting then takes several times as long
     reads_texts: bool = True
-    reads_codes: bool = False  # True: whole numbers with repeated values are also categories
-    seconds: float | None = None  # boosted trees stop a fit after this time, and keep the finished trees
+    reads_codes: bool = False  # True: whole numbers that look like identifiers are used as numbers and as categories
+    seconds: float | None = None  # time limit for all targets; at the limit, boosted trees stop fitting and keep the finished trees
 
     @property
     def library(self) -> Library:
@@ -169,7 +169,7 @@ class Estimator:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
         settings, given = library.settings(threads(examples.numbers.size), self.seed), model.get_params()
-        if library.package == "sklearn":  # the steps of a pipeline have seeds, too
+        if library.package == "sklearn":  # a scikit-learn pipeline has a seed for each step, such as ridge__random_state
             settings = {name: settings[last] for name in given if (last := name.rpartition("__")[2]) in settings}
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
         coded = columns.coded if columns.layout == "codes" else ()
@@ -238,9 +238,9 @@ class FittedEstimator:
         return _answers(self.spec, predictions)
 
     def _predicted(self, target: "FittedTarget", numbers: Any) -> Numbers:
-        """Predict rows. A missing value is replaced if its column had no missing values in training.
+        """Predict rows. Fill missing values in columns that were complete in the training rows.
 
-        A row with replaced values is predicted several times, each time with values of another training row. The result is the mean.
+        A row with a filled value is predicted several times, each time with the values of another training row. The result is the mean.
         """
         predictions, novel = target(numbers, len(self.spec.classes)), self.columns.novel(numbers)
         rows = np.flatnonzero(novel.any(axis=1))

@@ -63,7 +63,7 @@ def structure(  # noqa: PLR0913  # optional arguments are keyword-only
         value: T = converter.structure(values, kind)
     except Exception as error:
         cattrs_mistakes = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
-        if not cattrs_mistakes:  # all values are correct, so the error is a bug of the class
+        if not cattrs_mistakes:  # every value is valid, so the error comes from a bug in the class `kind`
             raise
         cause, mistakes = error, mistakes | cattrs_mistakes
     else:
@@ -166,7 +166,7 @@ def _pairs(converter: Any, value: Any) -> Any:
 
 
 def _arguments(value: Any) -> Any:
-    """Return pairs of name and value. Raise an error for values other than numbers, texts, booleans, null, and lists of these values."""
+    """Return the (name, value) pairs of a mapping. Values, and elements of lists, must be numbers, texts, booleans or null."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise TypeError("expected names with values")
     for name, argument in value.items():

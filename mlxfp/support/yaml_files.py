@@ -40,8 +40,8 @@ class Document:
 def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     r"""Read a YAML or JSON file with a mapping of plain values. Error messages call the file `what`.
 
-    Raises `MissingFileError` for a missing file. Raises `ConfigError` with file and line for text in neither format, for duplicate
-    keys and for YAML tags, so a file cannot construct objects. Raises `ConfigError` for files larger than 16 MiB and for values
+    Raises `MissingFileError` for a missing file. Raises `ConfigError` with file and line for invalid YAML or JSON, for duplicate keys and
+    for YAML tags. Without tags, a file cannot create Python objects. Raises `ConfigError` for files larger than 16 MiB and for values
     nested more than 100 deep. Nested aliases are expanded without a limit, so read only trusted files.
 
     >>> from tempfile import TemporaryDirectory
@@ -141,7 +141,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
     except RecursionError as error:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
-    except ValueError as error:  # Python rejects numbers with thousands of digits
+    except ValueError as error:  # Python raises `ValueError` for integers with thousands of digits
         raise _unreadable(where, error) from error
 
 
@@ -166,7 +166,7 @@ def _parse_json(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: {_TOO_DEEP}") from error
     except ConfigError:
         raise
-    except ValueError as error:  # Python rejects numbers with thousands of digits
+    except ValueError as error:  # Python raises `ValueError` for integers with thousands of digits
         raise _unreadable(where, error) from error
 
 

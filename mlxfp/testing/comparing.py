@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like
 
-__tracebackhide__ = True  # With this variable, pytest omits the frames of the module from tracebacks.
+__tracebackhide__ = True  # pytest omits the functions of this module from tracebacks
 
 _MLX = "mlx.core"  # module name instead of an import, because comparing rows must not import MLX
 

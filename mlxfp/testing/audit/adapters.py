@@ -12,9 +12,9 @@ from mlxfp.testing.audit.values import Loader, numbers_of
 
 
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Prepare a loader of Google's grain for an audit. `make(seed, workers)` returns a `DataLoader` or dataset for several epochs.
+    """Prepare a loader of Google's grain for an audit. `rows` is the number of rows in an epoch, and must be a multiple of the batch size.
 
-    An epoch has `rows` rows. `rows` must be a multiple of the batch size.
+    `make(seed, workers)` returns a `DataLoader` or dataset that yields several epochs in sequence.
 
     >>> from mlxfp.testing import audit
     >>> audit.grain(lambda seed, workers: ..., rows=24).name
@@ -92,7 +92,7 @@ def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def _remaining_items(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
-    """Skip `epochs` whole epochs and then `state` items. Yield the remaining items of the epoch, each with its number (1, 2, ...)."""
+    """Skip `epochs` epochs, then the first `state` items. Yield the other items of the epoch with their positions (1, 2, ...)."""
     reset = getattr(loader, "reset", lambda: None)
     for _ in range(epochs):
         for _ in loader:

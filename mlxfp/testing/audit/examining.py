@@ -115,7 +115,7 @@ def _check_orders(loader: Loader, workers: int) -> Iterator[str]:
 def _equal_orders(
     orders: Mapping[tuple[int, int], tuple[int, ...]], form_of: Callable[[tuple[int, ...]], object], suffix: str
 ) -> Iterator[str]:
-    """Yield a text about epochs with the same row order, or nothing. Two orders are the same if `form_of` returns equal values."""
+    """Describe the pairs of epochs with equal row orders, if there are any. Two orders are equal if `form_of` returns equal values."""
     forms = {case: form_of(order) for case, order in orders.items()}
     pairs = [pair for form in dict.fromkeys(forms.values()) for pair in pairwise(case for case in orders if forms[case] == form)]
     if pairs:
@@ -144,7 +144,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     orders = [np.array(sum(items_of(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # A uniform shuffle of 12 rows or more fails this test by chance in fewer than 2 of 10,000 audits.
+    # By chance, fewer than 2 of 10,000 audits report a uniform shuffle of 12 rows or more.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "

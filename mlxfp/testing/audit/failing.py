@@ -14,7 +14,7 @@ from mlxfp.testing.audit.values import Loader, lost_and_repeated, numbers_of
 
 
 def refuse(row: int, kind: type[Exception], number: int) -> int:
-    """Raise an error of type `kind` if `number` is the row number `row`, otherwise return `number`. The message does not name the row."""
+    """Return a row number unchanged. For the number `row`, raise an error of type `kind` with a message that lacks the row number."""
     if number == row:
         raise kind("this row is refused")
     return number

@@ -94,6 +94,6 @@ def _second_error(items: Items, run: Resume, full_run: list[tuple[Any, Any, Any]
         return ""
     resumed = run(deepcopy(full_run[first - 1][2]))
     state = deepcopy([state for _, state in islice(resumed, second - first)][-1])
-    del resumed  # some loaders allow one run at a time
+    del resumed  # end the run, because some loaders allow only one run at a time
     error = _resuming_error(items, run, second, state)
     return error and f"resumed after item {first}, then {error}"

@@ -20,7 +20,7 @@ Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 # The argument `function` converts a row number to a row, and can be pickled.
 Apply = Callable[[Callable[[int], Any], int, int], Iterator[Any]]
 # Type of the function `ranks` of a loader: `ranks(count, states)` runs the first epoch on `count` ranks.
-# For each rank, the result holds the items and the states after the items, as pairs (item, state).
+# The function returns one sequence per rank, with pairs of an item and the state after the item.
 # A list `states` resumes a run from one state per rank, all after the same number of items. `states=None` starts a new run.
 Ranks = Callable[[int, Sequence[Any] | None], Sequence[Sequence[tuple[Any, Any]]]]
 
@@ -80,7 +80,7 @@ def numbers_of(item: Any) -> tuple[int, ...]:
 
 
 def lost_and_repeated(items: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> str:
-    """Describe the rows that `items` lack or have too often, or return an empty string."""
+    """Describe the rows that `items` lose or repeat. Returns an empty string if `items` and `expected` have the same rows."""
     actual_counts, expected_counts = (Counter(number for item in parts for number in item) for parts in (items, expected))
     differences = {
         "loses": sorted((expected_counts - actual_counts).elements()),

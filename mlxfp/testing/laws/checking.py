@@ -112,7 +112,7 @@ class LawReport:
 
 @frozen(repr=False)
 class Law:
-    """A law (property to check) of a source, stage, collator or other part. Call the object to check the law. See `laws_of`.
+    """A property that a source, stage, collator or other part must have. Call the law without arguments to check the part. See `laws_of`.
 
     >>> import mlxfp as fp
     >>> law = laws_of(fp.batch(2))[0]
@@ -134,7 +134,7 @@ class Law:
                 for case in _drawn_cases(trial):
                     _check_case(trial_of_law, case)
             except Exception:
-                _run(trial_of_law, self.name)  # check only this law again, to find the smallest failing case
+                _run(trial_of_law, self.name)  # let hypothesis find the smallest failing case of the broken law
                 raise
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Law:
 
     @property
     def coverage(self) -> str:
-        """Sentence about the tested resume positions of a dataset, or an empty text for other laws."""
+        """Sentence about the checked cursors of a dataset. Empty for laws that check no cursors."""
         return " ".join(trial.coverage() for trial in self.trials if trial.coverage is not None)
 
     @property
@@ -221,7 +221,7 @@ def _check_case(trial: Trial, case: Mapping[str, Any], progress: Progress | None
 
 
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
-    """Call a function with each random case, under the current hypothesis settings. `name` is the function name in error reports."""
+    """Call a function with each random case, under the current hypothesis settings. Error reports call the function `name`."""
     __tracebackhide__ = True
     if isinstance(trial, Pooled) and trial.pool is not None:
         function(cases=_drawn_cases(trial.pool))
@@ -241,7 +241,7 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
     )
     try:
         limited(given(**cases)(function))()
-    except FlakyFailure as flaky:  # the failure did not occur again, because the part keeps state between calls
+    except FlakyFailure as flaky:  # a case failed once and then passed, because the checked object keeps state between calls
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
         raise first.with_traceback(_user_traceback(first.__traceback__)) from None

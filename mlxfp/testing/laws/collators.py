@@ -29,8 +29,8 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Collate examples and return the batch as a dict. Lists of texts become tuples, other values numpy arrays.
 
-    An array of shape [T, B, ...] is transposed to [B, T, ...]. To find the axis B of an array, the function repeats the list of examples
-    and collates again. The axis B has then twice the length.
+    An array of shape [T, B, ...] is transposed to [B, T, ...]. To find the axis B, the function also collates a list with each example
+    twice. In the second batch, the axis B is twice as long.
     """
     count, batch = len(examples), unchanged_batch_of(collator, examples)
     unclear = [name for name, values in batch.items() if isinstance(values, np.ndarray) and values.ndim > 1 and values.shape[1] == count]
@@ -50,7 +50,7 @@ def unchanged_batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]
 
 
 def with_arrays(batch: Any) -> Any:
-    """Return a batch with its numbers as 0-d arrays."""
+    """Return a batch with a 0-d numpy array in place of each Python number."""
     if isinstance(batch, Mapping):
         return {name: np.asarray(value) if isinstance(value, Real) else value for name, value in batch.items()}
     return tuple(np.asarray(value) if isinstance(value, Real) else value for value in batch) if isinstance(batch, tuple) else batch
@@ -98,7 +98,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
 
 def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     for others in ([*examples][::-1], [{name: _doubled(value) for name, value in example.items()} for example in examples]):
-        with suppress(Exception):  # a collator may reject examples with doubled lists
+        with suppress(Exception):  # ignore errors, because a collator may reject lists of twice the length
             collator(copy.deepcopy(others))
 
 
@@ -164,10 +164,10 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Check that an example has the same values in a group as alone, apart from padding.
+    """Check that the other examples in a batch change only the padding of an example.
 
     The padding must not depend on the values of other examples. All examples are padded on the same side: at the ends of the axes, or at
-    the starts. In all rows, the padding at an index has the same value. The law also checks a group that contains each example twice.
+    the starts. At each position, all rows have the same padding value. The law also checks a batch that contains each example twice.
 
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -199,16 +199,16 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
     """Return the side on which the rows of a batch are padded: "end" or "start".
 
-    The argument `single_rows` holds the rows of the same examples, each collated alone. Returns None if a row without its padding differs
-    from the row in `single_rows`.
+    `single_rows` holds the rows without padding, because each example was collated alone. Returns None if a row and its single row differ
+    by more than padding on one side.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 
 
 def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]], *, at_end: bool) -> str | None:
-    """Compare each row of a batch with the same row collated alone (`single_rows`). Describe the first difference, or return None.
+    """Describe the first row of a batch that differs from its row in `single_rows` by more than padding. Returns None if no row differs.
 
-    `at_end` is the side of the padding: True for the end of each axis, False for the start.
+    `at_end=True` expects padding at the end of each axis, and `at_end=False` at the start.
     """
     padding: dict[Any, Any] = {}
     for index, (row, single) in enumerate(zip(rows, single_rows, strict=True)):
@@ -237,7 +237,7 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
     """Check that padding does not change the values of an example. The law compares a batch of all examples with batches of one example.
 
     `mask` is the name of the array int[B, L] with 1 on real tokens. In arrays of shape [B, L, ...], only the values of real tokens are
-    compared. If the batch has no array with the name `mask`, padding counts as values: a collator that pads an array breaks the law.
+    compared. If the batch has no array `mask`, the law compares all values. A collator that pads an array then breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -256,7 +256,7 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
 
 def column_lists(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
-    """Return the list of each example in `column`. Raise `ArgumentError`, with `array` in the message, if an example has no list."""
+    """Return the values of `column`: one list per example. Raises `ArgumentError`, with `array` in the message, for other values."""
     for index, (example, value) in enumerate(zip(examples, column_values(examples, column, array), strict=True)):
         if not isinstance(value, Sequence | np.ndarray):
             lists = [name for name, other in example.items() if isinstance(other, Sequence | np.ndarray) and not isinstance(other, str)]
@@ -282,11 +282,11 @@ def column_values(examples: Sequence[Mapping[str, Any]], column: str, array: str
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
-    """Check that a mask is 1 on the values of the column `tokens`, and 0 on padding. Each row of the mask has its padding on one side.
+    """Check that a mask is 1 for each value in the column `tokens`, and 0 at padding. In each row of the mask, the padding is on one side.
 
-    If an example has more values than the mask has positions, every position of its row is 1. If the batch has an array with the name
-    `tokens`, this array must be as wide as the mask. Where the mask is 0, the array must hold a padding value, the same number everywhere.
-    Where the mask is 1, the array must hold the tokens.
+    For a truncated example, the whole row of the mask is 1. If the batch has an array with the name `tokens`, the shape of the array must
+    begin with the shape of the mask. At positions with mask 0, the array must hold the same padding value everywhere. At positions with
+    mask 1, the array must hold the tokens.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
@@ -319,7 +319,7 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
 def assert_mask_is_exact(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str = "input_ids", mask: str = "attention_mask"
 ) -> None:
-    """Check that the mask is 1 exactly on real tokens. The tokens with mask 1 must equal the tokens of the example, in order.
+    """Check that a mask is 1 on the tokens of an example, and 0 on padding. The tokens at mask 1 must equal the tokens of the example.
 
     >>> import mlxfp as fp
     >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])

@@ -50,7 +50,7 @@ def assert_pads_with(
 def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, labels: str, tokens: str, shift: int, ignore: int
 ) -> None:
-    """Check that the label of a token is the token `shift` positions later. Positions without a later token must hold `ignore`.
+    """Check that each label is the token `shift` positions later in the example. If there is no later token, the label must be `ignore`.
 
     `shift=1` suits a loss that compares labels and outputs at the same position. `shift=0` suits a model that shifts labels itself, such as
     transformers models. If the batch has an array `tokens` with the shape of the labels, a token and its label must have the same index in
@@ -134,9 +134,9 @@ def stated_laws(
     carries: Mapping[str, str] | None,
     dtypes: Mapping[str, str] | None,
 ) -> Iterator[Callable[..., None]]:
-    """Yield one law for each expectation in `masks`, `padding`, `labels`, `carries` and `dtypes`, the arguments of `check`.
+    """Yield the laws for the arguments `masks`, `padding`, `labels`, `carries` and `dtypes` of `check`.
 
-    Each law is a function of a collator and examples. Raises `ArgumentError` for an entry of `labels` that is not a tuple of three.
+    Each law is a function of a collator and examples. Raises `ArgumentError` for an entry of `labels` that is not a tuple of three values.
     """
     marks = {column: mask for mask, column in (masks or {}).items()}
     if dtypes:

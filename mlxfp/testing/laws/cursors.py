@@ -88,9 +88,9 @@ def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch]
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
     """Check that optimization changes neither the items of a dataset nor their source rows and keys.
 
-    The law compares runs with and without optimization. Each run must be able to continue from cursors of the other run.
-    If a dataset has nothing to optimize, the law compares only the items, because `assert_resumable` checks the cursors. `after` limits the
-    number of cursors, as in `assert_resumable`.
+    The law compares runs with and without optimization. Each run must be able to continue from cursors of the other run. If optimization
+    does not change the pipeline, the law compares only the items, because `assert_resumable` checks the cursors. `after` limits the number
+    of cursors, as in `assert_resumable`.
 
     Check this law for stages and sources with one of the traits `projection`, `columns_read`, `predicates`, `fuse` or `restricted`.
 
@@ -129,10 +129,10 @@ def _is_as_written(dataset: Dataset[Any]) -> bool:
 
 
 def assert_selects_columns(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[int] | None = None) -> None:
-    """Check that selecting one column after a dataset gives the same values with and without optimization.
+    """Check that `select_columns([name])` after a dataset gives the same values with and without optimization, for each column.
 
-    A stage with a wrong `columns_read`, or a source with a wrong `restricted`, breaks the law. The law resumes only after the items in
-    `after`, as in `assert_resumable`.
+    A stage with a wrong `columns_read`, or a source with a wrong `restricted`, breaks the law. `after` limits the number of cursors from
+    which a run is resumed, as in `assert_resumable`.
 
     >>> import mlxfp as fp
     >>> assert_selects_columns(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.rename_columns({"x": "z"})))
@@ -188,7 +188,7 @@ def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: in
 
 
 def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | None]]:
-    """Return all (item, cursor) pairs. If an error is raised, the last pair is ((name of the error class, message), None)."""
+    """Return the (item, cursor) pairs of a run. If the run raises an error, the last pair is ((name of the error class, message), None)."""
     outcomes: list[tuple[Any, Cursor | None]] = []
     try:
         outcomes.extend(items)

@@ -45,7 +45,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def _without_nulls(chunk: RecordBatch, kinds: Schema) -> RecordBatch:
-    """Make columns nullable or not, as in the schema `kinds`. Columns with nulls are unchanged."""
+    """Give each column without nulls the nullability of the same field in the schema `kinds`."""
     if chunk.schema.names != kinds.names:
         return chunk
     columns = zip(chunk.columns, chunk.schema, kinds, strict=True)
@@ -81,10 +81,10 @@ def sampled_indices(count: int, sample: Sequence[int] | None) -> list[int]:
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Return two values: the dataset that `transform` makes from `chunks`, and a list that gets an item whenever a chunk is read."""
+    """Return the dataset that `transform` makes from `chunks`, and a list that grows by one item for each chunk read."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # Infer the schema before the log begins, because schema inference may read rows.
+    schema(dataset)  # Infer the schema now, because schema inference may read chunks. `log` must count only later reads.
     log.clear()
     return dataset, log
 
@@ -244,6 +244,6 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
 
 
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
-    """Return the chunks of a source as one table. Groups and batches are returned as a list."""
+    """Return the chunks of a source: one table for a source of examples, or a list for a source of groups or batches."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.traits.level == "examples" else chunks

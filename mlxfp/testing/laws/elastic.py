@@ -29,12 +29,12 @@ MakePipeline = Callable[[int, int], Dataset[Any]]
 def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Sequence[int]) -> None:
     """Check that a distributed run can continue on another number of ranks, with the same global batches.
 
-    `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks. The rows before `shard(index, count)` and the rows
-    of a global batch must depend neither on `index` nor on `count`. Only the last, incomplete global batch may depend on the number of
-    ranks, because `shard` or `batch` may drop rows.
+    `make_pipeline(index, count)` returns the batches of rank `index` of `count` ranks. `index` and `count` must change neither the rows
+    before `shard(index, count)` nor the rows of a global batch. Only the last, incomplete global batch may depend on `count`, because
+    `shard` or `batch` may drop rows.
 
-    A run is stopped after each number of global batches in `stops`. `ranks` lists the numbers of ranks. For each pair of these numbers, a
-    run on the first number of ranks stops, and continues on the second number. A further run changes the number of ranks at every stop.
+    The law runs the pipeline on each number of ranks in `ranks`, and stops after each number of global batches in `stops`. A stopped run
+    must continue correctly on each number of ranks in `ranks`. A further run changes the number of ranks at every stop.
 
     The sources of a continued run may read some rows again: at most one chunk of each source, and the rows of one global batch.
 

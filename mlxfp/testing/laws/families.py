@@ -87,7 +87,7 @@ class Subject:
 
     @property
     def family(self) -> "Family":
-        """Family of the part, for example the family of stages. Raises `ArgumentTypeError` if the part belongs to no family."""
+        """Family of the object in `part`, such as the family of stages. Raises `ArgumentTypeError` if no family accepts the object."""
         match = next((family for family in FAMILIES if family.fits(self)), None)
         if match is None:
             raise ArgumentTypeError(
@@ -97,7 +97,7 @@ class Subject:
         return match
 
     def gives(self, *names: str) -> bool:
-        """Return True if at least one of the arguments in `names` is set."""
+        """Return True if at least one argument in `names` has a value other than None and False."""
         values = (getattr(self, name) for name in names)
         return any(value is not None and value is not False for value in values)
 
@@ -106,10 +106,10 @@ class Subject:
 class Trial:
     """Several laws that are checked with the same random cases.
 
-    - `inputs` converts the drawn values of a case to arguments of the laws, by name.
-    - `note` returns an additional line for the error message of a failing case.
-    - `unfit` is the error message if too few random cases fulfil the conditions of the laws.
-    - `coverage` returns a sentence that says which cursors of a long dataset were checked.
+    - `inputs`: function that converts the random values of a case to the arguments of the laws.
+    - `note`: function that returns an additional line for the error message of a failing case.
+    - `unfit`: error message if too few random cases are valid inputs for the laws.
+    - `coverage`: function that returns a sentence about the checked cursors of a long dataset.
     - `shrink=False`: hypothesis does not search for a smaller failing case.
     """
 
@@ -126,9 +126,9 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Trial that calls each law once with all random cases. A plain `Trial` calls a law once per case.
+    """Laws that get all random cases in one call. In the base class `Trial`, a law gets one case per call.
 
-    The function in the attribute `inputs` has one argument: `cases`, the list of all cases. Hypothesis does not search for smaller cases.
+    The function `inputs` gets the list of all cases as the argument `cases`. Hypothesis does not search for smaller cases.
     """
 
     pool: Trial | None = None
@@ -309,11 +309,11 @@ def _of_metrics(subject: Subject) -> Iterator[Trial]:
     yield Trial((losses.assert_ignores,), ignored, lambda: {"arrays": drawn})
 
 
-_IGNORED = -100  # label that torch, transformers and `fp.losses` use for tokens without a label
+_IGNORED = -100  # torch, transformers and `fp.losses` ignore tokens with this label
 
 
 def _ignored_labels(arrays: tuple[Any, ...]) -> list[int]:
-    """Return the indices of integer arrays whose only negative value is -100. Such arrays hold ignored labels."""
+    """Return the indices of the label arrays: integer arrays whose only negative value is -100."""
     numbers = [host_array(array) for array in arrays]
     return [index for index, array in enumerate(numbers) if array.dtype.kind == "i" and set(array[array < 0].tolist()) == {_IGNORED}]
 
@@ -330,7 +330,7 @@ def _of_steps(subject: Subject) -> Iterator[Trial]:
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     if hasattr(step, "start") and not state.extra:
-        state = step.start(state)  # `start` adds extra arrays to the state, such as averaged weights or loss scales
+        state = step.start(state)  # `step.start` adds extra arrays to the state, such as averaged weights or loss scales
 
     def first() -> Iterator[Inputs]:
         yield {"step": step, "state": state, "batch": next(iter(batches))}
@@ -359,7 +359,7 @@ def _given(*names: str) -> Callable[[Subject], bool]:
 
 _STATED = ("masks", "padding", "labels", "carries", "dtypes")
 # An object belongs to the first family in this list that accepts the object.
-# A function is, for example, a metric if `check` receives the argument `arrays`, and an observer if `check` receives `events`.
+# The arguments of `check` decide the family of a function: `arrays` for a metric, `events` for an observer.
 FAMILIES = (
     Family("dataset", _is(Dataset, Source), (), _of_datasets),
     Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),

@@ -106,7 +106,7 @@ class InTable:
     holder: Any  # source that holds the table in the attribute `rows`; the method `take` reads rows of the table
     # Function called as places(epoch, indices). Returns the positions of rows in the table, in the columns `__row__` and `__epoch__`.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source that yields the table index of each row; None if the rows are in table order
+    source: Any = None  # source that yields the table positions of the rows; None if the rows are in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:

@@ -23,12 +23,12 @@ class PartFacts:
     """
 
     depth: int
-    begins: bool  # True for a source that reads no other dataset
+    begins: bool  # True for the source at the start of a pipeline, such as a file
     part: str
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
     count: str  # number and kind of the items, such as "5 examples"
-    access: str  # note about random access, or an empty text
+    access: str  # "random access" or "no random access from here on", or an empty text
     notes: tuple[str, ...]
     thread: str  # name of the thread that runs the stage or source; empty for the thread that reads the pipeline
     workers: str  # description of the workers that run the part; empty without workers

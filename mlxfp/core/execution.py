@@ -39,14 +39,14 @@ _ROWS_AT_ONCE = 256  # Number of rows converted to dicts in one Arrow call. A lo
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
-    """Yield pairs of an item and the cursor after the item. With the argument `cursor`, continue after the last item of an earlier run.
+    """Yield pairs of an item and the cursor after the item. Pass the argument `cursor` to continue after the item of an earlier run.
 
-    Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` selects order and
-    randomness of a new run; a cursor contains its epoch. Raises `CursorMismatchError` for a cursor of another pipeline.
+    Items are dicts before `batch`, `Examples` after `batch`, and `dict[str, mx.array]` after `collate`. `epoch` determines the order and
+    the random numbers of a new run. A run with a cursor continues in the epoch of the cursor.
 
-    A cursor of the same pipeline with another number of ranks (`shard`) continues with the same global batches. Raises `ArgumentError` if
-    the size of the global batches has changed. Warns if the set of rows differs between epochs, because `take`, `skip` or
-    `select` follows a `shuffle`.
+    A run can continue with another number of ranks (`shard`) and yields the same global batches. Raises `CursorMismatchError` for a cursor
+    of another pipeline, and `ArgumentError` if the size of the global batches has changed. Warns if the set of rows differs between epochs,
+    because `take`, `skip` or `select` follows a `shuffle`.
 
     >>> import mlxfp as fp
     >>> numbers = fp.from_examples([{"x": i} for i in range(4)])
@@ -91,7 +91,7 @@ def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: in
 
 async def in_a_thread(items: Any) -> AsyncIterator[Any]:
     """Yield the items of a generator, which runs in one separate thread."""
-    import asyncio  # The import is lazy, because importing asyncio takes as long as importing mlxfp.core.
+    import asyncio  # an import at the top of the file would double the import time of `mlxfp.core`
 
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # a single thread, because lazy MLX arrays must not change threads
@@ -111,7 +111,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # only a source that reads no other dataset adds its name to the error
+        if not children(plan.source):  # a source that reads other datasets adds no note, because the inner source adds one
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -132,7 +132,7 @@ def _execute(plan: Plan, steps: Sequence[Step], cursor: Cursor, hooks: Hooks) ->
         for fed in chunks:
             if fed.before is not None:
                 base = Snapshot(base.epoch, fed.before, base.rows, base.states, base.items)
-            if whole and not done:  # after a whole chunk, a cursor holds only the source position
+            if whole and not done:  # the chunk is a complete item, so the cursor needs only the position after the chunk
                 base = Snapshot(base.epoch, fed.after, base.rows + fed.rows, base.states, base.items + 1)
                 yield fed.chunks[0], Cursor(base, 0, owner)
                 continue
@@ -164,13 +164,13 @@ class _Run:
 
 
 class _Fed(NamedTuple):
-    """Input of the steps that run in this process, and the number of source rows that the input comes from."""
+    """Chunks made from the next `rows` source rows, and the steps (`calls`) that this process still runs on the chunks."""
 
     chunks: Sequence[Any]
     calls: Calls
     rows: int
-    after: Position  # position in the source from which a run continues after these rows
-    before: Position | None = None  # position in the source where these rows start; None: rows start where the previous rows end
+    after: Position  # source position after the rows; a run can continue there
+    before: Position | None = None  # source position before the rows; None: the position after the previous rows
 
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
@@ -193,8 +193,8 @@ def _read(run: _Run, base: Snapshot) -> Generator[_Fed, None, None]:
 def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, None, None]:
     """Run the leading stateless steps of the plan (the segment) in workers.
 
-    If a worker cannot complete a job, this process reads the rows and runs the steps. Errors are therefore the same as without workers.
-    While a step holds rows for later chunks, this process runs all steps, because workers do not have these rows.
+    If a worker cannot complete a job, this process repeats the job, so errors are the same as without workers. If a step keeps rows for the
+    next chunk, this process runs all steps, because the workers do not have the kept rows.
     """
     __tracebackhide__ = True
     segment, traits = Segment(run.plan.segment, run.hooks), run.plan.source.traits
@@ -213,10 +213,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner) -> Generator[_Fed, No
 
 
 def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
-    """Yield pairs (job, source position after the job). The first job starts at the source position `base.position`.
-
-    A job reads some source rows and runs the steps of `segment` on the rows.
-    """
+    """Yield a job for each source task after `base.position`, with the source position after the job."""
     rows = base.rows
     with closing(segment.hooks.source(source).tasks(base.epoch, base.position)) as tasks:
         for task, after in tasks:
@@ -225,9 +222,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield pairs (job, cursor after the job). The first job starts at the argument `cursor`.
+    """Yield pairs (job, cursor after the job), from the argument `cursor` on. All steps of the pipeline must be stateless.
 
-    All steps of the pipeline must be stateless. Cursors count source rows. Each job ends at the next multiple of `rows`, or earlier.
+    Each job ends at the next multiple of `rows`, or earlier. The cursors count source rows instead of items.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -252,7 +249,7 @@ def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tupl
 
 
 def _sliced(job: Job, first: int, stop: int) -> Job:
-    """Return a job for the rows from `first` to `stop` (exclusive) of `job`. All rows of `job` are read now, in this process."""
+    """Read all rows of `job` in this process, and return a job for the rows from `first` to `stop` (exclusive)."""
     task = ChunkTask(job.task.read().slice(first, stop - first))
     return Job(task, job.epoch, job.first + first, job.segment)
 
@@ -300,7 +297,7 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Gen
 
 
 def progress_of(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Progress:
-    """Return a progress counter for `epochs` epochs. `epochs=0`: the number of items is unknown, for example in a part of an epoch."""
+    """Return a progress counter for `epochs` epochs. With `epochs=0`, the counter shows no total."""
 
     def total() -> int | None:
         items = known_length(dataset)
@@ -318,7 +315,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
 def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
     """Return a task that reads the rows at `indices`, int64[N], of an indexable dataset and runs all stages."""
     plan: Plan = dataset.plan
-    text = "" if children(plan.source) else plan.text  # only the innermost of nested datasets adds an error note
+    text = "" if children(plan.source) else plan.text  # a source that reads other datasets adds no note, because the inner source adds one
     return RowTask(dataset.planned_calls.task(epoch, indices), epoch, indices, dataset.row_segment, text)
 
 
@@ -338,7 +335,7 @@ def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Yield the items of `chunks` after the first `skip` items. Return the number of all items, including skipped items."""
+    """Yield the items of `chunks` after the first `skip` items. The generator returns the number of items, including skipped items."""
     __tracebackhide__ = True
     done = 0
     for chunk in chunks:
@@ -367,7 +364,7 @@ def _items(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Curso
 
 
 def _continued(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
-    """Return the cursor for this rank. Raises an error for the cursor of another pipeline."""
+    """Return the cursor, converted to the number of ranks of `dataset`. Raise an error if the cursor belongs to another pipeline."""
     if not isinstance(cursor, Cursor):
         raise ArgumentTypeError(
             f"The argument cursor must be a cursor from iterate, got {type(cursor).__name__}: {cursor!r:.60}. "

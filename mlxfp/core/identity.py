@@ -37,7 +37,7 @@ _ROWS_HASHED_AT_ONCE = 65_536
 # The prefix "<" matches built-in modules, for example "<frozen os>".
 _INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
-_GENERATED = ("<attrs generated", "<string>")  # begin of `co_filename` in methods that attrs and dataclasses generate
+_GENERATED = ("<attrs generated", "<string>")  # start of `co_filename` in methods that attrs and dataclasses generate
 
 
 def fingerprint(value: object) -> str:
@@ -55,7 +55,7 @@ def fingerprint(value: object) -> str:
 
 
 def comparable(value: object) -> object:
-    """Return the fingerprint of a value, or the value itself if it has no fingerprint. Pickled copies have equal fingerprints."""
+    """Return the fingerprint of a value, so that a pickled copy compares equal. Return a value without a fingerprint unchanged."""
     try:
         return fingerprint(value)
     except FingerprintError:
@@ -69,15 +69,15 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 
 @frozen
 class Division:
-    """Division of the rows of a dataset between ranks. The fingerprint does not depend on the number of ranks."""
+    """Number of ranks and batch size of a pipeline. The fingerprint does not depend on the number of ranks."""
 
-    shards: int  # number of ranks, or 0 if the ranks do not divide the rows
-    batch_rows: int  # number of rows of a batch on each rank, or 0 if batches have no fixed size
+    shards: int  # number of ranks, or 0 if every rank processes all rows
+    batch_rows: int  # number of rows in each batch of a rank, or 0 without batches of a fixed size
     fingerprint: str
 
 
 def divide(dataset: Pipeline[Any]) -> Division:
-    """Return the division of the rows of a pipeline between ranks."""
+    """Return the number of ranks and the batch size of a pipeline, with a fingerprint."""
     shares = [part.traits.share for part in flat_parts(dataset)]
     digests = [mark if share is None else _part(share.alone).hex() for share, (_, mark) in zip(shares, dataset.identity, strict=True)]
     known = [share for share in shares if share is not None]
@@ -87,7 +87,7 @@ def divide(dataset: Pipeline[Any]) -> Division:
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
-    """Return a text for each of two pipelines: the first source or stage that differs. Return None for equal pipelines."""
+    """Compare two pipelines. Return the texts of the first sources or stages that differ, or None for equal pipelines."""
     for left, right in zip(a, b, strict=False):
         if left[1] != right[1]:
             return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"
@@ -163,7 +163,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        # The next case matches bound methods of built-in values, such as `[].append`.
+        # Bound methods of built-in values, such as `[].append`.
         case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
@@ -226,7 +226,7 @@ def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
                 yield f"method:{name}".encode()
                 try:
                     yield b"".join(_pieces(function, (*inside, id(owner))))
-                except FingerprintError:  # the method uses a value without a fingerprint, such as a logger
+                except FingerprintError:  # if the method uses a value without a fingerprint, hash only the code of the method
                     yield from _code(function.__code__, inside)
 
 
@@ -249,7 +249,7 @@ def _attribute_names(code: types.CodeType) -> list[str]:
 def _cell(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
-    except ValueError:  # the closure cell is not filled yet
+    except ValueError:  # a closure cell is empty until the variable has a value
         return "empty cell"
 
 

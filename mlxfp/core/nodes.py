@@ -1,4 +1,4 @@
-"""Parts of pipelines: frozen attrs values. The repr of a part is the call that creates the part."""
+"""Base classes of pipelines, stages and sources. The repr of a stage or source is the call that creates the stage or source."""
 
 import pickle
 import re
@@ -18,16 +18,16 @@ if TYPE_CHECKING:  # before Python 3.13, defaults of type variables need typing_
 
     Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # by default, the items of `Dataset(source)` are examples
 else:
-    Item = TypeVar("Item")  # invariant, so that type checkers reject a dataset of batches as a dataset of examples
+    Item = TypeVar("Item")  # The type variable is invariant: type checkers reject a dataset of batches in place of a dataset of examples.
 
 
 class Share(NamedTuple):
     """Dependence of a stage or source on the number of ranks and on the batch size."""
 
-    shards: int  # number of ranks; 0 if the part does not divide rows between ranks
-    batch_rows: int  # number of rows per batch; 0 if the part makes no batches of a fixed size
-    alone: Any  # the stage or source as it would be with a single rank
-    # Function called as position_after(epoch, position, rows). The result is the position after `rows` further rows of this rank.
+    shards: int  # number of ranks; 0 if the stage or source does not divide rows between ranks
+    batch_rows: int  # number of rows per batch; 0 if the stage or source makes no batches of a fixed size
+    alone: Any  # the same stage or source for a run with a single rank
+    # Function called as position_after(epoch, position, rows). Returns the position of this rank after `rows` more rows.
     position_after: Callable[[int, Any, int], Any] | None = None
 
 
@@ -109,8 +109,8 @@ class Pipeline(Generic[Item]):
     resolved: Any  # see `planning.py`
     plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
-    calls: Any  # functions that read rows of the data source
-    planned_calls: Any  # functions that read rows of the optimized data source, which may omit unused columns
+    calls: Any  # functions that read rows of the source
+    planned_calls: Any  # functions that read rows of the optimized source, possibly without unused columns
     hooks: Any
 
 
@@ -190,7 +190,7 @@ def known_length(dataset: Pipeline[Any]) -> int | None:
 
 
 def length_after(dataset: Pipeline[Any], count: int | None) -> int | None:
-    """Return the number of items after the stages for `count` source items, or None if unknown."""
+    """Return the number of items that the stages make from `count` source items, or None if the number is unknown."""
     for stage in dataset.stages:
         count = None if count is None else stage.traits.length(count)
     return count
@@ -216,7 +216,7 @@ def _is_local(value: object) -> bool:
 
 
 def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
-    """Create a stage or source from its field values by name. The fields named in the tuple `local` contain bytes from cloudpickle."""
+    """Unpickle a stage or source from its field values. `local` contains the names of the fields with bytes from cloudpickle."""
     loaded = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
     return kind(**{f.alias: loaded[f.name] for f in attrs.fields(kind) if f.init})
 

@@ -33,7 +33,7 @@ SAMPLE_ROWS = 128  # number of sample rows for schema inference
 
 @frozen
 class Resolved:
-    """Stages with known output schemas, the schema of the source, and the schema after each stage."""
+    """Stages of a pipeline with known output schemas. `schemas` holds the schema of the source and the schema after each stage."""
 
     stages: tuple[Stage, ...]
     schemas: tuple[Schema, ...]
@@ -65,10 +65,7 @@ def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
 
 
 def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
-    """Return the plan of a pipeline for the given columns (None: all). The plan may return more columns.
-
-    Some hooks of the pipeline switch off optimizations.
-    """
+    """Return a plan that yields at least the columns in `columns` (None: all columns). Some hooks prevent optimizations."""
     __tracebackhide__ = True
     written, first = _steps_as_written(dataset, dataset.resolved), min(dataset.hooks.changes.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
@@ -91,7 +88,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
-    """Return the plan without optimizations, one step for each stage. All other plans must give the same result."""
+    """Return a plan with one step for each stage and without optimizations. Optimized plans must give the same items."""
     __tracebackhide__ = True
     return _planned(dataset, _steps_as_written(dataset, dataset.resolved), dataset.resolved, dataset.level)
 
@@ -111,9 +108,9 @@ def _steps_as_written(dataset: Pipeline[Any], resolved: Resolved) -> tuple[Step,
 
 
 def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved, level: Level, *, as_written: int = ALL_STAGES) -> Plan:
-    """Return the plan of a pipeline. If possible, workers run the first and the last steps, and this thread runs the steps in the middle.
+    """Return a plan with the given steps. If possible, workers run the first and the last steps. The reading thread runs the other steps.
 
-    The first `as_written` stages stay unchanged. A `collate` among these stages runs as one step.
+    The first `as_written` stages are not optimized. A `collate` among the first `as_written` stages runs as one step.
     """
     source = dataset.source
     first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
@@ -134,7 +131,7 @@ def _keeps_nothing(stage: Stage) -> bool:
 
 
 def _on_groups(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the last steps that convert each group to exactly one item. Workers can run these steps."""
+    """Return the steps at the end that turn each group into exactly one item. Workers can run these steps."""
     last = steps[-1:] if steps and steps[-1].stage.emits == "batches" else ()
     if any(step.stage.traits.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return ()
@@ -164,14 +161,14 @@ def _halves(step: Step) -> Halves | None:
 
 @define
 class _Sample:
-    """Rows for schema inference, passed through the stages one stage at a time. Each stage processes each of these rows once."""
+    """Sample rows for schema inference. Each stage processes each sample row only once, because the output of the stages is stored."""
 
     dataset: Pipeline[Any]
-    seen: Iterator[RecordBatch] | None = None  # buffered output of the stages that have already run
+    seen: Iterator[RecordBatch] | None = None  # stored output of the stages that have already run
     done: int = 0
 
     def after(self, stages: Sequence[Stage], schemas: Sequence[Schema]) -> Iterator[RecordBatch]:
-        """Return the output chunks of `stages` for the sample rows. The next call, with more stages, continues from these chunks."""
+        """Return the output of `stages` for the sample rows, as chunks. Stages of the previous call do not run again."""
         before = None
         if self.seen is not None:
             self.seen, before = tee(self.seen)
@@ -183,7 +180,7 @@ class _Sample:
 
 @frozen
 class _Head(Hooks):
-    """Hooks that limit a run to the first rows of a source. If `before` is given, the run reads the chunks in `before` instead."""
+    """Hooks that limit a run to the first rows of a source. If `before` is given, the chunks in `before` replace the source rows."""
 
     before: Iterator[RecordBatch] | None = None
 
@@ -193,16 +190,16 @@ class _Head(Hooks):
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
-    """Run the stages from index `first` on, and yield the output. The input is the chunks or source rows that `hooks` selects."""
+    """Run the stages from index `first` on, and yield the output chunks. `hooks` supplies the input chunks."""
     __tracebackhide__ = True
-    # For groups, use the level "examples": the run then omits empty groups.
+    # Groups use the level "examples", too, because a run at this level leaves out empty chunks.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
 
 
 def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
-    """Find the columns needed before each step and after the last step. Steps that select columns then select only needed columns."""
+    """Find the columns needed before each step and after the last step. In steps that select columns, keep only the needed columns."""
     needed, out = [set(final)], list[Step]()
     for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
         traits = step.stage.traits
@@ -219,7 +216,7 @@ def _projected(steps: Sequence[Step], schemas: Sequence[Schema], final: Sequence
 
 
 def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
-    """Return a source that, if possible, reads only `columns` and skips filtered rows, and texts about these changes for `explain`."""
+    """Let the source read only `columns` and skip filtered rows, if possible. Return the source, and lines for `explain`."""
     whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
     if not conditions and len(columns) == len(names):
         return whole, []
@@ -228,7 +225,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # A source with `keeps_rows` needs no message. The plan of the inner dataset already has one.
+    # For a source with `keeps_rows`, the plan of the inner dataset already contains the message.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -237,7 +234,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
 
 
 def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
-    """Return the conditions of the filters at the start of the pipeline. Renamed columns get the names that they have in the source."""
+    """Return the conditions of the filters at the start of the pipeline, with the column names of the source."""
     origins = {name: name for name in resolved.schemas[0].names}
     conditions: list[Condition] = []
     for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
@@ -272,9 +269,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, messa
 
 
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], first: int, messages: list[str]) -> list[Step]:
-    """Combine neighbouring stages with `Traits.fuse`. A `collate` that workers run in part stays separate.
+    """Combine neighbouring stages with `Traits.fuse`, except a `collate` that workers run in part.
 
-    The item `needed[i]` contains the columns needed by the stage `first + i` and by all later stages.
+    `needed[i]` contains the columns that the stage `first + i` or a later stage needs.
     """
     out: list[Step] = []
     for step in steps:
@@ -302,7 +299,7 @@ def _narrowed(steps: Sequence[Step], needed: Sequence[Collection[str]], schema: 
             out.append(Step(kept, last.index, last.index, schema, ""))
         if step is not None:
             narrowed = any(not earlier.text for earlier in out)
-            # A stage that selects columns fails if one of these columns has been dropped. Select only the remaining columns instead.
+            # Selecting a dropped column would fail, so the stage selects only the remaining columns.
             choose = step.stage.traits.projection if narrowed else None
             out.append(step if choose is None else attrs.evolve(step, stage=Project(choose(schema.names))))
             schema = out[-1].stage.schema(schema)
@@ -323,7 +320,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Make a leading `collate` read the rows of each batch directly from a table in memory. Change nothing if `source` has no table."""
+    """Let a `collate` at the start read each batch directly from the table in memory, if the source has such a table."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())
@@ -343,7 +340,7 @@ def _texts(row: Sequence[Step]) -> str:
 
 @frozen(repr=False)
 class Project(RowWise):
-    """A selection of columns, reordered and renamed. Used only in plans."""
+    """Row-wise stage that selects, reorders and renames columns. The planner creates this stage."""
 
     columns: Projection
 
@@ -369,7 +366,7 @@ class Project(RowWise):
 
 @frozen(repr=False)
 class Fused(RowWise):
-    """Several row-wise stages as one step. Used only in plans."""
+    """Row-wise stage that runs several row-wise stages. The planner creates this stage."""
 
     stages: tuple[Any, ...]  # row-wise stages, in order
     texts: tuple[str, ...]  # text of each stage

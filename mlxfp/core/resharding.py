@@ -1,7 +1,7 @@
 """Conversion of cursors to another number of ranks. The resumed run yields the same global batches.
 
-On every rank, the stages before `shard` process the same rows in the same order. The number of completed batches therefore determines
-the next row. Sources with random access continue at this row. Other sources continue at an earlier position, and skip rows.
+On every rank, the stages before `shard` process the same rows in the same order. The next row of a rank therefore depends only on the
+number of completed batches. A source with random access continues at the next row. Another source continues earlier and skips rows.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
 
 def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
-    """Convert a cursor to a cursor for `dataset`, the same pipeline on another number of ranks. The completed global batches stay the same.
+    """Convert a cursor to the number of ranks of `dataset`. The number of completed global batches stays the same.
 
-    A cursor of any other pipeline is returned unchanged. Raises `ArgumentError` if the number of rows in a global batch would change, and
+    Returns the cursor of another pipeline unchanged. Raises `ArgumentError` if the number of rows in a global batch would change, and
     `CursorMismatchError` if global batches depend on the number of ranks.
     """
     before, now = cursor.division, dataset.division

@@ -42,9 +42,9 @@ def row_name(number: int) -> str:
 
 
 def row_at(chunk: RecordBatch, index: int, *, of: str = "chunk") -> str:
-    """Return the name of row `index` of a chunk for messages, such as "source row 7".
+    """Return a name for row `index` of a chunk, such as "source row 7", for messages.
 
-    If the source row is unknown, return a text with `index` and the argument `of`, such as "row 2 of the chunk".
+    If the source row is unknown, the name contains `index` and the argument `of`, such as "row 2 of the chunk".
     """
     row = int(source_rows(chunk)[index])
     return f"source row {row_name(row)}" if row >= 0 else f"row {index} of the {of}"

@@ -103,10 +103,10 @@ def chunk_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
 class InTable:
     """Table in memory from which a source takes its rows. `collate` can read the rows of a batch directly from the table."""
 
-    holder: Any  # source that stores the table in the attribute `rows` and reads table rows with the method `take`
-    # Function from (epoch, row indices) to a chunk that identifies table rows by the columns `__row__` and `__epoch__`.
+    holder: Any  # source that holds the table in the attribute `rows`; the method `take` reads rows of the table
+    # Function called as places(epoch, indices). Returns the positions of rows in the table, in the columns `__row__` and `__epoch__`.
     places: Callable[[int, Indices], RecordBatch]
-    source: Any = None  # source that yields the table index of each row; None if the rows are in table order
+    source: Any = None  # source that yields the table positions of the rows; None if the rows are in table order
 
 
 def places_as_numbered(epoch: int, indices: Indices) -> RecordBatch:
@@ -127,16 +127,16 @@ class SourceTraits:
     """
 
     level: Level = "examples"  # kind of the chunks
-    endless: bool = False  # True if an epoch is known to have no end
+    endless: bool = False  # True if the epochs are known to be endless
     reorders: bool = False  # True if the order of rows changes between epochs
     redraws: bool = False  # True if the set of rows changes between epochs
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
-    keeps_rows: bool = False  # True if every row is a row of the inner dataset, selected without reading column values
-    take_workers: frozenset[str] = frozenset()  # kinds of workers ("threads", "processes") that may call `take` at the same time
-    costly: Callable[[], bool] = bool  # function that returns True if reading is expensive enough for workers; `bool()` returns False
-    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for the rows at some indices; None: use `take`
-    exact_length: Callable[[], int | None] | None = None  # function that counts the rows, and may read all rows; None: use `length`
+    keeps_rows: bool = False  # True if the source only selects rows of the inner dataset, and reads no column values
+    take_workers: frozenset[str] = frozenset()  # worker types ("threads", "processes") that may call `take` concurrently
+    costly: Callable[[], bool] = bool  # function that returns True if workers should read the source; the default `bool` returns False
+    task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
+    exact_length: Callable[[], int | None] | None = None  # function that returns the exact length, and may read rows; None: use `length`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # function that returns a copy of this source that marks malformed records, for `on_error`
@@ -144,14 +144,14 @@ class SourceTraits:
     # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
-    # The position is None if it is unknown. A resumed run then reads the previous chunk again.
+    # The function returns None for an unknown position. A resumed run then reads the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # Function that returns the inner datasets. None: the source reads every dataset among its arguments.
     read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory, or None if there is no table
-    share: Share | None = None  # number of ranks and batch size that the source depends on; None: no such dependence
-    notes: Callable[[], tuple[str, ...]] = tuple  # lines for `explain`, such as memory use and the cost of resuming
-    advice: str = CACHE_ADVICE  # advice in `profile` if this source takes the most time
+    share: Share | None = None  # dependence of the source on the number of ranks and on the batch size; None: no dependence
+    notes: Callable[[], tuple[str, ...]] = tuple  # function that returns lines for `explain`, for example about memory use
+    advice: str = CACHE_ADVICE  # advice that `profile` shows if this source takes the most time
 
 
 class Source(Part, ABC):
@@ -183,9 +183,9 @@ class Source(Part, ABC):
 
     @abstractmethod
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield the chunks after `position` (None: the start), each with the position after the chunk.
+        """Yield each chunk after `position` together with the position after the chunk. `position=None` is the start.
 
-        A read from the position after a chunk yields exactly the later chunks, and nothing after the last chunk.
+        A read from a yielded position must return exactly the later chunks. A read from the last position must return no chunks.
         """
 
     def length(self) -> int | None:
@@ -227,7 +227,7 @@ def take_task(source: Source, epoch: int, indices: Indices) -> Task:
 
 
 def exact_length(source: Source) -> int | None:
-    """Return the exact length of a source. If necessary, the rows of a `load` or `cache` are read first."""
+    """Return the exact number of rows, groups or batches of a source. The call may read all rows, as for `load` and `cache`."""
     return (source.traits.exact_length or source.length)()
 
 
@@ -247,11 +247,11 @@ def marked(source: Source) -> Source:
 
 
 def check_ends(dataset: Pipeline[Any], reader: object) -> None:
-    """Raise `PipelineError` if the dataset is endless and `reader` reads a whole epoch."""
+    """Raise `PipelineError` if `dataset` is endless. `reader` is the function or stage that needs a whole epoch."""
     if dataset.endless:
         raise PipelineError(
-            f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in "
-            f"{dataset!r}. Put take(count) before {reader}, or move {reader} before the endless part. For shuffle, pass buffer=."
+            f"{reader} needs finite data, but {_without_end(dataset)!r} is endless, in {dataset!r}. "
+            f"Put take(count) before {reader}, or move {reader} before the endless part. To shuffle endless data, pass buffer=1000."
         )
 
 

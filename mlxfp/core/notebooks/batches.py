@@ -29,7 +29,7 @@ def batch_html(batch: Mapping[str, Any], decoder: Decoder | None) -> Html:
 
 
 def _shares(name: str, value: Any) -> str:
-    """Return the percentage of padding for a mask, and of ignored labels for labels. Return an empty text for other arrays."""
+    """Return the percentage of padding in a mask, or of ignored labels in labels. Return an empty text for other arrays."""
     if name.endswith("attention_mask") and value.ndim == 2 and value.size:
         return f"{np.mean(np.asarray(value) == 0):.1%} padding"
     if name.endswith("labels") and _is_whole(value) and value.size and (ignored := np.mean(np.asarray(value) == IGNORED)):

@@ -1,4 +1,4 @@
-"""Diagrams of pipelines: one box per part with its output and the thread or workers of the part."""
+"""Diagrams of pipelines: a box for each source and stage, with the output and the thread or workers."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.support.html import Html, clip, element
 from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
-# maximum numbers: stages and sources; characters of a stage; notes of a stage; columns of a stage; characters of a column
+# Limits: number of stages and sources, characters of a stage, notes of a stage, columns of a stage, characters of a column
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
 _DEEPEST = 8  # maximum indentation level in a diagram; each joined dataset is indented by one level
 
@@ -23,18 +23,18 @@ class PartFacts:
     """
 
     depth: int
-    begins: bool  # True for a source that reads no other dataset
+    begins: bool  # True for the source at the start of a pipeline, such as a file
     part: str
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
     count: str  # number and kind of the items, such as "5 examples"
-    access: str  # note about random access, or an empty text
+    access: str  # "random access" or "no random access from here on", or an empty text
     notes: tuple[str, ...]
     thread: str  # name of the thread that runs the stage or source; empty for the thread that reads the pipeline
     workers: str  # description of the workers that run the part; empty without workers
 
     def about(self, above: "PartFacts | None") -> Iterator[str]:
-        """Yield lines about the items and columns of the output. If the preceding stage or source `above` is given, list only changes."""
+        """Yield lines about the items and columns of the output. With the preceding stage or source `above`, list only changed columns."""
         before = None if above is None else above.schema
         if isinstance(self.schema, str):
             columns = "schema not known, see above" if self.schema == before else self.schema
@@ -74,7 +74,7 @@ def _box(facts: PartFacts, above: Schema | str | None) -> Html:
 
 
 def _columns(schema: Schema | str, above: Schema | str | None) -> Iterator[Html]:
-    """Yield HTML for the columns of a schema. If the preceding schema `above` is given, list only the changes."""
+    """Yield HTML for the columns of a schema. If the preceding schema `above` is given, list only changed columns."""
     if isinstance(schema, str):
         yield element("div", clip(schema, _PART), class_="muted")
         return
@@ -102,7 +102,7 @@ def _changes_text(schema: Schema, above: Schema) -> str:
 
 
 def changes(schema: Schema, above: Schema) -> tuple[list[Any], list[Any], list[str]]:
-    """Compare `schema` with the earlier schema `above`. Return the new fields, the fields with a new type, and the names of lost fields."""
+    """Compare two schemas. Return the new fields, the fields with another type, and the names of the fields that only `above` has."""
     before, names = {field.name: field.type for field in above}, set(schema.names)
     new = [field for field in schema if field.name not in before]
     changed = [field for field in schema if field.name in before and field.type != before[field.name]]

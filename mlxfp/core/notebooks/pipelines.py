@@ -25,7 +25,7 @@ def dataset_html(dataset: Pipeline[Any]) -> str:
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
-    """Return True if a source reads a whole epoch before the first item. Return False for a `shuffle` of few rows with random access."""
+    """Return True if the first item needs a whole epoch of a source. Return False for a `shuffle` of few rows with random access."""
     source = dataset.source
     few = _permutes(dataset) and source.indexable and (source.length() or _FEW + 1) <= _FEW
     return (source.traits.gathers and not few) or any(map(_gathers, children(source)))
@@ -36,10 +36,7 @@ def _permutes(dataset: Pipeline[Any]) -> bool:
 
 
 def _direct(dataset: Any) -> Any:
-    """Remove `load`, `cache` and `prefetch` from the end of a pipeline. The items of epoch 0 stay the same.
-
-    If the pipeline then ends in `shuffle`, also remove `load`, `cache` and `prefetch` directly before the `shuffle`.
-    """
+    """Remove `load`, `cache` and `prefetch` where possible, because the display needs few rows. The items of epoch 0 stay the same."""
     while dataset.source.traits.same_items:
         inner = dataset.source.dataset
         dataset = attrs.evolve(inner, stages=(*inner.stages, *dataset.stages))

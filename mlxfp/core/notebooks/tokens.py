@@ -25,9 +25,9 @@ def holds_tokens(name: str) -> bool:
 
 
 def decoded(ids: Any, decoder: Decoder | None) -> str | None:
-    """Convert a list of token ids to text. Labels to ignore are left out. Return None for other values, or if `decoder` is None.
+    """Convert a list of token ids to text, without ignored labels. Return None for other values and without a decoder.
 
-    For an id outside the vocabulary, return the error message as text.
+    If an id is outside the vocabulary, return the error message as text.
     """
     if decoder is None or not isinstance(ids, list | tuple) or not all(isinstance(token, int) for token in ids):
         return None

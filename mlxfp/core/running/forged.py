@@ -1,4 +1,4 @@
-"""Errors for forged cursors: the checksum of the bytes is valid, but no source or stage ever wrote the values in the bytes."""
+"""Errors for forged cursors: bytes with a valid checksum, and with values that no source or stage would store."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing

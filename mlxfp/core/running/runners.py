@@ -22,7 +22,7 @@ class Runner(Protocol):
         ...
 
     def read(self, task: Task) -> RecordBatch:
-        """Let a worker read the rows of a task, and return the rows."""
+        """Return the rows of a task, read by a worker."""
         ...
 
 

@@ -31,7 +31,6 @@ class Segment:
         return [(step, self.hooks.step(step)) for step in self.steps]
 
     def run(self, chunk: RecordBatch) -> "Result":
-        """Run all steps of the segment on a chunk, and return the result."""
         __tracebackhide__ = True
         states: Any = defaultdict(tuple)
         chunks = list(push(self.calls, states, (chunk,)))
@@ -79,9 +78,9 @@ class RowTask(Task):
 
 
 class Result(NamedTuple):
-    """Output chunks of a job, and the duration of the job.
+    """Output chunks of a job, and the time that the job took.
 
-    `complete` is False if the job failed, or if a step kept rows for the next chunk. The thread of the pipeline then repeats the job.
+    `complete` is False if the job failed, or if a step keeps rows for the next chunk. The reading thread then repeats the steps.
     """
 
     chunks: list[RecordBatch]
@@ -106,12 +105,11 @@ class Job:
         return number_rows(self.task.read(), self.epoch, self.first)
 
     def run(self) -> Result:
-        """Read the rows, and run all steps on the rows."""
         __tracebackhide__ = True
         return self.segment.run(self.read())
 
     def part(self, first: int, stop: int) -> "Job | None":
-        """Return a job for the rows `first:stop` of this job, or None if the rows can only be read together."""
+        """Return a job for the rows `first:stop` of this job, or None if the task cannot be split."""
         task = self.task.part(first, stop)
         return None if task is None else Job(task, self.epoch, self.first + first, self.segment)
 

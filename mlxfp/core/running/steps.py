@@ -23,8 +23,8 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """Unit of execution: one stage, several combined stages, or a part of `collate`. A run calls the step for each chunk.
 
-    The step does the work of the stages from `index` to `stop` (exclusive). A part of `collate`, or a step that only drops unused columns,
-    completes no stage: `stop` equals `index`. `schema` is the output schema with all columns. `text` is the repr of the stages, or empty.
+    The step runs the stages from `index` to `stop` (exclusive). For a part of `collate`, and for a step that only drops unused columns,
+    `stop` equals `index`. `schema` is the output schema with all columns. `text` is the repr of the stages, or empty.
     """
 
     stage: Stage
@@ -40,15 +40,15 @@ class Plan:
 
     Without workers, one thread runs all `steps` in order. With workers, the steps are divided:
 
-    - Workers run `segment` (the first steps, on source rows) and `host` (steps on complete groups).
-    - The reading thread runs `stages` (all steps between `segment` and `host`) and `device` (steps that create MLX arrays).
-    - After an error in `host` or `device`, the reading thread runs `groups` (all steps of `host` and `device`) to raise the error.
+    - Workers run `segment` (the first steps, on source rows) and `host` (the steps of `groups` that create no MLX arrays).
+    - The reading thread runs `stages` (the steps between `segment` and `groups`) and `device` (the other steps of `groups`).
+    - If a step of `host` or `device` fails, the reading thread runs `groups` again to raise the error.
     """
 
     source: Source
     segment: tuple[Step, ...]  # leading stateless steps; workers run these steps on source rows
-    stages: tuple[Step, ...]  # steps in the middle of the plan; the reading thread runs these steps
-    groups: tuple[Step, ...]  # last steps of the plan, which turn each group into an item; empty if the steps are too cheap for workers
+    stages: tuple[Step, ...]  # steps between `segment` and `groups`; the reading thread runs these steps
+    groups: tuple[Step, ...]  # last steps, which turn each group into one item; empty if the steps are too cheap for workers
     host: tuple[Step, ...]  # steps of `groups` that workers run; these steps create no MLX arrays
     device: tuple[Step, ...]  # steps in `groups` that create MLX arrays; the reading thread runs these steps
     declared: tuple[Stage, ...]  # stages as written by the user, with known output schemas; cursors hold the states of these stages
@@ -77,9 +77,9 @@ def are_costly(steps: Iterable[Step]) -> bool:
 class Changes:
     """Settings by which hooks change the plan or the items of a run."""
 
-    as_written: int = 0  # number of leading stages that the planner does not optimize
+    as_written: int = 0  # number of stages at the start of the pipeline that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
-    marks: str = ""  # name of a column that the hooks add to rows, or ""; rows with and without this column have separate caches
+    marks: str = ""  # name of a column added to the rows, or ""; caches with and without the column are separate
     collates: bool = True  # False if the run yields groups instead of batches
 
 
@@ -96,7 +96,7 @@ class SourceCalls:
 
 
 def calls_of(source: Source) -> SourceCalls:
-    """Return the methods for reading a source. Hooks can replace these methods."""
+    """Return the functions that read a source without hooks."""
     traits = source.traits
     task, length, head = traits.task or partial(IndexTask, source), traits.exact_length or source.length, partial(first_chunks, source)
     return SourceCalls(source.schema, source.read, source.tasks, task, length, head)
@@ -114,7 +114,7 @@ class Hooks:
 
     @property
     def changes(self) -> Changes:
-        """Changes that the hooks of a pipeline make to its plan and its items."""
+        """Changes that the hooks make to the plan and the items of a pipeline."""
         return Changes() if self.inner is None else self.inner.changes
 
     def source(self, source: Source) -> SourceCalls:
@@ -153,10 +153,7 @@ def blame(error: Exception, stages: str) -> None:
 
 
 def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
-    """Run the steps in order on chunks. Updates `states` in place.
-
-    Lazy: a step processes a chunk when its output is requested.
-    """
+    """Run the steps in order on chunks, and update `states` in place. A step runs only when its output is requested."""
     for step, call in calls:
         chunks = _feed(step, call, states, chunks)
     return chunks

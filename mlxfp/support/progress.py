@@ -111,7 +111,7 @@ class Progress:
             return
         if "total" not in self._facts:
             self._facts["total"] = None
-            with suppress(Exception):  # the same error is raised later, when the data source is read
+            with suppress(Exception):  # reading the data raises the same error as `total`, but later
                 self._facts["total"] = self._total()
         if self._lines:
             self._write(now)

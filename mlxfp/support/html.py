@@ -1,6 +1,6 @@
 """Functions that return HTML: elements, tables that fit on phones, and the common style of reports and notebooks.
 
-The functions replace a template engine: function calls need no extra package, and always escape text. All subpackages of mlxfp use the
+The functions replace a template engine: function calls need no extra package, and always escape text. Subpackages of mlxfp use the
 functions for output in notebooks.
 """
 

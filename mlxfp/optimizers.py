@@ -1,4 +1,4 @@
-"""Functions for optimizers of MLX: pure functions `start` and `update`, parameter groups, optimizers by name, and averaged weights."""
+"""Optimizers of MLX as pure functions `start` and `update`, parameter groups, optimizers by name, and averaged weights."""
 
 from mlxfp.support.foreign_names import name_hint
 from mlxfp.training.optimization import optimizers as _optimizers

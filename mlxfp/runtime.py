@@ -94,7 +94,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
 
 
 def _by_load() -> tuple[int | None, str | None]:
-    """Return the number of OpenBLAS threads (one per idle core), and a warning for the user. Return (None, None) if all cores are idle."""
+    """Return the number of idle cores as the number of OpenBLAS threads, and a warning. If all cores are idle, return (None, None)."""
     free, cores = free_cores()
     if free == cores:
         return None, None

@@ -106,7 +106,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     if differences := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
         raise ArgumentError(
             f"The arrays of the model do not match its config: {'; '.join(differences):.300}. Merge adapters with merge_adapters before "
-            "saving. If layers are quantized, save the model first, then quantize. If a size has changed, create a model with this size."
+            "saving. If layers are quantized, save the model first, then quantize. To change a size, create a model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))
@@ -201,13 +201,13 @@ def _shape(array: mx.array) -> str:
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
-    """Return the backbone of a model, the name of the head in HEADS, and the settings of the head."""
+    """Return the backbone of a model, the key of the head in `HEADS`, and the settings of the head. Without a head, the key is None."""
     kind = next((name for name, head in HEADS.items() if type(model) is head), None)
     body = model if kind is None else model.body
     if type(body) not in _BODIES.values():
         raise ArgumentTypeError(
             f"save writes the models of mlxfp.models, got {type(model).__name__} of {type(body).__name__}. "
-            "Write other models with their own save_weights, or save_state."
+            "Save another model with model.save_weights(file), or a training state with save_state."
         )
     return body, kind, {} if kind is None else model.settings
 

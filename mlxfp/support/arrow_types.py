@@ -43,7 +43,7 @@ def is_number_like(kind: pa.DataType) -> bool:
 
 
 def float_widths(kind: pa.DataType) -> set[int]:
-    """Return the bit widths of all float types in a type, at any depth."""
+    """Return the bit widths of all float types inside an Arrow type, such as {32} for lists of float32 values."""
     kind = value_type(kind)
     inner = (float_widths(kind.field(index).type) for index in range(kind.num_fields))
     return {kind.bit_width} if pa.types.is_floating(kind) else set[int]().union(*inner)
@@ -56,7 +56,7 @@ def has_times(kind: pa.DataType) -> bool:
 
 
 def in_unit(kind: pa.DataType, unit: str) -> pa.DataType:  # noqa: PLR0911  # one return per kind of types
-    """Return a type with another unit of all timestamps, durations and 64-bit times of day, also inside lists and structs.
+    """Set the time unit of all timestamps, durations and 64-bit times of day in an Arrow type, also inside lists and structs.
 
     >>> in_unit(pa.list_(pa.timestamp("us", "UTC")), "ns")
     ListType(list<item: timestamp[ns, tz=UTC]>)
@@ -106,7 +106,7 @@ def is_large(kind: pa.DataType) -> bool:
 def decoded(column: pa.Array) -> pa.Array:
     """Return a dictionary-encoded, run-end-encoded or view column as a plain column with equal values."""
     kind = column.type
-    if pa.types.is_string(kind):  # skip the checks below for plain text: the checks take as long as tokenizing a short text
+    if pa.types.is_string(kind):  # a shortcut for plain text, because the type checks below take as long as tokenizing a short text
         return column
     if pa.types.is_dictionary(kind):
         return decoded(column.dictionary_decode())
@@ -118,7 +118,7 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def parts_of(column: pa.Array) -> list[pa.Array]:
-    """Return the columns inside a column of lists, structs or maps: values, fields, or keys and items."""
+    """Return the child columns of a list, struct or map column: the list values, the fields, or the keys and items."""
     if pa.types.is_struct(column.type):
         return column.flatten()  # type: ignore[no-any-return]
     if pa.types.is_map(column.type):
@@ -137,7 +137,7 @@ def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
 
 
 def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind of constructor
-    """Return the Python code for a type, for messages."""
+    """Return the Python code for an Arrow type, for error messages."""
     if kind == TEXT_OF_JSON:
         return "pa.json_()"
     if is_tensor(kind):
@@ -160,9 +160,9 @@ def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind
 
 
 def with_text_names(schema: pa.Schema) -> pa.Schema:
-    """Return a schema from untrusted bytes after decoding all names and time zones. Arrow decodes lazily, and the bytes may not be UTF-8.
+    """Decode all column names and time zones of a schema from untrusted bytes, and return the schema.
 
-    Raises `UnicodeDecodeError`.
+    Raises `UnicodeDecodeError` for bytes that are not UTF-8. Without the call, Arrow decodes lazily, and the error comes later.
     """
     for column in schema:
         _decode_names(column)

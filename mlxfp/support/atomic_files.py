@@ -9,9 +9,9 @@ from secrets import token_hex
 from shutil import disk_usage
 from typing import TextIO
 
-PARTIAL = ".partial"  # part of the names of unfinished files; leftover files belong to killed processes
+PARTIAL = ".partial"  # part of the name of an unfinished file; a killed process leaves the file behind
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a full disk, an exceeded user quota and a too large file
-_LEAST = 1 << 16  # A RuntimeError is reported as a full disk only if at most this number of bytes is free.
+_LEAST = 1 << 16  # number of bytes; if more bytes are free, a RuntimeError does not mean a full disk
 
 
 @contextmanager
@@ -19,9 +19,9 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
     """Yield the path of a temporary file, then replace the file at `path` with the temporary file.
 
     The temporary file is in the folder of `path`, or in `within`, which must be on the same disk. The folder must exist. The file and its
-    folder are synced. After a crash or a power cut, `path` is either the old file or the complete new file. If the block raises, the
-    temporary file is removed and `path` does not change. If the disk is full, the error message contains `path` and the remedy. The
-    temporary name ends in `suffix` (default: the suffix of `path`), for writers that choose a format by suffix.
+    folder are synced. After a crash or a power cut, `path` is either the old file or the complete new file. If the `with` block raises an
+    error, the temporary file is removed, and the file at `path` stays unchanged. If the disk is full, the error message contains `path` and
+    the remedy. The temporary name ends in `suffix` (default: the suffix of `path`), for writers that choose a format by suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

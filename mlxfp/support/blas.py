@@ -22,7 +22,7 @@ from mlxfp.support.atomic_files import user_cache
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
 SYSTEM_LIBRARY = "libopenblas.so.0"  # file of the Debian and Ubuntu package libopenblas0; other distributions use the same file name
 
-# The scipy-openblas32 wheel exports every function with the prefix scipy_. The shim exports three functions without the prefix.
+# The wheel scipy-openblas32 exports every function with the prefix scipy_. The C code defines three functions without the prefix.
 SHIM = """\
 #define FORWARD(name, scalar, array) \\
   void scipy_##name(int, int, int, int, int, int, scalar, const array *, int, const array *, int, scalar, array *, int); \\
@@ -78,10 +78,10 @@ def load_openblas(threads: int | None = None) -> str | None:
 
 
 def free_cores() -> tuple[int, int]:
-    """Return two counts: the idle cores available to this process (at least 1), and all available cores.
+    """Return the number of idle cores available to this process (at least 1), and the number of all available cores.
 
-    Each running process keeps a core busy. Two counts of running processes are known: now, and the mean of the last minute. The
-    smaller count is used.
+    Each running process is assumed to keep one core busy. The number of running processes is the present number or the mean of the last
+    minute, whichever is smaller.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
@@ -93,7 +93,7 @@ def free_cores() -> tuple[int, int]:
 
 
 def blas_threads(threads: int | None = None) -> int | None:
-    """Return the number of OpenBLAS threads, after setting the number if `threads` is given. Return None if MLX does not use OpenBLAS."""
+    """Return the number of OpenBLAS threads, or None if MLX does not use OpenBLAS. If `threads` is given, set the number first."""
     if sys.platform != "linux":
         return None
     for library in (ctypes.CDLL(str(path)) for path in _loaded_libraries() if "openblas" in path.name):
@@ -120,7 +120,7 @@ def blas_library(extension: str) -> Path | None:
 
 
 def is_reference(library: Path) -> bool:
-    """Return True if a library is the slow reference BLAS. The file or folder name of a fast library contains a vendor, such as mkl."""
+    """Return True for the slow reference BLAS. Names of fast libraries or of their folders contain a vendor name, such as mkl."""
     path = f"{library.parent.name}/{library.name}"
     fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
     return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in path for word in fast)
@@ -157,7 +157,7 @@ def _build(library: Path) -> None:
         raise FileNotFoundError(
             "there is no C compiler (cc, gcc or clang). Install a compiler, on Debian: apt-get install g++ (also needed by mx.compile)."
         )
-    # The file is built in the same file system and renamed, so other processes see the complete library or no library.
+    # Compile in a temporary folder, then move the complete library, so that other processes never see an incomplete library.
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder, library.name)
         command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]

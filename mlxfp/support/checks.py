@@ -25,7 +25,7 @@ _LIMIT = 2**63
 _MAKES_PART = re.compile(r"'?_[A-Z]|Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
-# Maps a column name to a hint for the error about this missing column. The hint names the stage that creates the column.
+# Maps a column name to a hint for the error raised if the column is missing. The hint names the stage that creates the column.
 _MAKERS = {
     "input_ids": "the stage tokenize makes this column from a text column",
     "token_type_ids": "the stage tokenize(pair=...) makes this column from two text columns",
@@ -149,9 +149,9 @@ def check_types(expected: type | tuple[type, ...], **values: object) -> None:
 
 
 def as_strings(argument: str, values: object, *, unique: bool = True, empty: bool = True) -> tuple[str, ...]:
-    """Return a list of strings as a tuple. Raise for any other value, including a single string.
+    """Convert a collection of strings to a tuple. Raise `ArgumentTypeError` for any other value, including a single string.
 
-    Duplicates raise an error if `unique` is true. An empty list raises an error if `empty` is false.
+    Raise `ArgumentError` for duplicates if `unique` is True, and for an empty collection if `empty` is False.
     """
     if isinstance(values, str):
         raise ArgumentTypeError(f"{argument} must be a list of strings, got the string {values!r:.60}. Write [{values!r:.60}].")
@@ -216,7 +216,7 @@ def explain_call(function: F) -> F:
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the body of `function` raised the error
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the body of `function` causes the error
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
         message = " ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)])
@@ -255,7 +255,7 @@ def explain_class(kind: type[T]) -> type[T]:
 
 @frozen(repr=False)
 class _Shown:
-    """An annotation printed without module paths: Callable, not collections.abc.Callable. The text is computed when printed."""
+    """Annotation shown without module paths, such as Callable for collections.abc.Callable. The text is computed lazily, by `repr`."""
 
     annotation: Any
 

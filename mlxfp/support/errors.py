@@ -30,7 +30,7 @@ class MlxfpError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        """Store the message. Passwords and signatures in addresses are removed."""
+        """Store the message. Passwords and signatures in web addresses are replaced by `***`."""
         super().__init__(*(without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
 
 
@@ -99,7 +99,7 @@ class DataError(MlxfpError, ValueError):
 
 
 class MissingFileError(MlxfpError, FileNotFoundError):
-    """Error raised if a file, folder or pattern matches nothing.
+    """Error raised if a file or folder does not exist, or no file matches a pattern.
 
     >>> import mlxfp as fp
     >>> fp.load_tokenizer("no/such/folder")
@@ -185,7 +185,7 @@ class NonFiniteError(MlxfpError, ArithmeticError):
         self.cursor = cursor
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Return the class and its arguments for pickle, which would otherwise pass only the message."""
+        """Tell pickle to call the constructor with all four arguments, because the default is only the message."""
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 

@@ -1,8 +1,8 @@
-"""Facts about files of tables: the suffixes of compressed files, and the texts that mark a missing value, such as "NA"."""
+"""Suffixes of compressed files, and texts that mark a missing value in a table file, such as "NA"."""
 
 from collections.abc import Mapping
 
-# The same missing values as pandas (pandas.read_csv, na_values), so that both libraries read equal values.
+# Texts read as missing values: the defaults of pandas (pandas.read_csv, na_values), so that both libraries read equal tables.
 NULL_VALUES = (
     *("", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -11,7 +11,7 @@ COMPRESSIONS: Mapping[str, str] = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}
 
 
 def with_compressions(*suffixes: str) -> tuple[str, ...]:
-    """Return each suffix alone and with the suffix of each compression, such as `.csv` and `.csv.gz`.
+    """Return the suffixes of plain and compressed files, such as `.csv` and `.csv.gz`.
 
     >>> with_compressions(".csv")
     ('.csv', '.csv.gz', '.csv.zst', '.csv.zip')

@@ -1,13 +1,13 @@
-"""Names in other libraries for features of mlxfp, used for hints in error messages.
+"""Names that other libraries use for features of mlxfp, for hints in error messages.
 
-Each name leads to an argument of a function or to a hint text. Case, underscores and dashes are ignored: batch_size, batchSize
+A name stands for an argument of mlxfp or for a hint text. Case, underscores and dashes in names are ignored: batch_size, batchSize
 and batch-size are equal.
 """
 
 from collections.abc import Collection, Mapping
 
 # Maps an argument of mlxfp to the names of the same argument in other libraries.
-# If mlxfp has no such argument, the key is a sentence that explains what mlxfp does instead.
+# A key with spaces is a hint sentence, for arguments of other libraries without a counterpart in mlxfp.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta1 beta2 b1 b2",
@@ -81,7 +81,7 @@ ARGUMENTS: Mapping[str, str] = {
     "files are safetensors and tokenizer.json, in the cache of huggingface_hub": "trust_remote_code cache_dir use_fast token",
 }
 
-# Maps an argument name of mlxfp to a hint. The hint shows a function call with this argument.
+# Maps an argument name of mlxfp to a hint, for functions without the argument. The hint shows a function that has the argument.
 _ELSEWHERE: Mapping[str, str] = {
     "accumulate": "fp.train_step(model, loss, optimizer, accumulate=4) accumulates gradients",
     "clip_norm": "fp.train_step(model, loss, optimizer, clip_norm=1.0) clips gradients",
@@ -193,7 +193,7 @@ def plain(name: str) -> str:
 
 
 def argument_hint(name: str, known: Collection[str]) -> str:
-    """Return a hint with the mlxfp name of an argument of another library, or an empty string. `known` are the arguments of the function.
+    """Return a hint for an argument name from another library, or an empty string. `known` are the argument names of the called function.
 
     >>> argument_hint("batch_size", ["size", "drop_last"]), argument_hint("unheard", ["size"])
     ('batch_size is size here.', '')

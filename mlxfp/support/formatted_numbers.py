@@ -10,7 +10,7 @@ _SIGN = r"(?:[$€£¥₹₽%]|[A-Z]{3}|kr|zł|Kč)"
 _POINTED = rf"(?:[1-9]\d{{0,2}}(?:[,']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:\.\d+)?"  # 1,234.50 and 1 234.50
 _COMMAED = rf"(?:[1-9]\d{{0,2}}(?:[.']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:,\d+)?"  # 1.234,50 and 1 234,50
 _PLAIN = r"^\s*[-+]?\d*\.?\d*\s*$"
-_ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # Arrow parses these numbers with decimal_point=","
+_ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # pattern for numbers that Arrow parses with decimal_point=","
 _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
 
 
@@ -43,7 +43,7 @@ def number_notes(name: str, texts: pa.Array) -> Iterator[str]:
 
 
 def have_only_commas(texts: pa.Array | pa.ChunkedArray) -> bool:
-    """Return True if a CSV reader with the decimal mark "," can parse all texts. Texts with signs or thousands separators give False."""
+    """Return True if a CSV reader can parse all texts as numbers with the decimal mark ",". Currency signs, for example, give False."""
     return _all_match(texts.drop_null(), _ONLY_COMMA)
 
 

@@ -1,7 +1,7 @@
 """Functions that return HTML: elements, tables that fit on phones, and the common style of reports and notebooks.
 
-The functions replace a template engine: function calls need no extra package, and always escape text. The module is in `support`, so that
-every package can define its notebook output.
+The functions replace a template engine: function calls need no extra package, and always escape text. Subpackages of mlxfp use the
+functions for output in notebooks.
 """
 
 import re

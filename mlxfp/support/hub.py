@@ -15,10 +15,10 @@ _FILE_NAME = re.compile(r".*\.(json|txt|safetensors|model|jinja)")
 
 
 def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequence[str]) -> tuple[Path, str | None]:
-    """Return the path of a model on this machine and, for a name on the hub, `name@commit`.
+    """Return the folder of a model on this machine, and `name@commit` for a model from the hub (None for a local path).
 
-    An existing path has precedence over a name. `files` are the patterns of the downloaded files. Raises `ArgumentError` for a path with a
-    revision, and `MissingFileError` if the hub has no such model or does not answer.
+    If `path` exists on this machine, the hub is not used. Only files that match a pattern in `files` are downloaded. Raises
+    `ArgumentError` for a local path with a revision, and `MissingFileError` if the hub does not have the model or does not answer.
     """
     if not isinstance(path, str) or not is_hub_name(path):
         if revision is not None:
@@ -31,8 +31,8 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
     folder = _download(path, revision, files)
     if not folder.is_dir():
         raise MissingFileError(
-            f"The model {path!r} on the hub has none of the files {', '.join(files[:4])}. mlxfp reads only such files, with weights in "
-            "safetensors format. Choose another model, or convert the model with transformers: save_pretrained(folder)."
+            f"The model {path!r} on the hub has none of the files {', '.join(files[:4])}. mlxfp reads only the layout of transformers, "
+            "with weights in safetensors format. Choose another model, or convert the model with transformers: save_pretrained(folder)."
         )
     return folder, f"{path}@{folder.name}"
 

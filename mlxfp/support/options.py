@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from attrs import NOTHING, field, fields, frozen, has
 
-ARGUMENTS = tuple[tuple[str, Any], ...]  # arguments for another library, stored as pairs of a name and a plain value
+ARGUMENTS = tuple[tuple[str, Any], ...]  # pairs (name, value) for a call of another library; a value is a number or text, for example
 _CODE_NAME = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 
@@ -34,7 +34,7 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
 
 
 def path_option(default: str | None, about: str) -> Any:
-    """Return a field for a path in a configuration class. A leading `~` stands for the home folder, as in `name=~/file`."""
+    """Return a configuration field for a path. A leading `~` in the path is replaced by the home folder."""
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 
@@ -51,9 +51,9 @@ def _expand_home(path: Any) -> Any:
 
 
 def check_bounds(value: Any, checks: tuple[Callable[[Any], str | None], ...]) -> None:
-    """Raise `ValueError` for the first failing check of a value.
+    """Raise `ValueError` if a check rejects the value. The message comes from the first check that fails.
 
-    For a valid value, a check returns None. For any other value, a check returns the expected value as text.
+    A check returns None for a valid value, otherwise a text about the expected values. The value None is always valid.
     """
     expected = None if value is None else next((message for check in checks if (message := check(value)) is not None), None)
     if expected is not None:
@@ -76,8 +76,6 @@ class Bound:
 
 @frozen
 class _CodeName:
-    """A check for texts of the form module:name."""
-
     word: str = "pattern"
     bound: str = _CODE_NAME
 
@@ -110,7 +108,7 @@ class NamesOrParts(Collection[str]):
 
 
 def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
-    """Return the JSON schema of the plain values that `structure` accepts for the class `kind`.
+    """Return the JSON schema of the configuration class `kind`, which describes the dicts that `structure` converts to `kind`.
 
     `choices` maps the path of a text field, such as `optimizer.name`, to the valid names of the field.
     """

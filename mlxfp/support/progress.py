@@ -21,7 +21,7 @@ _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # True while an 
 
 _DELAY = 2.0  # seconds of work before a bar appears
 _LINE = 30.0  # seconds between two log lines
-_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variables of mlx.launch and MPI
+_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # environment variables with the rank of this process, set by mlx.launch or MPI
 
 
 @contextmanager
@@ -82,9 +82,9 @@ class Progress:
     def __init__(
         self, text: str, *, unit: str = "rows", total: Callable[[], int | None] = lambda: None, done: int = 0, lines: bool = False
     ) -> None:
-        """Create a counter that begins at `done`. The function `total` is called before the first display.
+        """Create a counter that begins at `done`. Before the first display, the function `total` returns the total amount of work, or None.
 
-        `lines=True` writes lines on terminals as well.
+        `lines=True` writes log lines in place of a bar, also on terminals.
         """
         self._facts: dict[str, Any] = {"initial": done, "unit": f" {unit}", "unit_scale": unit == "rows"}
         self._text, self._total, self._count, self._written = one_line(text), total, done, -1
@@ -111,7 +111,7 @@ class Progress:
             return
         if "total" not in self._facts:
             self._facts["total"] = None
-            with suppress(Exception):  # an error of the source is raised later, when the source is read
+            with suppress(Exception):  # reading the data raises the same error as `total`, but later
                 self._facts["total"] = self._total()
         if self._lines:
             self._write(now)
@@ -146,7 +146,7 @@ class Progress:
 
 
 def _is_first() -> bool:
-    """Return True in the main thread of a process that is neither a worker nor a rank after the first."""
+    """Return True in the main thread of the main process. Worker processes and ranks other than rank 0 return False."""
     processes: Any = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
     return current_thread() is main_thread() and not is_worker and all(os.environ.get(name, "0") == "0" for name in _RANKS)

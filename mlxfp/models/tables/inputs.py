@@ -27,8 +27,8 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
     """Return a pair (median, scale factor) for each position of a one-hot vector that encodes a category column.
 
-    `counts` holds the number of training rows of each category, beginning with category 0. Both numbers come from the encoded training
-    rows, as for a `NumberColumn`. If `counts` is empty, the result is empty.
+    `counts` holds the number of training rows of each category, beginning with category 0. The median and the scale factor describe the
+    encoded values of all training rows. If `counts` is empty, the result is empty.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())
@@ -47,7 +47,7 @@ def _scale(values: Sequence[float], counts: Sequence[int]) -> tuple[float, float
 
 
 def scaled(numbers: mx.array, scales: Sequence[mx.array]) -> mx.array:
-    """Subtract medians from numbers, float32[B, N], multiply by factors, and clip smoothly. `scales` is (medians, factors), or empty.
+    """Return (numbers - medians) * factors, clipped smoothly, for numbers float32[B, N]. `scales` is (medians, factors), or empty.
 
     If `scales` is empty, the numbers are returned unchanged.
 

@@ -17,7 +17,7 @@ from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot, one_h
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types, explain_class
 
-_MIXED = 5  # the initial bias of a neuron comes from the mean of this number of training rows, weighted at random
+_MIXED = 5  # number of random training rows that determine the initial bias of a neuron
 
 
 @explain_class
@@ -155,7 +155,7 @@ class NTKLinear(nn.Module):
     """
 
     def __init__(self, inputs: int, outputs: int, *, seed: int = 0, name: str = "layer") -> None:
-        """Initialize the weights from (seed, name)."""
+        """Initialize the weights at random from the seed and the name of the layer."""
         super().__init__()
         check_positive(inputs=inputs, outputs=outputs)
         self.weight = mx.random.normal((outputs, inputs), key=random_key(seed, name))
@@ -167,10 +167,10 @@ class NTKLinear(nn.Module):
         return mapped
 
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
-        """Scale the weights so that each output has a standard deviation of 1 over the rows `x`. Return the outputs of the rows.
+        """Scale the weights so that each output has a standard deviation of 1 over the rows `x`. Return the outputs for `x`.
 
-        Each bias is chosen so that a weighted mean of the outputs of five random rows is 0. The five weights are uniformly distributed and
-        sum to 1. Source: Steinwart, "A Sober Look at Neural Network Initializations", 2019, method "he+5".
+        For each output, five rows are drawn at random, with five random weights (uniformly distributed, with sum 1). The bias makes the
+        weighted mean of the five outputs 0. Source: Steinwart, "A Sober Look at Neural Network Initializations", 2019, method "he+5".
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))

@@ -72,7 +72,7 @@ class TabM(nn.Module):
         if columns.numbers:
             bins = [column.bins for column in columns.numbers]
             self.piecewise = PiecewiseLinearEmbedding(bins, size=config.number_size, seed=seed)
-        # All inputs from the same column start with the same scale, as in the code of the authors.
+        # All inputs from the same column start with the same scale, as in the published code of TabM.
         drawn = mx.random.normal((members, len(sections)), key=random_key(seed, "scale"))
         self.scale = mx.take(drawn, mx.array([index for index, size in enumerate(sections) for _ in range(size)]), axis=1)
         sizes = [inputs, *[config.hidden_size] * config.num_hidden_layers]
@@ -86,7 +86,8 @@ class TabM(nn.Module):
     def members(self, numbers: Input = None, categories: Input = None) -> mx.array:
         """Return the output of each member: float[B, members, outputs], or float[B, members] for a single value.
 
-        `numbers` is float[B, number columns] and `categories` int[B, category columns]. Pass None if the table has no such columns.
+        `numbers` is float[B, number columns] and `categories` int[B, category columns]. Pass None if the table has no numeric columns or no
+        category columns.
         """
         check_inputs(self.config.columns, numbers, categories)
         parts = list[mx.array]()
@@ -107,7 +108,7 @@ class TabM(nn.Module):
         if kind == "value":
             return answers.mean(axis=1)
         # Each member of the ensemble predicts a probability. The result is the logit of the mean probability p.
-        # For a target of kind "class", the logit is log p. For a target of kind "labels", the logit is log p - log(1 - p).
+        # The logit is log p for the target kind "class", and log p - log(1 - p) for the target kind "labels", with the mean probability p.
         count = answers.shape[1]
         if kind == "class":
             return mx.logsumexp(answers - mx.logsumexp(answers, axis=-1, keepdims=True), axis=1) - mx.log(mx.array(count))

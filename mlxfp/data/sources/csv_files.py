@@ -1,6 +1,5 @@
 """CSV files and other text tables with a delimiter."""
 
-import codecs
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,12 @@ from mlxfp.core.arrow.exact_casts import rounds_texts
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
+from mlxfp.data.file_contents import as_encoding, other_reader
 from mlxfp.data.sources.columns import LONGEST_EXACT, SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
 from mlxfp.support.arrow_types import type_code
@@ -95,7 +96,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     See also: `read_jsonl`, `read_parquet`.
     """
-    check_text(delimiter=delimiter, decimal=decimal)
+    check_text(delimiter=delimiter, decimal=decimal, encoding=encoding)
     check_types((str, type(None)), quote=quote)
     for name, mark in (("delimiter", delimiter), ("quote", quote), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n"):
@@ -111,7 +112,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     if names is not None:
         check_names(names, "columns=")
     nulls = as_strings("null_values", null_values, unique=False)
-    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=_as_encoding(encoding))
+    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=as_encoding(encoding))
     return Dataset(read(path, delimiter, quote, names, nulls, decimal))
 
 
@@ -210,6 +211,8 @@ class _ReadCsv(LineSource):
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
+                if as_object(records.partition(b"\n")[0]):
+                    raise other_reader("JSON", "read_jsonl", records, path)
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
                 text = self.as_utf8(header)
                 check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
@@ -354,27 +357,6 @@ class _ReadCsv(LineSource):
             ),
         )
         return one_chunk(table)
-
-
-def _as_encoding(encoding: str) -> str:
-    """Return Python's name of an encoding.
-
-    Raises `ArgumentError` for an encoding such as UTF-16, in which a delimiter or newline is not a single ASCII byte.
-    """
-    check_text(encoding=encoding)
-    try:
-        name = codecs.lookup(encoding).name
-        text = bytes(range(256)).decode(name, "replace")
-    except (LookupError, UnicodeError):
-        name = text = ""
-    if name in ("utf-8", "utf-8-sig", "ascii"):
-        return "utf-8"
-    if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
-        raise ArgumentError(
-            f"encoding must be utf-8 or a single-byte extension of ASCII, got {encoding!r}. Use 'cp1252' or 'latin-1', or convert the file "
-            "to UTF-8, for example with iconv."
-        )
-    return name
 
 
 def _is_early(column: pa.Array) -> bool:

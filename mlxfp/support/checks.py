@@ -13,7 +13,7 @@ from unicodedata import is_normalized, normalize
 
 from attrs import frozen
 
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, RowIndexError, SchemaError, listed, suggest, unknown_name
 from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,6 +137,15 @@ def check_columns(needed: Collection[str], present: Collection[str], stage: str)
         raise SchemaError(
             f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}"
         )
+
+
+def resolve_index(index: Any, count: int, items: str, location: object) -> Any:
+    """Return an index, counted from 0, or the range of a slice. Raise `RowIndexError` for an index outside `count` items."""
+    try:
+        return range(count)[index]
+    except IndexError:
+        remedy = f"Use an index from {-count} to {count - 1}." if count else "Check the source: an empty dataset has no valid index."
+        raise RowIndexError(f"An index is out of range: got [{index}] for {count:,} {items}, in {location!r}. {remedy}") from None
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

@@ -72,7 +72,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     columns, for example `{"month": pa.int64()}` for the months 01 to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
-    Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
+    Values in `null_values` are null, quoted or not, also in text columns. The list replaces the default values. Add "" to keep empty cells
+    null: `null_values=["", "k.A.", "-"]`. Blank lines are skipped. `quote=None` reads quotes as text,
     `delimiter="\t"` reads tab-separated files, `delimiter=";", decimal=","` reads numbers such as 12,5, and `encoding="cp1252"` reads
     Windows files. `fp.explain` names text columns of formatted numbers, such as €1,234.50, and shows the conversion.
 
@@ -282,7 +283,10 @@ class _ReadCsv(LineSource):
         times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
         wider = self._first_fitting(times, record, names, name) if times else _wider(text.replace(self.decimal, "."))
         spec = " (in a spec: type: categorical)" if wider == pa.string() else ""
-        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value.")
+        missing = _missing_hint(text, kinds[name], self.null_values)
+        return Fault(
+            start, problem, f"{missing}Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value."
+        )
 
     def _count_alike(self, data: bytes, count: int) -> bool:
         """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
@@ -377,3 +381,11 @@ def _wider(text: str) -> pa.DataType:
     except ValueError:
         return pa.string()
     return pa.string() if number == np.inf or (number >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()) else pa.float64()
+
+
+def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> str:
+    """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
+    if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+        return ""
+    nulls = ["", text] if tuple(null_values) == NULL_VALUES else [*null_values, text]
+    return f"If the value is missing, give null_values={nulls}. "

@@ -1,23 +1,26 @@
 """Stage `collate`: from groups to batches of MLX arrays."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
+import pyarrow.compute as pc
 from attrs import field, frozen
 from toolz import identity
 
 from mlxfp.collators.columns import Arrays, Choosing, Cutting
 from mlxfp.collators.stacking import Stack, stacking, to_batch, to_chunk
-from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
+from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
 from mlxfp.core.stages import Batch, Halves, Stage, State, Traits
 from mlxfp.data.lengths.batching import Cuts, Grouping
+from mlxfp.support.arrow_types import is_list
 from mlxfp.support.checks import check_callable, explain_call
 from mlxfp.support.errors import ArgumentTypeError, MlxfpError
 
@@ -44,6 +47,7 @@ def collate(
 _BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
 _BYTES_OF_A_STACK = 1 << 17  # Bytes gathered at once from rows of equal size. Sizes from 64 KB to 256 KB are about equally fast.
 _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
+_UNEQUAL = re.compile("non-uniform|inhomogeneous|same shape|same length")  # matches errors of MLX and NumPy about unequal lengths
 
 
 @frozen(repr=False)
@@ -64,6 +68,11 @@ class _Collate(Stage):
             error.add_note(f"collating source rows {', '.join(map(row_name, rows[:8]))}{', ...' if len(rows) > 8 else ''}")
             if isinstance(error, AttributeError) and isinstance(error.obj, Examples):
                 error.add_note("A function that needs a list of dicts gets one from fp.collators.foreign(function).")
+            if not isinstance(error, MlxfpError) and _UNEQUAL.search(str(error)) and (lengths := ", ".join(_lengths(chunk))):
+                error.add_note(
+                    f"Lists have different lengths: {lengths}. Pad the lists. For token ids, use "
+                    "fp.collators.text(pad_id=..., column=...). For other lists, append values to the shorter lists in the collator."
+                )
             raise
         return state, (batch,)
 
@@ -210,6 +219,15 @@ class _CollateReferences(_CollateCuts):
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
         indices, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
         return number_as(self.holder.take(epoch, indices), epoch, indices)
+
+
+def _lengths(chunk: RecordBatch) -> Iterator[str]:
+    """Yield a text for each column whose lists differ in length, such as "1 to 3 items in the column 'ids'"."""
+    for column, values in zip(visible(chunk).schema, visible(chunk).columns, strict=True):
+        if is_list(column.type):
+            least, most = pc.min_max(pc.list_value_length(values)).values()
+            if least != most:
+                yield f"{least} to {most} items in the column {column.name!r}"
 
 
 _FOREIGN = "For a collate function of another library use fp.collators.foreign(function)."

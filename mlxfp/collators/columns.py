@@ -62,7 +62,8 @@ class Choosing(Part):
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `SchemaError` if the schema lacks a column of the collator, before any row is read."""
-        check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
+        needed = [name for name in self.uses or () if name not in self.optional_columns]
+        check_columns(needed, schema.names, self.name, label=getattr(self, "label", None))
 
     def prepared(self, schema: pa.Schema) -> Prepared | None:
         """Return the stages that workers can run for this collator. Return None if workers would save little time."""
@@ -131,10 +132,10 @@ def as_view(examples: Sequence[Example]) -> Examples:
     return Examples(chunk)
 
 
-def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
+def column_of(examples: Examples, name: str, wanted_by: str, *, label: str | None = None) -> pa.Array:
     """Return a column. Raises `DataError` for the first row without a value."""
     if name in HIDDEN or examples.chunk.schema.get_field_index(name) < 0:
-        check_columns([name], examples.names, wanted_by)
+        check_columns([name], examples.names, wanted_by, label=label)
     return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 

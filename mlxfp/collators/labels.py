@@ -46,7 +46,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
     A class name becomes its index. Raises `DataError` for an index outside `classes`. Also raises `DataError` for an integer beyond 2**24
     of kind "value", because float32 cannot hold all such integers. The shape is [B], or [B, ...] for several labels per example.
     """
-    column = column_of(examples, name, wanted_by)
+    column = column_of(examples, name, wanted_by, label=name)
     if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
         if kind == "value":
             raise SchemaError(

@@ -35,7 +35,7 @@ from mlxfp.core.running.segments import Segment
 from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan, SourceCalls
 from mlxfp.core.sources import Position, Source, SourceTraits, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
-from mlxfp.support.checks import check_types
+from mlxfp.support.checks import check_types, resolve_index
 from mlxfp.support.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
 from mlxfp.support.foreign_names import name_hint
 
@@ -180,7 +180,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @overload
     def __getitem__(self, index: slice) -> Examples: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """Return an item of epoch 0; for a slice, `Examples` or a list of groups. Raises `PipelineError` without random access."""
+        """Return an item of epoch 0; for a slice, `Examples` or a list of groups. Raises `RowIndexError` or `PipelineError`."""
         if isinstance(index, str):
             raise ArgumentTypeError(
                 f"A dataset is indexed by row number, got [{index!r}] on {self!r}. For the values of a column, write [row[{index!r}] "
@@ -188,7 +188,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
             )
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]", f"Write next(iter({self.level})), or print(fp.inspect.preview({self.level})).")
-        rows_at = range(row_count(self))[index]
+        rows_at = resolve_index(index, row_count(self), self.level, self)
         if self.level == "groups":
             groups = [Examples(take_rows(self, 0, np.array([number])), decoders(self)) for number in np.atleast_1d(rows_at)]
             return groups if isinstance(index, slice) else groups[0]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
 from mlxfp.core.notebooks.rows import examples_html
 from mlxfp.core.notebooks.tokens import Decoder
+from mlxfp.support.checks import resolve_index
 from mlxfp.support.errors import ArgumentTypeError, unknown_name
 from mlxfp.support.terminal import COLUMNS, printed
 
@@ -66,12 +67,12 @@ class Examples(Sequence[Example]):
     @overload
     def __getitem__(self, index: slice) -> "Examples": ...
     def __getitem__(self, index: int | slice) -> "Example | Examples":
-        """Return one example as a dict, or a view for a slice."""
+        """Return one example as a dict, or a view for a slice. Raises `RowIndexError` for an index out of range."""
         if isinstance(index, str):
             raise ArgumentTypeError(f"Examples are indexed by position, got [{index!r}]. For a whole column write .column({index!r}).")
         if isinstance(index, slice):
             return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())), self.decoders)
-        return _rows(self.chunk.slice(range(len(self))[index], 1))[0]
+        return _rows(self.chunk.slice(resolve_index(index, len(self), "examples", self), 1))[0]
 
     def __iter__(self) -> Iterator[Example]:
         """Yield the examples as dicts."""

@@ -1,9 +1,11 @@
-"""Recognition of files that a reader cannot read as text or data: compressed files, archives, UTF-16 and UTF-32."""
+"""Recognition of files that a reader cannot read: files of another format, compressed files, archives, UTF-16 and UTF-32."""
 
+import codecs
+import re
 from pathlib import Path
 from shlex import quote
 
-from mlxfp.support.errors import DataError, without_secrets
+from mlxfp.support.errors import ArgumentError, DataError, without_secrets
 from mlxfp.support.file_formats import COMPRESSIONS
 
 HEAD = 64  # number of bytes that are read to recognize a file
@@ -19,11 +21,32 @@ _SIGNS = {
     b"7z\xbc\xaf\x27\x1c": ("7z", "7z x -so"),
     b"Rar!\x1a\x07": ("rar", "unrar p -inul"),
 }
+_TABLES = {b"PAR1": ("Parquet", "read_parquet"), b"ARROW1": ("Arrow IPC", "read_arrow")}  # maps first bytes to the format and its reader
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
+def as_encoding(encoding: str) -> str:
+    """Return Python's name of an encoding.
+
+    Raises `ArgumentError` for an encoding such as UTF-16, in which a delimiter or newline is not a single ASCII byte.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        text = bytes(range(256)).decode(name, "replace")
+    except (LookupError, UnicodeError):
+        name = text = ""
+    if name in ("utf-8", "utf-8-sig", "ascii"):
+        return "utf-8"
+    if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
+        raise ArgumentError(
+            f"encoding must be utf-8 or a single-byte extension of ASCII, got {encoding!r}. Use 'cp1252' or 'latin-1', or convert the file "
+            "to UTF-8, for example with iconv."
+        )
+    return name
+
+
 def check_text(head: bytes, path: str, packing: str | None) -> None:
-    """Raise `DataError` for file content that is compressed, an archive, or text in UTF-16 or UTF-32.
+    """Raise `DataError` for file content that is compressed, an archive, Parquet, Arrow IPC, or text in UTF-16 or UTF-32.
 
     The argument `head` holds the first bytes of the content, decompressed if the file suffix names a compression, such as gzip. The
     argument `packing` is the name of this compression. If `head` is still compressed, the file was compressed twice.
@@ -31,6 +54,9 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
     compressed = _compression(head)
     if compressed is not None:
         raise _compressed(*compressed, head, path, packing)
+    table = next((names for sign, names in _TABLES.items() if head.startswith(sign)), None)
+    if table is not None and not _is_text(head):
+        raise other_reader(*table, head, path)
     encoding, marker = _encoding(head)
     if encoding is not None:
         decompress = f"{_unpacked(path, packing)} | " if packing is not None else ""
@@ -41,12 +67,36 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
         )
 
 
-def compressed_instead(path: str) -> DataError | None:
-    """Return a `DataError` for a local file that was compressed as a whole, for example with gzip. Return None for other files."""
+def other_format(path: str, kind: str) -> DataError | None:
+    """Return the error for a local file that is compressed or has another format than `kind`. Return None for an unknown format."""
     with Path(path).open("rb") as file:
         head = file.read(HEAD)
     compressed = _compression(head)
-    return None if compressed is None else _compressed(*compressed, head, path, "")
+    if compressed is not None:
+        return _compressed(*compressed, head, path, "")
+    table = next((names for sign, names in _TABLES.items() if head.startswith(sign)), None)
+    if table is not None:
+        return None if table[0] == kind else other_reader(*table, head, path)
+    if not _is_text(head):
+        return None
+    if head.lstrip().startswith(b"{"):
+        return other_reader("JSON", "read_jsonl", head, path)
+    return other_reader("text", "read_csv", head, path) if re.match(rb"[^<\n]*[,;\t|]", head) else None
+
+
+def other_reader(kind: str, reader: str, head: bytes, path: str) -> DataError:
+    """Return the error that names the reader for a file of the format `kind`.
+
+    >>> print(other_reader("Parquet", "read_parquet", b"PAR1", "train.parquet"))
+    The format of a file is Parquet: got the bytes b'PAR1', in train.parquet. Read the file with fp.read_parquet('train.parquet').
+    """
+    shown = without_secrets(path)
+    return DataError(f"The format of a file is {kind}: got the bytes {head[:6]!r}, in {shown}. Read the file with fp.{reader}({shown!r}).")
+
+
+def _is_text(head: bytes) -> bool:
+    """Return True for bytes without control characters, except tabs and newlines."""
+    return all(byte >= 32 or byte in b"\t\n\r" for byte in head)
 
 
 def _compression(head: bytes) -> tuple[str, str] | None:

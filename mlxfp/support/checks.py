@@ -13,7 +13,7 @@ from unicodedata import is_normalized, normalize
 
 from attrs import frozen
 
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError, RowIndexError, SchemaError, listed, suggest, unknown_name
 from mlxfp.support.foreign_names import argument_hint
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -126,17 +126,27 @@ def check_choice(choices: Collection[str], **values: object) -> None:
             raise unknown_name(name, str(value), choices)
 
 
-def check_columns(needed: Collection[str], present: Collection[str], stage: str) -> None:
-    """Raise `SchemaError` if a column is missing."""
+def check_columns(needed: Collection[str], present: Collection[str], stage: str, *, label: str | None = None) -> None:
+    """Raise `SchemaError` if a column is missing. `label` is the column of labels, which rows for predictions usually lack."""
     known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
         columns, are_missing = ("columns", "are missing") if len(missing) > 1 else ("column", "is missing")
         names, have = (listed(map(repr, group)) for group in (missing, present))
         makers = "".join(f" {name}: {_MAKERS[name]}; add the stage before this one." for name in missing if name in _MAKERS)
+        unlabelled = " For rows without labels, leave out label=." if label in missing else ""
         raise SchemaError(
-            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}"
+            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}{unlabelled}"
         )
+
+
+def resolve_index(index: Any, count: int, items: str, location: object) -> Any:
+    """Return an index, counted from 0, or the range of a slice. Raise `RowIndexError` for an index outside `count` items."""
+    try:
+        return range(count)[index]
+    except IndexError:
+        remedy = f"Use an index from {-count} to {count - 1}." if count else "Check the source: an empty dataset has no valid index."
+        raise RowIndexError(f"An index is out of range: got [{index}] for {count:,} {items}, in {location!r}. {remedy}") from None
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

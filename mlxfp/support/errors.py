@@ -88,6 +88,16 @@ class UnknownNameError(MlxfpError, KeyError):
         return str(self.args[0])
 
 
+class RowIndexError(MlxfpError, IndexError):
+    """Error for an index outside a dataset or a group of examples.
+
+    >>> import mlxfp as fp
+    >>> fp.from_examples([{"x": 1}, {"x": 2}])[5]
+    Traceback (most recent call last):
+    mlxfp.support.errors.RowIndexError: An index is out of range: got [5] for 2 examples, in pipe(from_examples(2 rows)). ...
+    """
+
+
 class DataError(MlxfpError, ValueError):
     """Error for malformed data. The message names the file and the line or row.
 

@@ -58,6 +58,26 @@ def test_collate_takes_groups_and_a_function():
         fp.collate("text")
 
 
+def test_the_error_of_a_collator_that_forgets_padding_names_the_columns_and_their_lengths():
+    """The note names each column whose lists differ in length, for arrays of MLX and of NumPy. Other errors get no such note."""
+    rows = fp.from_examples([{"ids": [5, 6, 7], "pair": [1, 2], "x": 1}, {"ids": [8], "pair": [3, 4], "x": 2}])
+    for stack in (
+        lambda group: {"ids": mx.array([row["ids"] for row in group])},
+        lambda group: {"ids": mx.array(np.array([row["ids"] for row in group]))},
+        lambda group: {"ids": mx.stack([mx.array(row["ids"]) for row in group])},
+    ):
+        with pytest.raises(ValueError, match=r"non-uniform|inhomogeneous|same shape") as error:
+            list(fp.pipe(rows, fp.batch(2), fp.collate(stack)))
+        notes = [note for note in error.value.__notes__ if "different lengths" in note]
+        assert len(notes) == 1
+        assert notes[0].startswith("Lists have different lengths: 1 to 3 items in the column 'ids'. Pad the lists.")
+    with pytest.raises(ZeroDivisionError) as other:
+        list(fp.pipe(rows, fp.batch(2), fp.collate(lambda group: {"x": mx.array(1 / 0)})))
+    assert not any("different lengths" in note for note in other.value.__notes__)
+    with pytest.raises(SchemaError, match=r"the column 'label', .*For rows without labels, leave out label=\.$"):
+        fp.collators.text(pad_id=0, column="ids", label="label")(list(rows))
+
+
 def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
     def rows():
         raise AssertionError("a row was read")
@@ -67,7 +87,7 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
     for collator, message in (
         (
             fp.collators.text(pad_id=0, label="Y"),
-            r"collators\.text needs the column 'Y', which is missing\. Columns: 'input_ids', 'y', 'x'\.",
+            r"the column 'Y', which is missing\. Columns: 'input_ids', 'y', 'x'\. For rows without labels, leave out label=\.\n",
         ),
         (fp.collators.text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
         (fp.collators.causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
@@ -86,7 +106,7 @@ def test_collators_of_other_kinds_miss_their_columns_before_any_row_is_read_too(
         list, schema=pa.schema({"image": pa.binary(), "waveform": pa.list_(pa.float32()), "input_ids": pa.list_(pa.int32())})
     )
     for collator, message in (
-        (fp.collators.vision(label="y"), r"collators\.vision needs the column 'y', which is missing"),
+        (fp.collators.vision(label="y"), r"collators\.vision needs the column 'y', .*For rows without labels, leave out label=\.\n"),
         (fp.collators.vision(image="picture"), r"collators\.vision needs the column 'picture'"),
         (fp.collators.audio(carry=["name"]), r"collators\.audio needs the column 'name'"),
         (fp.collators.seq2seq(pad_id=0, start_id=1), r"collators\.seq2seq needs the column 'labels'"),

@@ -134,8 +134,10 @@ def test_an_index_gives_the_row_that_iterating_gives(dataset: fp.Dataset[Any], d
     part = data.draw(st.slices(len(rows)))
     assert same([dict(row) for row in shuffled[part]], rows[part])
     assert isinstance(shuffled[part], fp.Examples)
-    with pytest.raises(IndexError):
-        shuffled[len(rows)]
+    for index in (len(rows), -len(rows) - 1, np.int64(len(rows) + 9_999)):
+        with pytest.raises(IndexError, match=rf"An index is out of range: got \[{index}\] for {len(rows)} examples, in ") as caught:
+            shuffled[index]
+        assert isinstance(caught.value, fp.MlxfpError)
 
 
 @given(st.lists(st.integers(0, 6), max_size=9), st.integers(0, 2))

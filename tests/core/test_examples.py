@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -42,8 +43,8 @@ def test_a_slice_is_a_view_and_a_wrong_index_an_error():
     view = Examples(NUMBERED)
     assert view[1:] == Examples(PLAIN)[1:]
     assert [row.number for row in view[::-1]] == [12, 11, 10]
-    with pytest.raises(IndexError):
-        view[3]
+    with pytest.raises(IndexError, match=r"got \[3\] for 3 examples, in Examples\(3 x .*\)\. Use an index from -3 to 2\."):
+        view[np.int64(3)]
     with pytest.raises(UnknownNameError, match="No column is named 'y'"):
         view.column("y")
     with pytest.raises(UnknownNameError, match="No column is named '__row'"):

@@ -5,6 +5,7 @@ import warnings
 from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import cleandoc
 from textwrap import indent
 from typing import Any
 
@@ -36,7 +37,8 @@ def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, exa
 
     `run` takes the parsed arguments and returns the exit code. The docstring of `run` is the help of the command.
     """
-    command: Parser = commands.add_parser(name, help=run.__doc__, **described(run.__doc__ or "", example))
+    about = cleandoc(run.__doc__ or "")
+    command: Parser = commands.add_parser(name, help=about, **described(about, example))
     command.set_defaults(run=run, parser=command)
     return command
 

@@ -27,6 +27,7 @@ from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.inspect import fingerprint
 from mlxfp.models import save
+from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, suggest_path
 
 
@@ -63,7 +64,10 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         raise MissingFileError(f"{str(file)!r} is a folder. Give a file with the columns of the test file{example}.")
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}.{suggest_path(file)} Give a file with the columns of the test file.")
-    shown = evolve(spec, id=spec.id if spec.id in column_names(file) else None, group=None, test=FileSpec(name=file.name))
+    present, needed = column_names(file), [column.name for column in spec.columns]
+    if not set(present).isdisjoint(needed):  # If no name is equal, the reader checks the delimiter of the file and reports the error.
+        check_columns(needed, present, f"A prediction of {str(file)!r}")
+    shown = evolve(spec, id=spec.id if spec.id in present else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")

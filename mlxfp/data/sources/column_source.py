@@ -21,7 +21,7 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, check_fields
 from mlxfp.core.sources import Position, Source, SourceTraits
-from mlxfp.data.file_contents import compressed_instead
+from mlxfp.data.file_contents import other_format
 from mlxfp.data.file_search import unreadable
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument
 from mlxfp.data.sources.files import FileSource, check_unchanged, parse_position, position_in
@@ -161,9 +161,9 @@ def reading(kind: str, path: str) -> Iterator[None]:
             if is_remote(path):
                 raise
             raise unreadable(error, path) from error
-        compressed = None if is_remote(path) or not Path(path).is_file() else compressed_instead(path)
-        if compressed is not None:
-            raise compressed from error
+        other = None if is_remote(path) or not Path(path).is_file() else other_format(path, kind)
+        if other is not None:
+            raise other from error
         reason = " ".join(str(error).split())
         raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download the file again.") from error
 

@@ -1,6 +1,5 @@
 """CSV files and other text tables with a delimiter."""
 
-import codecs
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,12 @@ from mlxfp.core.arrow.exact_casts import rounds_texts
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
+from mlxfp.data.file_contents import as_encoding, other_reader
 from mlxfp.data.sources.columns import LONGEST_EXACT, SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
 from mlxfp.support.arrow_types import type_code
@@ -71,7 +72,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     columns, for example `{"month": pa.int64()}` for the months 01 to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
-    Values in `null_values` are null, quoted or not, also in text columns. Blank lines are skipped. `quote=None` reads quotes as text,
+    Values in `null_values` are null, quoted or not, also in text columns. The list replaces the default values. Add "" to keep empty cells
+    null: `null_values=["", "k.A.", "-"]`. Blank lines are skipped. `quote=None` reads quotes as text,
     `delimiter="\t"` reads tab-separated files, `delimiter=";", decimal=","` reads numbers such as 12,5, and `encoding="cp1252"` reads
     Windows files. `fp.explain` names text columns of formatted numbers, such as €1,234.50, and shows the conversion.
 
@@ -95,7 +97,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     See also: `read_jsonl`, `read_parquet`.
     """
-    check_text(delimiter=delimiter, decimal=decimal)
+    check_text(delimiter=delimiter, decimal=decimal, encoding=encoding)
     check_types((str, type(None)), quote=quote)
     for name, mark in (("delimiter", delimiter), ("quote", quote), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n"):
@@ -111,7 +113,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     if names is not None:
         check_names(names, "columns=")
     nulls = as_strings("null_values", null_values, unique=False)
-    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=_as_encoding(encoding))
+    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=as_encoding(encoding))
     return Dataset(read(path, delimiter, quote, names, nulls, decimal))
 
 
@@ -210,6 +212,8 @@ class _ReadCsv(LineSource):
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
+                if as_object(records.partition(b"\n")[0]):
+                    raise other_reader("JSON", "read_jsonl", records, path)
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
                 text = self.as_utf8(header)
                 check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
@@ -279,7 +283,10 @@ class _ReadCsv(LineSource):
         times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
         wider = self._first_fitting(times, record, names, name) if times else _wider(text.replace(self.decimal, "."))
         spec = " (in a spec: type: categorical)" if wider == pa.string() else ""
-        return Fault(start, problem, f"Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value.")
+        missing = _missing_hint(text, kinds[name], self.null_values)
+        return Fault(
+            start, problem, f"{missing}Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value."
+        )
 
     def _count_alike(self, data: bytes, count: int) -> bool:
         """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
@@ -356,27 +363,6 @@ class _ReadCsv(LineSource):
         return one_chunk(table)
 
 
-def _as_encoding(encoding: str) -> str:
-    """Return Python's name of an encoding.
-
-    Raises `ArgumentError` for an encoding such as UTF-16, in which a delimiter or newline is not a single ASCII byte.
-    """
-    check_text(encoding=encoding)
-    try:
-        name = codecs.lookup(encoding).name
-        text = bytes(range(256)).decode(name, "replace")
-    except (LookupError, UnicodeError):
-        name = text = ""
-    if name in ("utf-8", "utf-8-sig", "ascii"):
-        return "utf-8"
-    if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
-        raise ArgumentError(
-            f"encoding must be utf-8 or a single-byte extension of ASCII, got {encoding!r}. Use 'cp1252' or 'latin-1', or convert the file "
-            "to UTF-8, for example with iconv."
-        )
-    return name
-
-
 def _is_early(column: pa.Array) -> bool:
     """Return True for a column with dates before the year 1, such as 0000-01-01."""
     dated = pa.types.is_date32(column.type) or column.type in _TIMES
@@ -395,3 +381,11 @@ def _wider(text: str) -> pa.DataType:
     except ValueError:
         return pa.string()
     return pa.string() if number == np.inf or (number >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()) else pa.float64()
+
+
+def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> str:
+    """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
+    if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+        return ""
+    nulls = ["", text] if tuple(null_values) == NULL_VALUES else [*null_values, text]
+    return f"If the value is missing, give null_values={nulls}. "

@@ -231,7 +231,10 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
     except (ValueError, RecursionError) as error:
         if "\x00" in line:
             return partial(Fault, problem=f"A line has a NUL character: {received}", remedy="Remove the character, or write \\u0000.")
-        return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy="Write one JSON object per line.")
+        remedy = (
+            "Write one JSON object per line." if line[:1] in ("{", "[") else "Write one JSON object per line, or read CSV with fp.read_csv."
+        )
+        return partial(Fault, problem=f"A line is not JSON ({error}): {received}", remedy=remedy)
     if not isinstance(record, dict):
         form = "a JSON array" if isinstance(record, list) else "not a JSON object"
         return partial(Fault, problem=f"A line is {form}: {received}", remedy='Write one object per line, for example {"text": ...}.')

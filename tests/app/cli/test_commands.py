@@ -37,7 +37,9 @@ def in_a_process(*arguments: str, **environment: str) -> subprocess.CompletedPro
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example_that_is_a_command(name, capsys):
     assert main([*name.split()[1:], "--help"]) == 0
-    _, _, example = capsys.readouterr().out.partition("\nexample:\n")
+    text, _, example = capsys.readouterr().out.partition("\nexample:\n")
+    description = text.partition("\n\n")[2].partition("\n\npositional arguments:")[0].partition("\n\noptions:")[0]
+    assert not any(line.startswith(" ") for line in description.splitlines()), "a paragraph of the description is indented"
     lines = example.strip().splitlines()
     assert lines
     assert all(line.strip().startswith(name) for line in lines)

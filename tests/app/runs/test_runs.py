@@ -200,6 +200,17 @@ def test_predictions_of_rows_without_an_id_have_the_number_of_the_row(run, tmp_p
         assert next(iter(found.items())) == ("row", [*range(len(rows))])
 
 
+def test_a_prediction_names_all_columns_that_a_file_lacks(run, tmp_path):
+    """Without the check before reading, the error of the reader would name the first missing column alone."""
+    folder, _ = run
+    rows = [{name: row[name] for name in row if name not in ("Sex", "Fare")} for row in table(folder / "data" / "test.csv")]
+    write(tmp_path / "less.csv", rows)
+    with pytest.raises(
+        fp.errors.SchemaError, match=r"A prediction of '.*less\.csv' needs the columns 'Sex', 'Fare', which are missing\. Columns: 'Pass"
+    ):
+        fp.runs.predict(folder, tmp_path / "less.csv")
+
+
 def test_a_run_that_is_not_done_does_not_predict(tmp_path):
     events = fp.runs.run(configured(tmp_path))
     next(events)

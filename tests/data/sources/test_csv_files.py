@@ -436,3 +436,24 @@ def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         list(fp.read_csv(path))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.date32(), pa.decimal128(9, 2)])
+def test_a_text_without_digits_in_a_declared_column_may_be_a_missing_value(tmp_path: Path, kind: pa.DataType):
+    """The list in the message makes the text null and keeps empty cells null. A second text joins the list of the first text."""
+    path = write(tmp_path / "a.csv", "id,t\n1,\n2,k.A.\n3,-\n")
+    with pytest.raises(
+        DataError, match=r"got 'k\.A\.', in line 3 of .*If the value is missing, give null_values=\['', 'k\.A\.'\]\. Declare"
+    ):
+        list(fp.read_csv(path, schema={"t": kind}))
+    with pytest.raises(DataError, match=r"got '-', in line 4 of .*give null_values=\['', 'k\.A\.', '-'\]\."):
+        list(fp.read_csv(path, schema={"t": kind}, null_values=["", "k.A."]))
+    assert [row["t"] for row in fp.read_csv(path, schema={"t": kind}, null_values=["", "k.A.", "-"])] == [None] * 3
+    with pytest.raises(DataError, match=r"got '1x', in line 2 of .*b\.csv\. Declare another type"):
+        list(fp.read_csv(write(tmp_path / "b.csv", "t\n1x\n"), schema={"t": kind}))
+
+
+def test_the_hint_for_na_values_of_pandas_names_the_difference(tmp_path: Path):
+    """pandas adds values to its defaults. The argument of mlxfp replaces the defaults."""
+    with pytest.raises(TypeError, match="null_values replaces the default values, and na_values of pandas adds values"):
+        fp.read_csv(tmp_path, na_values=["-"])

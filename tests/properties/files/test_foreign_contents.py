@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import mlxfp as fp
 from mlxfp.errors import DataError
@@ -165,3 +166,39 @@ def test_archives_that_python_cannot_read_are_named(tmp_path: Path, flag: int, m
 def test_an_archive_without_files_is_named(tmp_path: Path):
     path = zipped(tmp_path / "a.csv.zip", {})
     assert message_of(fp.read_csv(path)).startswith(f"An archive has no files: got 0 files, in {path}. ")
+
+
+@pytest.mark.parametrize("reader", ["read_csv", "read_jsonl", "read_text", "read_parquet", "read_arrow"])
+@pytest.mark.parametrize("kind", ["read_csv", "read_jsonl", "read_parquet", "read_arrow"])
+def test_the_error_for_a_file_of_another_format_names_the_reader(tmp_path: Path, reader: str, kind: str):
+    """The call at the end of the message reads the file. Text files are also valid input of `read_text`."""
+    path, table = tmp_path / "train.dat", pa.table({"n": range(40), "t": ["a"] * 40})
+    if kind == "read_parquet":
+        pq.write_table(table, path)
+    elif kind == "read_arrow":
+        feather.write_feather(table, path)
+    else:
+        path.write_bytes(CSV if kind == "read_csv" else JSONL)
+    if kind == reader or (reader == "read_text" and kind in ("read_csv", "read_jsonl")):
+        assert len(list(getattr(fp, reader)(path))) >= 20
+    elif (kind, reader) == ("read_csv", "read_jsonl"):
+        assert message_of(fp.read_jsonl(path)).endswith("Write one JSON object per line, or read CSV with fp.read_csv.")
+    else:
+        message = message_of(getattr(fp, reader)(path))
+        assert message.endswith(f"Read the file with fp.{kind}({str(path)!r}).")
+        assert len(list(getattr(fp, kind)(path))) >= 20
+
+
+def test_a_page_in_html_is_no_table(tmp_path: Path):
+    """A saved page of a web site, with commas in its first line, stays a damaged file: another reader would not help."""
+    path = tmp_path / "a.parquet"
+    path.write_text("<!DOCTYPE html><html lang=en><title>Sign in, please</title></html>")
+    assert message_of(fp.read_parquet(path)).endswith("Write or download the file again.")
+
+
+def test_the_remedy_for_text_in_another_encoding_differs_from_the_encoding_in_use(tmp_path: Path):
+    """The byte 0x81 is no character of cp1252. The remedy names latin-1, which has a character for every byte."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n1,\x81\n")
+    assert "Give the encoding, for example encoding='latin-1'" in message_of(fp.read_csv(path, encoding="cp1252"))
+    assert list(fp.read_csv(path, encoding="latin-1")) == [{"a": 1, "b": "\x81"}]

@@ -108,7 +108,8 @@ def _find_fault(source: Format, block: Block) -> Fault | None:
     except pa.ArrowInvalid:
         offset = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
         encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
-        return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", source.transcoding)
+        remedy = source.transcoding.replace(f"'{source.encoding}'", "'latin-1'")  # Python decodes every byte as latin-1
+        return Fault(offset, f"Text is not {encoding}: got the byte 0x{block.data[offset]:02x}", remedy)
     return None if block.end else source.unended(block.data)
 
 

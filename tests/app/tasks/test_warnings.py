@@ -131,7 +131,7 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     train = [{"id": place, "size": place % 7, "y": place * 5 % 2} for place in range(60)]
     test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
-    message = "The column 'size' is read as text, because 1 of 80 cells are not numbers: 'unknown'."
+    message = "The column 'size' is categorical, because 1 of 80 cells are not numbers: 'unknown'."
     assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")

@@ -138,6 +138,16 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     assert not any("read as text" in each for each in said_of(data))
 
 
+def test_a_difference_from_an_inferred_spec_has_a_remedy_without_a_spec_file(tmp_path):
+    """The warning says that the run goes on, and names the command that writes a spec."""
+    train = [{"id": max(index, 2), "size": index % 7, "y": index * 5 % 2} for index in range(60)]
+    test = [{"id": index, "size": index % 7} for index in range(60, 80)]
+    data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
+    message = next(text for text in said_of(data) if "1 duplicate id" in text)
+    assert "The run uses the files unchanged. The spec was inferred from the files." in message
+    assert message.endswith(f"write a spec file first: mlxfp new data_spec --data {data}, then edit data_spec/spec.yaml.")
+
+
 def test_differences_between_the_files_are_said_before_training(tmp_path):
     train = [{"id": index, "zip": ["270", "271"][index % 2], "lost": index % 5, "y": index % 2} for index in range(60)]
     spec = SPEC.replace("columns: [{name: x, type: text}]", "test: {name: test.csv}\ncolumns: [{name: zip, type: categorical}]")

@@ -1,24 +1,70 @@
-"""Recognition of numbers with currency signs, percent signs, thousands separators or decimal commas, and of codes with leading zeros."""
+"""Recognition of numbers in text columns: with units, separators or decimal commas, and with words for missing values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mlxfp.support.errors import listed
+
+NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # Arrow uses RE2, which does not support lookaround
 _SPACE = r"[\s\x{a0}\x{202f}]"  # space, no-break space, narrow no-break space
 _SIGN = r"(?:[$€£¥₹₽%]|[A-Z]{3}|kr|zł|Kč)"
+_UNIT = rf"(?:{_SIGN}|[gmlshkKM]|[\p{{L}}°µ²³/]{{2,8}}|[\s\x{{a0}}\x{{202f}}][\p{{L}}°µ]|°)"  # kg, km/h, °C and g; no letter as in 12a
 _POINTED = rf"(?:[1-9]\d{{0,2}}(?:[,']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:\.\d+)?"  # 1,234.50 and 1 234.50
 _COMMAED = rf"(?:[1-9]\d{{0,2}}(?:[.']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:,\d+)?"  # 1.234,50 and 1 234,50
+_BEFORE, _AFTER = rf"^\s*[-+]?(?:{_SIGN}{_SPACE}*)?[-+]?", rf"(?:{_SPACE}*{_UNIT})?\s*$"
+_NO_UNIT = r"[-+\d.,'\s\x{a0}\x{202f}]"
 _PLAIN = r"^\s*[-+]?\d*\.?\d*\s*$"
 _ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # pattern for numbers that Arrow parses with decimal_point=","
 _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
+_WORDS = 3  # maximum number of words for missing values in a column of numbers
+_NUMBERS = 0.9  # minimum share of numbers in a column of numbers with words for missing values
+_UNITS = 8  # maximum number of units in a column; in a column such as "12 May", words are no units
+
+
+def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return words that probably mean a missing value in a column of numbers, such as "k.A." and "-".
+
+    At least nine of ten texts are numbers, possibly formatted numbers. All other texts are at most three distinct words without digits.
+    Otherwise, the result is empty.
+
+    >>> gap_words(pa.array(["12", "7.5", *["3"] * 8, "k.A.", None])), gap_words(pa.array(["12", "k.A."]))
+    (['k.A.'], [])
+    """
+    counts = texts.drop_null().value_counts()
+    values, sizes = counts.field("values"), counts.field("counts")
+    words = pc.invert(pc.match_substring_regex(values, r"\d"))
+    others = values.filter(words)
+    if not 0 < len(others) <= _WORDS or pc.sum(sizes.filter(words)).as_py() > (1 - _NUMBERS) * pc.sum(sizes).as_py() + 1e-9:
+        return []
+    numbers = values.filter(pc.invert(words))
+    formats = (f"^{NUMBER}$", *(f"{_BEFORE}(?:{number}){_AFTER}" for number in (_POINTED, _COMMAED)))
+    return others.to_pylist() if any(_all_match(numbers, number) for number in formats) else []
+
+
+def without_words(texts: pa.Array | pa.ChunkedArray, words: Sequence[str]) -> pa.Array | pa.ChunkedArray:
+    """Return the texts other than `words` and null."""
+    known = texts.drop_null()
+    return known.filter(pc.invert(pc.is_in(known, pa.array(words, pa.string()))))
+
+
+def units(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the sorted units of formatted numbers, such as "kg" and "g". Numbers without a unit have the unit "".
+
+    >>> units(pa.array(["4.9 kg", "2695 g", None]))
+    ['g', 'kg']
+    """
+    return sorted(pc.replace_substring_regex(texts.drop_null(), _NO_UNIT, "").unique().to_pylist())
 
 
 def decimal_mark(texts: pa.Array | pa.ChunkedArray) -> str | None:
     """Return the decimal mark of a column of texts with formatted numbers: a point or a comma.
 
-    The result is None if a text is not a number, or if all texts are plain numbers, such as "12.5". If both marks are possible, as in
-    "1,234", the comma separates thousands.
+    Numbers may have a currency sign, a percent sign or a unit, such as "4.9 kg". The result is None if a text is not a number, if all texts
+    are plain numbers, such as "12.5", or if the texts have more than eight units. If both marks are possible, as in "1,234", the comma
+    separates thousands.
 
     >>> decimal_mark(pa.array(["€1,234.50", "€7"])), decimal_mark(pa.array(["12,5 %", None])), decimal_mark(pa.array(["1.2.1997"]))
     ('.', ',', None)
@@ -26,19 +72,37 @@ def decimal_mark(texts: pa.Array | pa.ChunkedArray) -> str | None:
     known = texts.drop_null().unique()
     if not len(known) or _all_match(known, _PLAIN):
         return None
-    before, after = rf"^\s*[-+]?(?:{_SIGN}{_SPACE}*)?[-+]?", rf"(?:{_SPACE}*{_SIGN})?\s*$"
-    return next((mark for mark, number in ((".", _POINTED), (",", _COMMAED)) if _all_match(known, f"{before}(?:{number}){after}")), None)
+    marks = ((".", _POINTED), (",", _COMMAED))
+    mark = next((mark for mark, number in marks if _all_match(known, f"{_BEFORE}(?:{number}){_AFTER}")), None)
+    return mark if mark is not None and len(units(known)) <= min(_UNITS, (len(known) + 1) // 2) else None
+
+
+def gap_notes(columns: Mapping[str, pa.Array], null_values: Sequence[str]) -> Iterator[str]:
+    """Yield a note about text columns of numbers with words for missing values. The note has the argument that reads the words as null."""
+    words = {name: gap_words(texts) for name, texts in columns.items()}
+    named = [f"{name!r} ({', '.join(map(repr, gaps))} in {_count(columns[name], gaps):,} rows)" for name, gaps in words.items() if gaps]
+    if named:
+        nulls = list(dict.fromkeys([*null_values, *chain.from_iterable(words.values())]))
+        yield f"text columns of numbers with a few words: {listed(named)}; if the words mean missing values, give null_values={nulls!r}"
+
+
+def _count(texts: pa.Array, words: Sequence[str]) -> int:
+    return len(texts.drop_null()) - len(without_words(texts, words))
 
 
 def number_notes(name: str, texts: pa.Array) -> Iterator[str]:
-    """Yield a note about a text column of a CSV file with formatted numbers or leading zeros."""
-    mark = decimal_mark(texts)
+    """Yield notes about a text column of a CSV file with formatted numbers or leading zeros. Words for missing values are ignored."""
+    numbers = without_words(texts, gap_words(texts))
+    mark = decimal_mark(numbers)
     if mark is not None:
-        cell = f"row[{name!r}]"
-        convert = f"import re, and convert the texts with fp.map(lambda row: {{**row, {name!r}: {cell} and {conversion(cell, mark)}}})"
-        remedy = "read decimal commas with decimal=','" if mark == "," and have_only_commas(texts) else convert
-        yield f"the text column {name!r} looks like numbers, such as {texts.drop_null()[0].as_py()!r}; {remedy}"
-    if have_leading_zeros(texts) and _all_match(texts.drop_null(), r"^\s*[-+]?\d{1,18}\s*$"):
+        cell, kinds = f"row[{name!r}]", units(numbers)
+        factors = ", after setting the factors of the units" if len([*filter(None, kinds)]) > 1 else ""
+        convert = (
+            f"import re, and convert the texts with fp.map(lambda row: {{**row, {name!r}: {cell} and {conversion(cell, mark, kinds)}}})"
+        )
+        remedy = "read decimal commas with decimal=','" if mark == "," and have_only_commas(numbers) else convert + factors
+        yield f"the text column {name!r} looks like numbers, such as {numbers[0].as_py()!r}; {remedy}"
+    if have_leading_zeros(numbers) and _all_match(numbers, r"^\s*[-+]?\d{1,18}\s*$"):
         yield f"the text column {name!r} keeps leading zeros; for numbers, give schema={{{name!r}: pa.int64()}}"
 
 
@@ -47,14 +111,20 @@ def have_only_commas(texts: pa.Array | pa.ChunkedArray) -> bool:
     return _all_match(texts.drop_null(), _ONLY_COMMA)
 
 
-def conversion(cells: str, mark: str) -> str:
-    """Return Python code that converts a text to a number. `cells` is the Python expression for the text.
+def conversion(cells: str, mark: str, units: Sequence[str] = ()) -> str:
+    r"""Return Python code that converts a text to a number. `cells` is the Python expression for the text.
+
+    For several `units`, the code has a factor for each unit. All factors are 1, and users set the right factors.
 
     >>> conversion("row['price']", ",")
     "float(re.sub(r'[^0-9,+-]', '', row['price']).replace(',', '.'))"
+    >>> print(conversion("text", ".", ["g", "kg"]))
+    float(re.sub(r'[^0-9.+-]', '', text)) * {'g': 1, 'kg': 1}[re.sub(r"[-+0-9.,'\s]", '', text)]
     """
     digits = f"re.sub(r'[^0-9{mark}+-]', '', {cells})"
-    return f"float({digits}.replace(',', '.'))" if mark == "," else f"float({digits})"
+    number = f"float({digits}.replace(',', '.'))" if mark == "," else f"float({digits})"
+    factors = f" * {dict.fromkeys(units, 1)!r}[re.sub(r\"[-+0-9.,'\\s]\", '', {cells})]" if len([*filter(None, units)]) > 1 else ""
+    return number + factors
 
 
 def have_leading_zeros(texts: pa.Array | pa.ChunkedArray) -> bool:

@@ -7,12 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.support.formatted_numbers import conversion, decimal_mark, have_leading_zeros, have_only_commas
+from mlxfp.support.formatted_numbers import conversion, decimal_mark, gap_words, have_leading_zeros, have_only_commas, units
 
 
 @given(
     st.lists(st.integers(-(10**7), 10**7), min_size=1, max_size=5),
-    st.sampled_from([("", "€"), ("$ ", ""), ("", " %"), ("EUR ", ""), ("", "\u00a0€"), ("-£", ""), ("", "")]),
+    st.sampled_from(
+        [
+            ("", "€"),
+            ("$ ", ""),
+            ("", " %"),
+            ("EUR ", ""),
+            ("", "\u00a0€"),
+            ("-£", ""),
+            ("", ""),
+            ("", " kg"),
+            ("", "g"),
+            ("", "°C"),
+            ("", "\u00a0km/h"),
+        ]
+    ),
     st.sampled_from([(",", "."), (".", ","), (" ", ","), (" ", "."), ("\u202f", ","), ("'", "."), ("", ".")]),
 )
 def test_the_suggested_code_converts_every_formatted_number(cents, wrapping, marks):
@@ -38,7 +52,9 @@ def test_the_suggested_code_converts_every_formatted_number(cents, wrapping, mar
         ["030 1234567"],
         ["12"],
         ["1.5", "2"],
-        ["12 kg"],
+        ["12a", "13b", "14"],
+        ["12 A", "13 B", "14 C"],
+        ["1st", "2nd", "3rd", "4th"],
         ["A 12"],
         ["1,2,3"],
         ["soon"],
@@ -52,6 +68,35 @@ def test_the_suggested_code_converts_every_formatted_number(cents, wrapping, mar
 def test_other_texts_are_no_formatted_numbers(texts):
     """Dates, addresses, lists, codes and plain numbers are not recognized."""
     assert decimal_mark(pa.array(texts, pa.string())) is None
+
+
+def test_a_factor_converts_each_unit():
+    """The code for several units has a factor for each unit, which users set."""
+    texts = ["4.9 kg", "2,695 g", "300g", "0.5kg", "7"]
+    column = pa.array(texts)
+    assert decimal_mark(column) == "."
+    assert units(column) == ["", "g", "kg"]
+    code = conversion("text", ".", units(column)).replace("'g': 1", "'g': 0.001")
+    assert [eval(code, {"re": re, "text": text}) for text in texts] == pytest.approx([4.9, 2.695, 0.3, 0.5, 7])
+
+
+@given(
+    st.lists(st.sampled_from(["-", "k.A.", "unbekannt", "missing", "?"]), max_size=6),
+    st.lists(st.integers(-999, 999), min_size=1, max_size=60),
+    st.sampled_from(["{}", "{}.5", "{},25", "{} kg", "€{}", "1e{}"]),
+)
+def test_few_words_among_numbers_are_gaps(words, numbers, form):
+    """Law: at most three words in at most a tenth of the texts are gaps, for each format of the numbers."""
+    column = pa.array([*(form.format(number) for number in numbers), *words, None])
+    few = len(set(words)) <= 3 and 10 * len(words) <= len(words) + len(numbers)
+    assert sorted(gap_words(column)) == (sorted(set(words)) if few else [])
+
+
+def test_words_among_other_texts_are_no_gaps():
+    """A text with digits that is no number, such as a house number with a letter, shows that the column holds other texts."""
+    assert gap_words(pa.array([*["12"] * 20, "12a", "-"])) == []
+    assert gap_words(pa.array(["a", None])) == []
+    assert gap_words(pa.array([None, None], pa.string())) == []
 
 
 def test_a_comma_before_three_digits_separates_thousands():

@@ -28,7 +28,9 @@ def add(commands: Commands) -> None:
     command = add_command(commands, "submit", _submit, example=example)
     command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a submission in CSV, or the folder of a run with a submission")
     command.add_argument(
-        "--competition", metavar="NAME", help="the name in the competition's URL on Kaggle (default: from the data set of the run)"
+        "--competition",
+        metavar="NAME",
+        help="the name in the competition's URL on Kaggle (default: the name of the spec, if the run has a spec)",
     )
     command.add_argument("--message", metavar="TEXT", help="the description on Kaggle (default: the name of the run or file)")
     command.add_argument(
@@ -58,7 +60,7 @@ def _submit(options: Namespace) -> int:
     given = {"competition": options.competition, "message": options.message, "sample": sample}
     candidate = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
     candidate = evolve(candidate, **{name: value for name, value in given.items() if value})
-    if candidate.competition is None:
+    if candidate.competition is None and options.yes:
         raise ArgumentError(
             f"The Kaggle competition of {options.path} is not known. Give the name from the competition's URL: --competition titanic."
         )
@@ -73,6 +75,9 @@ def _submit(options: Namespace) -> int:
         raise DataError(
             f"{candidate.file} predicts synthetic rows and was not sent. Run on the files of the competition: data.path=FOLDER."
         )
+    if candidate.competition is None:
+        say("The file was not sent. To send the file, add --yes and the name from the competition's URL: --competition NAME.")
+        return 0
     verdict = submit(candidate.file, candidate.competition, message=candidate.message, yes=options.yes)
     if verdict.status == "not sent":
         say(f"The file was not sent to {candidate.competition}. To send the file, add --yes.")
@@ -83,6 +88,7 @@ def _submit(options: Namespace) -> int:
 
 def _of_run(folder: Path) -> _Candidate:
     from mlxfp.app.config.loading import read_config
+    from mlxfp.app.kaggle.specs.catalogue import SPECS
     from mlxfp.app.kaggle.specs.spec_files import load_spec
     from mlxfp.app.kaggle.validation.scoring import METRICS
     from mlxfp.app.run_folders.folders import SPEC, config_file, data_folder
@@ -94,11 +100,12 @@ def _of_run(folder: Path) -> _Candidate:
         raise MissingFileError(f"The run in {folder} has no {file.name}. Continue the run first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
     named = None if spec.sample is None else data_folder(folder, config.data.path) / spec.sample.name
+    known = config.data.spec is not None or spec.name in {*SPECS, *_KAGGLES.values()}  # an inferred spec has the name of the folder
     sample = named if named is not None and named.is_file() else None
     return _Candidate(
         file,
         folder.resolve().name,
-        _KAGGLES.get(spec.name, spec.name),
+        _KAGGLES.get(spec.name, spec.name) if known else None,
         sample,
         None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, sample),
         config.data.path is None,

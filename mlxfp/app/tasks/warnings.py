@@ -1,6 +1,7 @@
 """Warnings about misleading scores. The rows and folds of a run are checked before training."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iterator[str]:
     """Yield warnings about possibly misleading scores. `inferred=True`: column types were inferred from the files."""
     if data.mismatches:
-        yield data.mismatches
+        yield f"{data.mismatches}\nThe run uses the files unchanged.{_new_spec(data) if inferred else ''}"
     yield from _differences(data)
     yield from _spellings_of_classes(data.spec)
     yield from _missing_classes(data, folds)
@@ -48,6 +49,12 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "
             "optimistic. A group column in the spec keeps equal rows together."
         )
+
+
+def _new_spec(data: CompetitionData) -> str:
+    name = quote(f"{data.spec.name}_spec")
+    code = f"mlxfp new {name} --data {quote(str(data.folder))}"
+    return f" The spec was inferred from the files. To change the spec, write a spec file first: {code}, then edit {name}/spec.yaml."
 
 
 def _differences(data: CompetitionData) -> Iterator[str]:

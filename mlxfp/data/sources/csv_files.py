@@ -33,7 +33,7 @@ from mlxfp.support.arrow_types import type_code
 from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
-from mlxfp.support.formatted_numbers import have_leading_zeros, have_only_commas, number_notes
+from mlxfp.support.formatted_numbers import gap_notes, have_leading_zeros, have_only_commas, number_notes
 
 _LOSSY = "a number is too long or too large for floats, or a date is before the year 1"
 _TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
@@ -75,7 +75,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     Values in `null_values` are null, quoted or not, also in text columns. The list replaces the default values. Add "" to keep empty cells
     null: `null_values=["", "k.A.", "-"]`. Blank lines are skipped. `quote=None` reads quotes as text,
     `delimiter="\t"` reads tab-separated files, `delimiter=";", decimal=","` reads numbers such as 12,5, and `encoding="cp1252"` reads
-    Windows files. `fp.explain` names text columns of formatted numbers, such as €1,234.50, and shows the conversion.
+    Windows files. `fp.explain` names text columns of formatted numbers, such as €1,234.50 or 4.9 kg, and shows the conversion. If a few
+    words, such as "-" or "unknown", make a column of numbers a text column, `fp.explain` shows the argument `null_values`.
 
     Files of any size need about one block of at most 4 MB in memory. A resumed run starts reading at the beginning of a block. Raises
     `ArgumentError` for a delimiter, quote or decimal mark other than one ASCII character. Reading raises
@@ -167,16 +168,18 @@ class _ReadCsv(LineSource):
         return pa.string() if common is None else common  # Without a common type, the values stay texts.
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain`. A note names each text column of the first block that looks like dates or formatted numbers."""
+        """Return notes for `explain`. The notes name text columns of the first block that look like dates or numbers."""
         texts = [*super().notes()]
         if self.kept is not None:  # The planner calls `notes` on a source with selected columns. Such a call must not read the file.
             return tuple(texts)
         with suppress(MlxfpError):
             chunk = next((chunk for chunk, _ in self.read(0, None)), None)
             declared = dict(self.types)
-            for name, values in () if chunk is None else zip(chunk.schema.names, chunk.columns, strict=True):
-                if name not in declared and pa.types.is_string(values.type):
-                    texts += self._text_notes(name, values)
+            columns = {} if chunk is None else dict(zip(chunk.schema.names, chunk.columns, strict=True))
+            columns = {name: values for name, values in columns.items() if name not in declared and pa.types.is_string(values.type)}
+            texts += gap_notes(columns, self.null_values)
+            for name, values in columns.items():
+                texts += self._text_notes(name, values)
         return tuple(texts)
 
     def _text_notes(self, name: str, texts: pa.Array) -> Iterator[str]:

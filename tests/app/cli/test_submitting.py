@@ -110,7 +110,7 @@ def test_probabilities_are_wanted_where_the_metric_is_of_such(ship, tmp_path, ca
         ("disaster_tweets", "nlp-getting-started"),
         ("house_prices", "house-prices-advanced-regression-techniques"),
         ("spaceship_titanic", "spaceship-titanic"),
-        ("cats", "cats"),
+        ("spaceship-titanic", "spaceship-titanic"),
     ],
 )
 def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competition, tmp_path, capsys):
@@ -123,6 +123,19 @@ def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competitio
     )
     assert main(["submit", str(run), "--competition", "other"]) == 0
     assert "The file was not sent to other" in capsys.readouterr().out
+
+
+def test_the_name_of_a_folder_is_no_competition(tmp_path, kaggle, capsys):
+    """The inferred spec of a run has the name of the folder. The competition is unknown, and `--competition` gives the name."""
+    run = a_run(tmp_path / "first", attrs.evolve(fp.kaggle.SPECS["titanic"], name="cats"), str(tmp_path), b"id,x\n1,2\n")
+    assert main(["submit", str(run)]) == 0
+    remedy = "The file was not sent. To send the file, add --yes and the name from the competition's URL: --competition NAME.\n"
+    assert capsys.readouterr().out.endswith(remedy)
+    assert main(["submit", str(run), "--yes"]) == 1
+    assert f"The Kaggle competition of {run} is not known." in capsys.readouterr().err
+    assert kaggle.sent == []
+    assert main(["submit", str(run), "--yes", "--competition", "cats"]) == 0
+    assert [sent[1] for sent in kaggle.sent] == ["cats"]
 
 
 def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kaggle, capsys):
@@ -141,7 +154,7 @@ def test_mistakes_are_sentences(tmp_path, capsys):
     file.write_text("id,x\n1,2\n")
     for arguments, said in (
         (
-            [str(file)],
+            [str(file), "--yes"],
             f"mlxfp: The Kaggle competition of {file} is not known. Give the name from the competition's URL: --competition titanic.",
         ),
         ([str(tmp_path / "no.csv")], "mlxfp: There is no file or folder at"),

@@ -131,11 +131,21 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     train = [{"id": place, "size": place % 7, "y": place * 5 % 2} for place in range(60)]
     test = [{"id": place, "size": "unknown" if place == 63 else place % 7} for place in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
-    message = "The column 'size' is read as text, because 1 of 80 cells are not numbers: 'unknown'."
+    message = "The column 'size' is categorical, because 1 of 80 cells are not numbers: 'unknown'."
     assert any(each.startswith(message) for each in said_of(data))
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
     assert not any("read as text" in each for each in said_of(data))
+
+
+def test_a_difference_from_an_inferred_spec_has_a_remedy_without_a_spec_file(tmp_path):
+    """The warning says that the run goes on, and names the command that writes a spec."""
+    train = [{"id": max(index, 2), "size": index % 7, "y": index * 5 % 2} for index in range(60)]
+    test = [{"id": index, "size": index % 7} for index in range(60, 80)]
+    data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
+    message = next(text for text in said_of(data) if "1 duplicate id" in text)
+    assert "The run uses the files unchanged. The spec was inferred from the files." in message
+    assert message.endswith(f"write a spec file first: mlxfp new data_spec --data {data}, then edit data_spec/spec.yaml.")
 
 
 def test_differences_between_the_files_are_said_before_training(tmp_path):

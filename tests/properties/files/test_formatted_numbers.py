@@ -40,6 +40,28 @@ def test_explain_shows_a_map_for_prices_and_the_map_converts_them(tmp_path: Path
     assert [row["price"] for row in fp.pipe(dataset, remedy)] == [1234.5, 7.0, None]
 
 
+def test_explain_shows_the_argument_for_words_among_numbers(tmp_path: Path):
+    """Words such as "k.A." make columns of numbers text columns. The argument in the note reads numbers and keeps the other null values."""
+    path = write(tmp_path / "a.csv", "n,x,y,z\n" + "1,38.5,NA,a\n" * 18 + "2,k.A.,7,b\n3,-,?,c\n")
+    (line,) = (line for line in fp.explain(fp.read_csv(path)).splitlines() if "numbers with a few words" in line)
+    assert "'x' ('k.A.', '-' in 2 rows)" in line
+    assert "'y'" not in line  # half of the values of y are words
+    nulls = eval(line.partition("give null_values=")[2])
+    dataset = fp.read_csv(path, null_values=nulls)
+    assert [row["x"] for row in dataset] == [*[38.5] * 18, None, None]
+    assert {row["y"] for row in dataset} == {None, "7", "?"}
+    assert "few words" not in fp.explain(dataset)
+
+
+def test_explain_shows_a_map_for_units(tmp_path: Path):
+    """The note about a column of numbers with units has a factor for each unit."""
+    dataset = fp.read_csv(write(tmp_path / "a.csv", "n,w\n1,4.9 kg\n2,2695 g\n3,1.5 kg\n4,300 g\n"))
+    (line,) = (line for line in fp.explain(dataset).splitlines() if "looks like numbers, such as '4.9 kg'" in line)
+    code = line.partition("import re, and convert the texts with ")[2].removesuffix(", after setting the factors of the units")
+    remedy = eval(code.replace("'g': 1", "'g': 0.001"), {"fp": fp, "re": __import__("re")})
+    assert [row["w"] for row in fp.pipe(dataset, remedy)] == [4.9, 2.695, 1.5, 0.3]
+
+
 def test_a_decimal_comma_in_a_declared_column_has_a_remedy(tmp_path: Path):
     """The error for a decimal comma in a column of floats names the argument."""
     dataset = fp.read_csv(write(tmp_path / "a.csv", "n;x\n1;12,5\n"), delimiter=";", schema={"x": pa.float64()})

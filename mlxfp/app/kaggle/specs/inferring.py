@@ -26,10 +26,11 @@ from mlxfp.app.kaggle.specs.reading import (
     without_missing,
 )
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.app.kaggle.specs.spellings import NUMBER, find_spelling, have_fractions
+from mlxfp.app.kaggle.specs.spellings import find_spelling, have_fractions
 from mlxfp.support.checks import check_text, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES
+from mlxfp.support.formatted_numbers import NUMBER
 from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message

@@ -7,11 +7,12 @@ from typing import Any, Literal, get_args
 
 from attrs import frozen
 
+from mlxfp.support.formatted_numbers import NUMBER
+
 Spelling = Literal["integer", "boolean", "number", "text"]
 
 _TRUTHS = (("True", "False"), ("true", "false"), ("TRUE", "FALSE"))
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # Arrow uses RE2, which does not support lookaround
 _NUMBER = re.compile(NUMBER, re.ASCII)
 _MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"}
 _NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}

@@ -14,10 +14,9 @@ from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell
 from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
-from mlxfp.app.kaggle.specs.spellings import NUMBER
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
-from mlxfp.support.formatted_numbers import conversion, decimal_mark
+from mlxfp.support.formatted_numbers import NUMBER, conversion, decimal_mark, gap_words, units, without_words
 
 _FEWEST = 50  # minimum number of rows; with fewer rows, random patterns would cause warnings
 _MOST = 50_000  # maximum number of examined rows, evenly spaced
@@ -57,29 +56,39 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 
 
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
-    """Yield a warning for each text column with mostly numeric cells in train and test rows.
+    """Yield a warning about text and categorical columns with mostly numeric cells in train and test rows.
 
-    For numbers with another format, such as "1,000", the warning contains code that rewrites the CSV files in `folder`.
+    For numbers with another format, such as "1,000" or "4.9 kg", and for a few words among numbers, such as "k.A.", the warning contains
+    code that rewrites the CSV files in `folder`.
     """
-    files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
-    names = [column.name for column in spec.columns if not column.kind.is_number]
-    tables = [one_chunk(to_table(select_columns(names)(part))) for part in parts] if names else []
-    for name in names:
-        cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null().value_counts()
-        numbers = pc.match_substring_regex(cells.field("values"), f"^{NUMBER}$")
-        counts, others = cells.field("counts"), cells.field("values").filter(pc.invert(numbers))
-        if (mark := decimal_mark(cells.field("values"))) is not None:
-            change = f"frame[{name!r}] = [{conversion('text', mark)} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
-            yield (
-                f"The column {name!r} is read as text, because its numbers are written as {cells.field('values')[0].as_py()!r}. Rewrite "
-                f"the column in all files, for example with:{rewriting_code(files, change, modules='os, pandas, re')}"
-            )
-        count, total = pc.sum(counts.filter(pc.invert(numbers))).as_py() or 0, pc.sum(counts).as_py() or 0
-        if 0 < count <= _FEW_TEXTS * total:
-            yield (
-                f"The column {name!r} is read as text, because {count:,} of {total:,} cells are not numbers: "
-                f"{listed(f'{text!r:.40}' for text in others.to_pylist())}. If these texts mean missing values, leave the cells empty."
-            )
+    columns = [column for column in spec.columns if not column.kind.is_number]
+    tables = [one_chunk(to_table(select_columns([column.name for column in columns])(part))) for part in parts] if columns else []
+    problems, changes = list[str](), list[str]()
+    for name, kind in ((column.name, column.type) for column in columns):
+        cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null()
+        words = gap_words(cells)
+        numbers = without_words(cells, words)
+        mark = decimal_mark(numbers)
+        others = cells.filter(pc.invert(pc.match_substring_regex(cells, f"^{NUMBER}$")))
+        if mark is not None:
+            example = without_words(others, words)[0].as_py()
+            problems.append(f"The column {name!r} is {kind}, because its numbers are written as {example!r}.")
+        count = len(others) if mark is None else len(cells) - len(numbers)
+        if 0 < count <= _FEW_TEXTS * len(cells):
+            texts = listed(f"{text!r:.40}" for text in words or others.unique().to_pylist())
+            remedy = "" if words else " If these texts mean missing values, leave the cells empty."
+            problems.append(f"The column {name!r} is {kind}, because {count:,} of {len(cells):,} cells are not numbers: {texts}.{remedy}")
+        if words or mark is not None:
+            number = "text" if mark is None else conversion("text", mark, units(numbers))
+            rest = "''" if words else "text"
+            changes.append(f"frame[{name!r}] = [{number} if re.search('[0-9]', text) else {rest} for text in frame[{name!r}]]")
+    if changes:
+        files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
+        factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
+        code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re")
+        problems.append(f"To read numbers, and words as missing values, rewrite all files{factors}, for example with:{code}")
+    if problems:
+        yield "\n".join(problems)
 
 
 @frozen(eq=False)

@@ -117,6 +117,7 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
                 now = file_identities(plan) if isinstance(plan, FilePlan) else identities(plan)
                 folders.check_data(folder, now, ignored="config")
             if epochs is not None:
+                _check_has_epochs(plan)
                 yield _extended(folder, epochs, settings["training"]["epochs"])
             folders.claim(folder, settings)
             for event in _events(plan, begun.code, ranks, since):
@@ -126,6 +127,15 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
             if not trained:
                 folders.remove(new)
             raise
+
+
+def _check_has_epochs(plan: Plan | FilePlan) -> None:
+    """Raise `ConfigError` for an estimator: more epochs would remove the fitted models and fit equal models."""
+    if isinstance(plan, Plan) and plan.models.estimator is not None:
+        raise ConfigError(
+            f"training.epochs: an estimator has no epochs, got model.name={plan.models.name} in {plan.folder}. Nothing was changed. For "
+            f"other options, start a new run: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
+        )
 
 
 def _extended(folder: Path, before: int, epochs: int) -> Noted:

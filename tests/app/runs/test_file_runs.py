@@ -1,6 +1,7 @@
 """Runs over files: pictures and sounds of classes, language models."""
 
 import json
+import shutil
 import sys
 import wave
 from pathlib import Path
@@ -110,6 +111,23 @@ def test_a_language_model_learns_the_lines_of_a_text_file(texts):
     assert 1 < end.score.overall < 150
     steps = [file_work(plan_files(configured("language_model", path, *few, *limit), None)).batches for limit in ((), ("data.limit=40",))]
     assert fp.length(steps[1]) < fp.length(steps[0])  # also where it is not known how many lines there are
+
+
+def test_the_terminal_shows_no_fold_for_a_run_without_folds(pictures, texts, capsys):
+    """A run on images or texts has one training. The number of examples is right for the lines of a text file, too."""
+    path = texts.parent / "lines.txt"
+    path.write_text("\n\n".join(f"{place} times {place} is {place * place}" for place in range(300)))
+    few = ["text.vocab_size=300", "text.max_length=16", "training.epochs=1", "observers.plots=false", f"output={texts.parent}"]
+    for task, data, count in (("language_model", path, None), ("images", pictures, 36)):
+        assert main(["run", task, "--data", str(data), *QUICK, *few, "name=shown"]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        rows = json.loads((texts.parent / "shown" / "metrics.json").read_text())["rows"]
+        assert rows["train"] == count or (240 < rows["train"] < 300 == rows["train"] + rows["valid"])
+        assert first == f"{texts.parent}/shown: training on {rows['train']} examples"
+        assert second.startswith(f"{texts.parent}/shown: validation rows, ")
+        assert main(["resume", f"{texts.parent}/shown"]) == 0
+        assert capsys.readouterr().out.splitlines() == [second]
+        shutil.rmtree(texts.parent / "shown")
 
 
 def test_a_run_over_files_that_stops_continues_to_the_same_weights(pictures):

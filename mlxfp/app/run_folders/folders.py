@@ -151,7 +151,8 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
         return False
     differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-    epochs = "" if stored["model.name"] == "auto" else f"Only {_EPOCHS} can be increased: mlxfp resume {folder} {_EPOCHS}=N. "
+    longer = f"Only {_EPOCHS} can be increased: mlxfp resume {folder} {_EPOCHS}=N. "
+    epochs = longer if any(folder.glob("fold-*/**/*.safetensors")) else ""  # only networks have epochs
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
         f"To continue with the options in the folder, run: mlxfp resume {folder}. For the new options, choose another name, as in "

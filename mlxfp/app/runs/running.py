@@ -143,7 +143,7 @@ def _extended(folder: Path, before: int, epochs: int) -> Noted:
     folders.extend(folder, epochs)
     return Noted(
         folder,
-        f"training.epochs increases from {before} to {epochs}: the folds continue from the last checkpoints, and the "
+        f"training.epochs increases from {before} to {epochs}: training continues from the last checkpoints, and the "
         "learning rate follows the schedule of the longer run.",
     )
 

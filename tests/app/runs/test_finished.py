@@ -87,6 +87,9 @@ def test_more_epochs_are_refused_for_an_estimator(data):
         fp.errors.ConfigError, match=r"an estimator has no epochs, got model\.name=tfidf in .*words\. Nothing was changed\."
     ):
         list(fp.runs.resume(end.folder, overrides=["training.epochs=20"]))
+    with pytest.raises(fp.errors.ConfigError, match=r"training\.epochs is 1 in the folder and 20 now") as refused:
+        made(data, "words", "model.name=tfidf", "training.epochs=20")
+    assert "can be increased" not in str(refused.value)
     assert all_files(end.folder) == before
     assert list(fp.runs.resume(end.folder))[-1] == end
 

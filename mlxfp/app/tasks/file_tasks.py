@@ -43,10 +43,8 @@ from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
 _VALID = ("valid", "val", "validation", "test")  # folder names of the validation part
-_READERS = {
-    **dict.fromkeys(with_compressions(".csv", ".tsv"), read_csv),
-    **TYPED,
-}  # readers by suffix; files with other suffixes are read as lines
+# Readers by suffix. Files with other suffixes are read as lines.
+_READERS = {**dict.fromkeys(with_compressions(".csv", ".tsv"), read_csv), **TYPED}
 
 
 @frozen

@@ -156,7 +156,8 @@ def delimiter_of(path: Path) -> str:
 def _field_count(lines: Sequence[str], mark: str) -> int:
     """Return the number of fields if all records have equally many fields, and 1 otherwise."""
     records = [record for record in csv.reader(lines, delimiter=mark) if record]
-    counts = {len(record) for record in records[: _LINES - 1]}  # the last record may have more lines in the file
+    complete = records[:-1] if len(lines) == _LINES else records  # the last record may have more lines in the file
+    counts = {len(record) for record in complete}
     return counts.pop() if len(counts) == 1 else 1
 
 

@@ -151,7 +151,7 @@ def test_files_with_other_delimiters_have_the_rows_of_files_with_commas(tmp_path
         ('"x, y";z\n1;2\n', ";"),
         ("x, y;z\n1;2\n", ";"),
         ("a;b\n1,5;2,5\n", ";"),
-        ('a;b\n1;"many' + "\nlines" * 30 + '"\n', ";"),
+        ('a;b;c\n1;"many' + "\nlines" * 30 + '";2\n', ";"),
         ("a,b;c\n1,2;3\n", ","),
         ("a,b\n1;2,3;4\n", ","),
         ("a\n1;2\n", ","),

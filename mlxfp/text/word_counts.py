@@ -20,6 +20,7 @@ Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
 
 _SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
+_ITERATIONS = 5  # power iterations of the truncated SVD, as in scikit-learn
 _PARTS = 5_000_000  # Maximum number of characters in a text column for counting character n-grams. Counting more characters takes minutes.
 
 # Word n-grams are single words, numbers and punctuation marks, and pairs of these.
@@ -100,13 +101,14 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
     weighted = fitted.of_counts(counts)
     if not components:
         return fitted, weighted
-    svd = optional("sklearn.decomposition", extra="kaggle", needed_by="Words as counts").TruncatedSVD(
-        min(components, len(buckets) - 1), random_state=seed
-    )
+    linear = optional("sklearn.utils.extmath", extra="kaggle", needed_by="Words as counts")
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
-    with limits({"blas": 1}):  # one thread, because rounding errors of the result depend on the number of threads
-        svd.fit(weighted)
-    right = np.asarray(svd.components_, np.float32)
+    with limits({"blas": 1}):  # A single thread is used, because the last digits depend on the number of threads.
+        # The class TruncatedSVD gives the same result, and also divides by the variance, which is 0 for texts with the same words.
+        left, _, right = linear.randomized_svd(
+            weighted, min(components, len(buckets) - 1), n_iter=_ITERATIONS, random_state=seed, flip_sign=False
+        )
+    right = np.asarray(linear.svd_flip(left, right, u_based_decision=False)[1], np.float32)
     return WordCounts(analyzer, fitted.kept, fitted.weights, right), np.asarray(weighted @ right.T, np.float32)
 
 

@@ -1,6 +1,8 @@
 """Counts of words: those of scikit-learn's vectorizers, from hashed places that training texts have."""
 
 import numpy as np
+import pytest
+from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mlxfp.text.word_counts import fit_word_counts
@@ -26,6 +28,19 @@ def test_components_keep_what_rows_share():
     assert made.shape == (5, 2)
     assert np.allclose(made, words(TEXTS), atol=1e-6)
     assert made.dtype == np.float32
+
+
+def test_components_are_those_of_scikit_learn():
+    (words, _), _ = fit_word_counts(TEXTS * 20, components=3, seed=4)
+    (_, weighted), _ = fit_word_counts(TEXTS * 20)
+    assert np.array_equal(words.components, TruncatedSVD(3, random_state=4).fit(weighted).components_)
+
+
+@pytest.mark.parametrize("texts", [["the same words"] * 20, [f"one item {row}" for row in range(20)]])
+def test_texts_with_the_same_words_have_components_and_no_warning(texts):
+    """The words that several texts share have no variance. The components are finite. Warnings are errors in tests."""
+    (_, made), _ = fit_word_counts(texts, components=16)
+    assert np.allclose(made, made[0], atol=1e-6)
 
 
 def test_memory_is_bounded():

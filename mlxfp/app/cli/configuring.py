@@ -15,7 +15,7 @@ from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
-_TABLES = (*with_compressions(".csv", ".jsonl", ".ndjson"), ".parquet")  # suffixes of tables
+_TABLES = (*with_compressions(".csv", ".tsv", ".jsonl", ".ndjson"), ".parquet")  # suffixes of tables
 
 
 def add(commands: Commands) -> None:

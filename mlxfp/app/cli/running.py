@@ -142,7 +142,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
             if isinstance(event, Noted):
                 warn(event.message)
             folds = event.folds if isinstance(event, Began) else folds
-            for line in _lines(event, folder, folds):
+            for line in _lines_without_folds(event, folder) if folds == 1 else _lines(event, folder, folds):
                 if line not in printed:  # print only once: a network that starts again with fewer epochs repeats its first lines
                     say(line)
                 printed.add(line)
@@ -181,6 +181,19 @@ def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
             yield f"{name}: {scored}, {total}" if member or total is not None else f"{name}: done"
             if submission is not None and not member:
                 yield f"{submission} is ready to submit: mlxfp submit {name}"
+
+
+def _lines_without_folds(event: "RunEvent", run: Path) -> "Iterator[str]":
+    """Yield the lines to print for an event of a run on texts, images or sounds. The last line of the run has the score."""
+    from mlxfp.app.runs import Began, FoldBegan, FoldEnded
+
+    match event:
+        case FoldBegan(rows=rows, step=step):
+            yield f"{event.folder}: training on {rows:,} examples" + (f", from step {step}" if step else "")
+        case Began() | FoldEnded():
+            return
+        case _:
+            yield from _lines(event, run, 1)
 
 
 def _is_member(folder: Path, run: Path) -> bool:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.csv as pc
 from attrs import evolve, field, frozen
 
-from mlxfp import pipe, read_csv, select, select_columns, take, to_table, tokenize
+from mlxfp import pipe, select, select_columns, take, to_table, tokenize
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
-from mlxfp.app.kaggle.specs.reading import column_names, typed_reader
+from mlxfp.app.kaggle.specs.reading import column_names, read_texts, typed_reader
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.cross_validation import Predict
@@ -230,7 +229,7 @@ def _code_lengths(data: CompetitionData) -> dict[str, int]:
     names = [column.name for column in data.spec.columns if column.kind.is_number and column.name in present]
     if not names:
         return {}
-    cells = to_table(pipe(read_csv(path, schema=dict.fromkeys(present, pa.string())), select_columns(names), take(_CELLS)))
+    cells = to_table(pipe(read_texts(path), select_columns(names), take(_CELLS)))
     lengths = {name: cells[name].drop_null().unique().to_pylist() for name in names if have_leading_zeros(cells[name])}
     return {name: len(values[0]) for name, values in lengths.items() if len({*map(len, values)}) == 1}
 

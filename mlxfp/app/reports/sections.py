@@ -164,7 +164,7 @@ def curves(run: FinishedRun) -> Html:
         for title, lines in log_panels(read_log(path)).items():
             if title != "steps per second":  # timing differs between equal runs, but their reports must be equal
                 for curve, points in lines.items():
-                    drawn.setdefault(title, {})[f"{name} {curve}"] = points
+                    drawn.setdefault(title, {})[curve if len(run.logs) == 1 else f"{name} {curve}"] = points
     rates = list(drawn.get("learning rate", {}).values())
     if len(rates) > 1 and all(points == rates[0] for points in rates):
         drawn["learning rate"] = {"all folds": rates[0]}

@@ -151,7 +151,8 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
         return False
     differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-    train_longer = "" if stored["model.name"] == "auto" else f"To train longer, run: mlxfp resume {folder} {_EPOCHS}=N. "
+    longer = f"To train longer, run: mlxfp resume {folder} {_EPOCHS}=N. "
+    train_longer = longer if any(folder.glob("fold-*/**/*.safetensors")) else ""  # only networks have epochs
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
         f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "

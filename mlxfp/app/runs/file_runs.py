@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from mlxfp import batch, collate, evaluate, functional, length, pipe, predict
+from mlxfp import Dataset, batch, collate, evaluate, functional, length, pipe, predict
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.out_of_fold import Score
 from mlxfp.app.run_folders import folders
@@ -31,6 +31,7 @@ from mlxfp.support.structuring import flatten, unstructure
 MODEL_FOLDER = "model"  # folder of a language model in the format of the Hugging Face hub
 _SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}
 _TO_PREDICT = 64  # files in a batch
+_COUNTED = 10_000  # rows read at a time to count the rows
 
 
 def file_work(plan: FilePlan) -> Work:
@@ -44,7 +45,13 @@ def file_work(plan: FilePlan) -> Work:
             raise ConfigError(
                 f"A batch has {training.size} rows, but the {part} split of {plan.source} has fewer. Reduce training.size, or add data."
             )
-    return Work(model.make(training.seed), model.goal, splits.train, splits.valid, length(plan.parts.train) or 0, training.seed)
+    return Work(model.make(training.seed), model.goal, splits.train, splits.valid, _count(plan.parts.train), training.seed)
+
+
+def _count(rows: Dataset[Any]) -> int:
+    """Return the number of rows. If the number is unknown, as for the lines of a text file, read all rows."""
+    known = length(rows)
+    return sum(map(len, batch(_COUNTED)(rows))) if known is None else known
 
 
 def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
@@ -111,7 +118,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
         write_json(files / folders.RECIPE, unstructure(task))
     numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[plan.kind]
     (folder / folders.REPORT).unlink(missing_ok=True)  # remove an old report, which may describe another model
-    write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
+    write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": _count(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
 

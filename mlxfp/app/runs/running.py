@@ -117,6 +117,7 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
                 now = file_identities(plan) if isinstance(plan, FilePlan) else identities(plan)
                 folders.check_data(folder, now, ignored="config")
             if epochs is not None:
+                _check_has_epochs(plan)
                 yield _extended(folder, epochs, settings["training"]["epochs"])
             folders.claim(folder, settings)
             for event in _events(plan, begun.code, ranks, since):
@@ -128,12 +129,21 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
             raise
 
 
+def _check_has_epochs(plan: Plan | FilePlan) -> None:
+    """Raise `ConfigError` for an estimator: more epochs would remove the fitted models and fit equal models."""
+    if isinstance(plan, Plan) and plan.models.estimator is not None:
+        raise ConfigError(
+            f"training.epochs: an estimator has no epochs, got model.name={plan.models.name} in {plan.folder}. Nothing was changed. For "
+            f"other options, start a new run: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
+        )
+
+
 def _extended(folder: Path, before: int, epochs: int) -> Noted:
     """Increase the number of epochs of a run."""
     folders.extend(folder, epochs)
     return Noted(
         folder,
-        f"training.epochs increases from {before} to {epochs}: the folds continue from the last checkpoints, and the "
+        f"training.epochs increases from {before} to {epochs}: training continues from the last checkpoints, and the "
         "learning rate follows the schedule of the longer run.",
     )
 

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from mlxfp import select_columns, to_table
+from mlxfp.app.kaggle.estimators.columns import are_codes
 from mlxfp.app.kaggle.specs.dates import date_order
+from mlxfp.app.kaggle.specs.reading import DELIMITERS, PARTS, delimiter_of, typed_reader
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.runs.plans import Plan
+from mlxfp.support.errors import listed
 
 _NAMES = 4  # the summary lists at most 4 column names of each type, and at most 4 classes
 
@@ -19,13 +22,27 @@ def summarize(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     spec, folds = plan.data.spec, plan.folds
+    if files := "; ".join(_delimiters(plan)):
+        yield f"files: {files}"
     yield f"rows: {folds.size:,} for training, {_test_rows(plan)}"
     yield f"columns: {'; '.join(_columns(spec))}"
     if dates := _dates(plan):
         yield f"dates: {', '.join(dates)}; estimators read day, month, weekday and hour"
+    if codes := _codes(plan):
+        readers = "some models also read" if plan.auto else "the model also reads"
+        yield f"codes: {listed(codes)}; {readers} these numbers as categories"
     yield f"target: {', '.join(spec.target)}, {_kind(spec)}"
     yield f"metric: {plan.metric.name}, {_metric_reason(plan)}"
     yield f"folds: {_folds(plan)}"
+
+
+def _delimiters(plan: Plan) -> Iterator[str]:
+    """Yield a text for each delimiter other than the comma, with the names of the CSV files."""
+    paths = [path for part in PARTS if (path := plan.data.path_of(part)) is not None and typed_reader(path) is None]
+    marks = {path.name: delimiter_of(path) for path in paths if plan.own.rows is None}
+    for mark, noun in DELIMITERS.items():
+        if names := [name for name in marks if marks[name] == mark]:
+            yield f"{noun} in {listed(names)}" + (", where numbers such as 12,5 are read as 12.5" if mark == ";" else "")
 
 
 def _test_rows(plan: Plan) -> str:
@@ -41,6 +58,15 @@ def _dates(plan: Plan) -> list[str]:
     rows = to_table(select_columns(names)(plan.rows)) if names else None
     strings = [] if rows is None else [name for name in names if pa.types.is_string(rows.schema.field(name).type)]
     return [name for name in strings if rows is not None and date_order(rows.column(name)) is not None]
+
+
+def _codes(plan: Plan) -> list[str]:
+    """Return the names of columns with whole numbers that a model also reads as categories, such as numbers of shops or ZIP codes."""
+    names = [column.name for column in plan.data.spec.columns if column.kind.is_number]
+    if not names or not (plan.auto or plan.settings["model"]["codes"]):
+        return []
+    rows = to_table(select_columns(names)(plan.rows))
+    return [name for name in names if are_codes(rows.column(name))]
 
 
 def _columns(spec: DatasetSpec) -> Iterator[str]:

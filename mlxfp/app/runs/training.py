@@ -109,7 +109,9 @@ def train(  # noqa: PLR0913, PLR0917
             end = event
             yield Trained(run, files.fold, event)
     except NonFiniteError as error:
-        error.add_note(f"The training of fold {files.fold} diverged. {DIVERGENCE_REMEDY} Another remedy: set training.skip_nonfinite=true.")
+        error.add_note(
+            f"The training in {(files / LOG).parent} diverged. {DIVERGENCE_REMEDY} Another remedy: set training.skip_nonfinite=true."
+        )
         raise
     assert end is not None
     # There is no best state if the time limit ended the training before the first evaluation.

@@ -31,7 +31,7 @@ from mlxfp import (
     train_valid_batches,
     train_valid_test,
 )
-from mlxfp.app.kaggle.specs.reading import TYPED
+from mlxfp.app.kaggle.specs.reading import TYPED, delimiter_of
 from mlxfp.app.tasks.objectives import Loss, Objective
 from mlxfp.audio import crop_waveforms
 from mlxfp.collators import NORMALIZATIONS, Collator, LogMel, audio, vision
@@ -43,7 +43,8 @@ from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
 _VALID = ("valid", "val", "validation", "test")  # folder names of the validation part
-_READERS = {**dict.fromkeys(with_compressions(".csv"), read_csv), **TYPED}  # readers by suffix; files with other suffixes are read as lines
+# Readers by suffix. Files with other suffixes are read as lines.
+_READERS = {**dict.fromkeys(with_compressions(".csv", ".tsv"), read_csv), **TYPED}
 
 
 @frozen
@@ -186,9 +187,12 @@ class NextToken:
 def read_texts(path: str, column: str) -> Dataset[Any]:
     """Read texts into the column `text`. JSON lines, CSV and Parquet files have the texts in `column`. In other files, a line is a text."""
     folder = Path(path)
-    names = [file.name for file in sorted(folder.rglob("*")) if file.is_file()] if folder.is_dir() else [path]
-    read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)
-    return filter_by([("text", "!=", "")])(read_text(path)) if read is None else as_texts(read(path), column)
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()] if folder.is_dir() else [folder]
+    readers = ((read, file) for suffix, read in _READERS.items() for file in files if file.name.lower().endswith(suffix))
+    read, first = next(readers, (None, folder))
+    if read is None:
+        return filter_by([("text", "!=", "")])(read_text(path))
+    return as_texts(read_csv(path, delimiter=delimiter_of(first)) if read is read_csv else read(path), column)
 
 
 def as_texts(rows: Dataset[Any], column: str) -> Dataset[Any]:

@@ -18,6 +18,7 @@ from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_positive, check_types, explain_class
 
 _MIXED = 5  # number of random training rows that determine the initial bias of a neuron
+_ROUNDING = 1e-5  # outputs are constant if their standard deviation is at most 1e-5 times the largest absolute output
 
 
 @explain_class
@@ -167,14 +168,15 @@ class NTKLinear(nn.Module):
         return mapped
 
     def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
-        """Scale the weights so that each output has a standard deviation of 1 over the rows `x`. Return the outputs for `x`.
+        """Scale the weights: each output that varies gets a standard deviation of 1 over the rows `x`. Return the outputs for `x`.
 
         For each output, five rows are drawn at random, with five random weights (uniformly distributed, with sum 1). The bias makes the
         weighted mean of the five outputs 0. Source: Steinwart, "A Sober Look at Neural Network Initializations", 2019, method "he+5".
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))
-        factor = mx.where(deviation > 0, 1 / mx.maximum(deviation, 1e-30), 1.0)
+        varies = deviation > _ROUNDING * mx.abs(products).max(axis=0)  # outputs of equal rows differ only by rounding errors
+        factor = mx.where(varies, 1 / mx.maximum(deviation, 1e-30), 1.0)
         self.weight, products = self.weight * factor[:, None], products * factor
         rows = mx.random.randint(0, len(x), (_MIXED, len(self.bias)), key=keys[0])
         parts = -mx.log(mx.random.uniform(1e-6, 1, rows.shape, key=keys[1]))

@@ -1,6 +1,7 @@
 """Runs over files: pictures and sounds of classes, language models."""
 
 import json
+import shutil
 import sys
 import wave
 from pathlib import Path
@@ -14,6 +15,7 @@ from mlxfp.app.cli import main
 from mlxfp.app.run_folders.files import csv_text
 from mlxfp.app.runs.file_runs import file_work
 from mlxfp.app.runs.from_config.file_planning import plan_files
+from mlxfp.app.tasks.file_tasks import read_texts
 
 PIL = pytest.importorskip("PIL.Image")
 QUICK = ("observers.progress=false", "model.size=tiny", "training.epochs=2", "training.size=4", "optimizer.learning_rate=3e-3")
@@ -110,6 +112,31 @@ def test_a_language_model_learns_the_lines_of_a_text_file(texts):
     assert 1 < end.score.overall < 150
     steps = [file_work(plan_files(configured("language_model", path, *few, *limit), None)).batches for limit in ((), ("data.limit=40",))]
     assert fp.length(steps[1]) < fp.length(steps[0])  # also where it is not known how many lines there are
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_language_model_reads_texts_from_files_with_any_delimiter(tmp_path, mark):
+    """The first lines of the first CSV file show the delimiter."""
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_text(f"id{mark}said\n1{mark}good morning\n2{mark}\n3{mark}good night\n")
+    assert list(read_texts(str(tmp_path), "said")) == [{"text": "good morning"}, {"text": "good night"}] * 2
+
+
+def test_the_terminal_shows_no_fold_for_a_run_without_folds(pictures, texts, capsys):
+    """A run on images or texts has one training. The number of examples is right for the lines of a text file, too."""
+    path = texts.parent / "lines.txt"
+    path.write_text("\n\n".join(f"{place} times {place} is {place * place}" for place in range(300)))
+    few = ["text.vocab_size=300", "text.max_length=16", "training.epochs=1", "observers.plots=false", f"output={texts.parent}"]
+    for task, data, count in (("language_model", path, None), ("images", pictures, 36)):
+        assert main(["run", task, "--data", str(data), *QUICK, *few, "name=shown"]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        rows = json.loads((texts.parent / "shown" / "metrics.json").read_text())["rows"]
+        assert rows["train"] == count or (240 < rows["train"] < 300 == rows["train"] + rows["valid"])
+        assert first == f"{texts.parent}/shown: training on {rows['train']} examples"
+        assert second.startswith(f"{texts.parent}/shown: validation rows, ")
+        assert main(["resume", f"{texts.parent}/shown"]) == 0
+        assert capsys.readouterr().out.splitlines() == [second]
+        shutil.rmtree(texts.parent / "shown")
 
 
 def test_a_run_over_files_that_stops_continues_to_the_same_weights(pictures):

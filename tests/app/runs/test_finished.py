@@ -79,6 +79,21 @@ def test_a_refused_extension_changes_no_file_of_a_finished_run(runs, data, tmp_p
     assert all_files(run) == before
 
 
+def test_more_epochs_are_refused_for_an_estimator(data):
+    """An estimator has no epochs. Another number of epochs must not remove the fitted models and the results."""
+    *_, end = made(data, "words", "model.name=tfidf")
+    before = all_files(end.folder)
+    with pytest.raises(
+        fp.errors.ConfigError, match=r"an estimator has no epochs, got model\.name=tfidf in .*words\. Nothing was changed\."
+    ):
+        list(fp.runs.resume(end.folder, overrides=["training.epochs=20"]))
+    with pytest.raises(fp.errors.ConfigError, match=r"training\.epochs is 1 in the folder and 20 now") as refused:
+        made(data, "words", "model.name=tfidf", "training.epochs=20")
+    assert "can be increased" not in str(refused.value)
+    assert all_files(end.folder) == before
+    assert list(fp.runs.resume(end.folder))[-1] == end
+
+
 def test_models_are_exported_as_other_programs_read_them(runs, data, tmp_path, capsys):
     assert main(["export", str(runs[0]), "--out", str(tmp_path / "models")]) == 0
     folders = [tmp_path / "models" / name for name in ("fold-01", "fold-02")]

@@ -61,6 +61,30 @@ def test_a_given_spec_or_metric_is_named_as_the_reason(tmp_path):
     assert "metric: log_loss, from the spec or the configuration" in summary(data)
 
 
+def test_a_summary_names_delimiters_other_than_commas(tmp_path):
+    """mlxfp detects the delimiter and decimal commas. The summary shows the result, so that users notice a wrong guess."""
+    rows = [{"size": f"{index % 9},5", "y": index % 2} for index in range(40)]
+    data = competition(tmp_path / "data", rows, [{"size": "1,5"}] * 9)
+    for name, mark in (("train.csv", ";"), ("test.csv", "\t")):
+        (data / name).write_text((data / name).read_text().replace('"', "").replace(",5,", f",5{mark}").replace("size,", f"size{mark}"))
+    (data / "test.csv").write_text("size\tz\n" + "1.5\t0\n" * 9)
+    lines = summary(data).splitlines()
+    assert lines[0] == "  files: tabs in test.csv; semicolons in train.csv, where numbers such as 12,5 are read as 12.5"
+    assert lines[2] == "  columns: 1 numerical (size)"
+
+
+def test_a_summary_names_numbers_that_are_also_categories(tmp_path):
+    """A column of ZIP codes stays a number. With `model.codes`, estimators read the codes as categories as well."""
+    rows = [{"zip": 94100 + index % 25, "size": index % 9 + 0.5, "y": index % 2} for index in range(100)]
+    data = competition(tmp_path / "data", rows, [{"zip": 94101, "size": 1.5}])
+    line = "  codes: zip; the model also reads these numbers as categories"
+    assert line in summary(data, "model.name=lightgbm", "model.codes=true").splitlines()
+    assert "codes" not in summary(data, "model.name=lightgbm", "name=plain")
+    config = fp.runs.load_config(preset="auto", overrides=[f"data.path={data}", f"output={tmp_path}"]).config
+    text = next(event.text for event in fp.runs.run(config) if isinstance(event, fp.runs.Summarized))
+    assert "  codes: zip; some models also read these numbers as categories" in text.splitlines()
+
+
 def test_a_finished_run_has_no_summary(tmp_path):
     rows = [{"size": index % 9 + 0.5, "y": index % 2} for index in range(40)]
     data = competition(tmp_path / "data", rows)

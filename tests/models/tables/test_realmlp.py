@@ -33,6 +33,15 @@ def test_an_adapted_layer_varies_by_1_and_crosses_0_between_rows():
     assert (found.max(axis=0) > 0).all()
 
 
+@pytest.mark.parametrize("rows", [2, 14, 100])
+def test_a_layer_adapted_to_equal_rows_keeps_its_weights(rows):
+    """The outputs of equal rows differ by rounding errors. A division by these errors would make weights of 1e9."""
+    layer, fresh = fp.models.NTKLinear(5, 64, seed=1), fp.models.NTKLinear(5, 64, seed=1)
+    layer.adapted(mx.repeat(mx.array(X[:1]), rows, axis=0), mx.random.key(0), mx.random.key(1))
+    assert np.array_equal(layer.weight, fresh.weight)
+    assert np.array(layer(mx.array(X[:1]))) == pytest.approx(np.zeros((1, 64)), abs=1e-5)
+
+
 def test_an_activation_is_mixed_with_the_identity():
     layer = fp.models.MixedActivation(5, mx.abs)
     layer.share = mx.array([0.0, 0.25, 0.5, 1.0, 2.0])

@@ -155,7 +155,10 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     columns = Columns(layout, columns.numbers, columns.categories, counts, scaler, dates, typical)
     joined = columns.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
-        raise DataError(f"An estimator needs training rows with values, but {rows!r} has no values in the columns {', '.join(names)}.")
+        raise DataError(
+            f"An estimator needs training rows with values, but {rows!r} has no values in the columns {', '.join(names)}. Add rows or "
+            "columns with values, or use fewer folds: validation.folds=2."
+        )
     return columns, joined
 
 

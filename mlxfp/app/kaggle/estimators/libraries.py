@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mlxfp.app.kaggle.estimators.skops_files import dump, load
 from mlxfp.support.blas import free_cores
+from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
@@ -126,15 +127,17 @@ def _fit_catboost(model: Any, examples: Examples) -> Any:
     if examples.valid is not None:
         valid = (_with_categories(examples.valid[0], examples.coded), examples.valid[1])
         stopping = {"eval_set": valid, "early_stopping_rounds": examples.patience}
-    coded = list(examples.coded)
-    model.fit(
-        _with_categories(examples.numbers, examples.coded),
-        examples.targets,
-        cat_features=coded,
-        sample_weight=examples.weights,
-        callbacks=[_InTime(examples.clock())],
-        **stopping,
-    )
+    try:
+        model.fit(
+            _with_categories(examples.numbers, examples.coded),
+            examples.targets,
+            cat_features=list(examples.coded),
+            sample_weight=examples.weights,
+            callbacks=[_InTime(examples.clock())],
+            **stopping,
+        )
+    except optional("catboost", extra="boosting", needed_by="model.name=catboost").CatBoostError as error:
+        raise _unfit(model, examples, error) from error
     for name in ("train_finish_time", "model_guid"):  # remove the time and the random id, which differ between equal models
         model.get_metadata()[name] = ""
     return _Coded(model, examples.coded)
@@ -189,7 +192,17 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", unfinished)  # ignore warnings about unfinished fits: the validation score shows the quality
-        return model.fit(examples.numbers, examples.targets, **weights)
+        try:
+            return model.fit(examples.numbers, examples.targets, **weights)
+        except ValueError as error:  # for example too few rows of a class
+            raise _unfit(model, examples, error) from error
+
+
+def _unfit(model: Any, examples: Examples, error: Exception) -> DataError:
+    return DataError(
+        f"{type(model).__name__} cannot be fitted to {len(examples.targets):,} training rows: {str(error).rstrip('.')}. Change the rows or "
+        "the columns of the spec, or choose another model, such as model.name=lightgbm."
+    )
 
 
 def _load_sklearn(path: Path, *, classed: bool) -> Any:

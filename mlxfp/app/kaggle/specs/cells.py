@@ -49,6 +49,15 @@ def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
+def with_points(texts: pa.Array) -> pa.Array:
+    """Replace decimal commas by points. Texts that are not a number with a single comma stay unchanged.
+
+    >>> with_points(pa.array(["12,5", "-,5", "1,5E-05", "1.234,5", "12,5 kg", None])).to_pylist()
+    ['12.5', '-.5', '1.5E-05', '1.234,5', '12,5 kg', None]
+    """
+    return pc.replace_substring_regex(texts, r"^(\s*[-+]?\d*),(\d+(?:[eE][-+]?\d+)?\s*)$", r"\1.\2")
+
+
 def are_numbers(texts: pa.Array) -> bool:
     """Return True if all texts of the array parse as floats."""
     try:

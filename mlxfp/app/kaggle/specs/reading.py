@@ -1,10 +1,10 @@
 """Reading the files of a competition with the column types of a spec."""
 
-import re
+import csv
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import file_digest
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from attrs import frozen
 from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
-from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, rounded_integers, spell
+from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, rounded_integers, spell, with_points
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.parts import Example, set_column, set_field, source_rows
 from mlxfp.support.arrow_types import is_number_like
@@ -25,18 +25,15 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
 
-# Readers of typed formats, by suffix. All other suffixes are read as CSV.
+# Readers of typed formats, by suffix. All other suffixes are read as CSV, with any delimiter.
 TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
     ".parquet": read_parquet,
     **dict.fromkeys(with_compressions(".jsonl", ".ndjson"), read_jsonl),
 }
-SUFFIXES = (*with_compressions(".csv"), *TYPED)
+SUFFIXES = (*with_compressions(".csv", ".tsv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
-_LINES = 20  # number of lines searched for decimal commas
-_DECIMAL = re.compile(r"\s*-?\d+,\d+\s*")
-_POINTS = r".replace(r'^\s*(-?\d+),(\d+)\s*$', r'\1.\2', regex=True)"  # pandas call that writes decimal points instead of commas
-_PART_NAME = re.compile(r"(?i)(train|test)\.csv|.*submission")  # files of a competition
-_DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
+_LINES = 20  # number of lines searched for the delimiter
+DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
 def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> Dataset[Example]:
@@ -51,6 +48,9 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
 
     The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
     that CSV would contain (3, 0.5, True), and only null and NaN are missing.
+
+    The first lines of a CSV file show the delimiter: a comma, a tab, a semicolon or a bar. In a file with semicolons, commas are decimal
+    marks: cells such as 12,5 become 12.5 in all columns.
 
     Raises `MissingFileError` if the file is missing, and `DataError` for other file formats.
 
@@ -75,18 +75,17 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
         raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
     if part == "sample":
         typed = typed_reader(source)
-        if typed is not None:
-            return _as_texts(typed(source))
-        return read_csv(source, schema=dict.fromkeys(column_names(source), pa.string()), null_values=[""])
+        return read_texts(source, null_values=[""]) if typed is None else _as_texts(typed(source))
     types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(source)
     if typed is not None:
         return with_types(spec, typed(source), part=part)
-    check_commas(source)
-    if not kept:
-        return read_csv(source, schema=types)
+    mark = delimiter_of(source)
+    if not kept and mark != ";":
+        return read_csv(source, delimiter=mark, schema=types)
     values = {value for texts in kept.values() for value in texts}
-    texts = read_csv(source, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
-    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
+    nulls = [value for value in NULL_VALUES if value not in values]
+    texts = read_csv(source, delimiter=mark, schema=dict.fromkeys(types, pa.string()), null_values=nulls)
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()), commas=mark == ";")(texts)
     return rows
 
 
@@ -141,55 +140,38 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
     return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)
 
 
-def check_commas(path: Path) -> None:
-    """Raise `DataError` for a file with a delimiter other than the comma.
+def delimiter_of(path: Path) -> str:
+    """Return the delimiter of a CSV file: the comma or a key of `DELIMITERS` that splits the first records into equal numbers of fields.
 
-    CSV readers would parse such a file as a single column, or fail.
+    At least two fields are needed. If no delimiter fits, or the comma is among the best, the comma is returned.
     """
-    lines = _first_lines(path)
-    other = _other_delimiter(lines)
-    if other is None:
-        return
-    folder = path.parent / f"{path.parent.resolve().name}_converted"
-    parts = [file for file in sorted(path.parent.glob("*.csv*")) if _PART_NAME.match(file.name)]
-    code = "".join(f"\n  {_conversion(file, folder / file.name)}" for file in (parts if path in parts else [path]))
-    raise DataError(
-        f"Competition files must be separated by commas, but {str(path)!r} seems to use {_DELIMITERS[other]}: the file "
-        f"begins with {lines[0][:60]!r}. The next lines of Python write converted files to {str(folder)!r}. Use the new folder or file:"
-        f"\n  import os, pandas\n  os.makedirs({str(folder)!r}, exist_ok=True){code}"
-    )
-
-
-def _first_lines(path: Path) -> list[str]:
     try:
-        return [row["text"] for row in pipe(read_text(path), take(_LINES))]
-    except DataError:
-        return []  # another encoding
+        lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+        counts = {mark: _field_count(lines, mark) for mark in (",", *DELIMITERS)}
+    except (DataError, MissingFileError, csv.Error):  # for example another encoding: reading the rows raises an error with a remedy
+        return ","
+    return max(counts, key=counts.__getitem__)
 
 
-def _other_delimiter(lines: list[str]) -> str | None:
-    """Return the delimiter of a file without commas in its header, or None."""
-    other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines[:2])), None)
-    return other if lines and lines[0] and "," not in lines[0] else None
+def _field_count(lines: Sequence[str], mark: str) -> int:
+    """Return the number of fields if all records have equally many fields, and 1 otherwise."""
+    records = [record for record in csv.reader(lines, delimiter=mark) if record]
+    complete = records[:-1] if len(lines) == _LINES else records  # the last record may have more lines in the file
+    counts = {len(record) for record in complete}
+    return counts.pop() if len(counts) == 1 else 1
 
 
-def _conversion(source: Path, target: Path) -> str:
-    """Return a line of pandas code that rewrites a CSV file with commas between cells and with decimal points."""
-    lines = _first_lines(source)
-    mark = _other_delimiter(lines) or ","
-    commas = mark != "," and any(map(_DECIMAL.fullmatch, chain.from_iterable(line.split(mark) for line in lines[1:])))
-    return (
-        f"pandas.read_csv({str(source)!r}, sep={mark!r}, dtype=str, keep_default_na=False){_POINTS if commas else ''}"
-        f".to_csv({str(target)!r}, index=False)"
-    )
+def read_texts(path: Path, *, null_values: Sequence[str] = NULL_VALUES) -> Dataset[Example]:
+    """Read a CSV file lazily with every column as strings. In a file with semicolons, cells such as 12,5 become 12.5."""
+    mark = delimiter_of(path)
+    rows = read_csv(path, delimiter=mark, schema=dict.fromkeys(column_names(path), pa.string()), null_values=null_values)
+    return _as_texts(rows, commas=True) if mark == ";" else rows
 
 
 def read_cells(path: Path) -> pa.Table:
     """Read a complete file with every column as strings. Empty cells of a CSV file become empty strings."""
-    typed, names = typed_reader(path), column_names(path)
-    if typed is not None:
-        return to_table(_as_texts(typed(path)))
-    return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
+    typed = typed_reader(path)
+    return to_table(read_texts(path, null_values=()) if typed is None else _as_texts(typed(path)))
 
 
 def location(path: Path, table: pa.Table, index: int) -> str:
@@ -215,12 +197,10 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
 
 def column_names(path: Path) -> list[str]:
     """Return the column names of a file."""
-    typed = typed_reader(path)
-    if typed is None:
-        check_commas(path)
+    read = typed_reader(path) or partial(read_csv, delimiter=delimiter_of(path))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # no warning for files without rows: only their column names are needed
-        return list(schema((typed or read_csv)(path)).names)
+        return list(schema(read(path)).names)
 
 
 def split_sample(test: Sequence[str], sample: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -261,6 +241,7 @@ class _Typed(RowWise):
 
     types: tuple[tuple[str, pa.DataType], ...]
     kept: tuple[tuple[str, tuple[str, ...]], ...] | None
+    commas: bool = False  # True: commas are decimal marks
 
     def schema(self, schema: Schema) -> Schema:
         for name, kind in self.types:
@@ -275,14 +256,14 @@ class _Typed(RowWise):
                     _check_exact(chunk, name, spell(chunk, name))
                 chunk = set_column(chunk, name, pa.array(as_floats(chunk.column(name)), from_pandas=True))
                 continue
-            texts = spell(chunk, name)
+            texts = with_points(spell(chunk, name)) if self.commas else spell(chunk, name)
             texts = texts if self.kept is None else without_missing(texts, kept.get(name, ()))
             chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _to_floats(chunk, name, texts))
         return chunk
 
 
-def _as_texts(rows: Dataset[Example]) -> Dataset[Example]:
-    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), None)(rows)
+def _as_texts(rows: Dataset[Example], *, commas: bool = False) -> Dataset[Example]:
+    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), None, commas)(rows)
     return texts
 
 

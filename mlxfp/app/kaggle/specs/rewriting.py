@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlxfp.app.kaggle.specs.reading import delimiter_of
+
 
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas") -> str:
     """Return indented Python lines that change CSV files.
@@ -19,11 +21,13 @@ def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pa
       frame.to_csv('train.csv', index=False)
     """
     lines = [f"import {modules}"]
-    for path in map(str, paths):
+    for file in paths:
+        path, mark = str(file), delimiter_of(file)
+        delimiter = "" if mark == "," else f", sep={mark!r}"
         lines += [
-            f"frame = pandas.read_csv({path!r}, dtype=str, keep_default_na=False)",
+            f"frame = pandas.read_csv({path!r}{delimiter}, dtype=str, keep_default_na=False)",
             change,
             f"os.path.exists({f'{path}.original'!r}) or os.rename({path!r}, {f'{path}.original'!r})",
-            f"frame.to_csv({path!r}, index=False)",
+            f"frame.to_csv({path!r}{delimiter}, index=False)",
         ]
     return "".join(f"\n  {line}" for line in lines)

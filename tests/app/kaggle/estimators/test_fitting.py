@@ -57,6 +57,15 @@ def test_every_named_estimator_learns_every_kind_of_target_and_predicts_the_same
     assert [name for name in files if (tmp_path / "first" / name).read_bytes() != (tmp_path / "second" / name).read_bytes()] == []
 
 
+@pytest.mark.parametrize(("name", "kind", "size"), [("catboost", "regression", [1.0] * 40), ("kernel", "binary", list(range(40)))])
+def test_a_library_that_cannot_fit_is_an_error_with_a_remedy(name, kind, size):
+    """CatBoost refuses columns with a single value, and the kernel model a class with two rows. A blend leaves such a model out."""
+    fit = named(name, kind, columns=[ColumnSpec(name="size", type="numerical")])
+    rows = fp.from_table({"size": size, "y": [0.0] * 38 + [1.0] * 2})
+    with pytest.raises(fp.errors.DataError, match=r"cannot be fitted to 40 training rows: .*\. Change .* such as model\.name=lightgbm\."):
+        fit(fp.Splits(rows))
+
+
 def _judged(name, rows, tmp_path):
     """Fit a named estimator to a category and a number without missing values, and return its predictions from its files."""
     columns = [ColumnSpec(name="c", type="categorical"), ColumnSpec(name="n", type="numerical")]

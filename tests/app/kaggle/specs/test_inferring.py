@@ -4,7 +4,6 @@ import csv
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 from zipfile import ZipFile
 
@@ -285,28 +284,6 @@ def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
         fp.kaggle.infer_spec(tmp_path, target="y")
     with pytest.raises(ArgumentError, match="target is empty"):
         fp.kaggle.infer_spec(tmp_path, target=[])
-
-
-@pytest.mark.parametrize("mark", "\t;|")
-def test_another_delimiter_is_named(tmp_path: Path, mark: str):
-    (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
-    with pytest.raises(DataError, match=r"separated by commas, but .*train\.csv' seems to use .* begins with 'id") as caught:
-        fp.kaggle.infer_spec(tmp_path, target="y")
-    assert f"pandas.read_csv({str(tmp_path / 'train.csv')!r}, sep={mark!r}, dtype=str" in str(caught.value)
-    (tmp_path / "test.csv").write_text("id,x\n009,0\n".replace(",", mark))
-    (tmp_path / "sample_submission.csv").write_text("id,y\n009,a\n")
-    original = "id,x,y\n007,2,a\n008,-1.25,NA\n".replace(",", mark).replace(".", ",")
-    (tmp_path / "train.csv").write_text(original)
-    with pytest.raises(DataError) as caught:
-        fp.kaggle.infer_spec(tmp_path, target="y")
-    pytest.importorskip("pandas")
-    exec(dedent(str(caught.value).partition("\n")[2]), {})  # the remedy as a user would paste the lines
-    converted = tmp_path / f"{tmp_path.name}_converted"
-    assert (converted / "train.csv").read_text() == "id,x,y\n007,2,a\n008,-1.25,NA\n"
-    assert (converted / "test.csv").read_text() == "id,x\n009,0\n"
-    spec = fp.kaggle.infer_spec(converted)
-    assert (spec.id, spec.target, spec.name) == ("id", ("y",), converted.name)
-    assert (tmp_path / "train.csv").read_text() == original
 
 
 _CELLS: dict[str, Callable[[int], st.SearchStrategy[list[Any]]]] = {

@@ -1,8 +1,10 @@
 """The files of a competition have the types that the spec says."""
 
+import csv
 import json
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -11,7 +13,7 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.app.kaggle.specs.reading import PARTS, read_part, read_rows
+from mlxfp.app.kaggle.specs.reading import PARTS, delimiter_of, read_part, read_rows
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.testing.laws import assert_pure_stages, assert_repeatable, assert_resumable, assert_value
 from tests.app.kaggle.drawing import CATS
@@ -91,6 +93,78 @@ def test_files_of_every_format_are_read_as_csv_is(tmp_path: Path, suffix: str):
     assert evolve(found, **named) == evolve(inferred, **named)
     names = (spec.sample.name for spec in (text, other))
     assert read_rows(tmp_path / "train.csv" / next(names)) == read_rows(tmp_path / other.train.name / next(names))
+
+
+ROWS: dict[str, list[list[str]]] = {
+    "train.csv": [
+        ["id", "size, m", "note", "floor", "y"],
+        ["007", "12.5", "a, b;c|d\te", "NA", "yes"],
+        ["008", "", 'say "hi"', "up", "no"],
+        ["009", "-3", "1,234.5 and more", "down", "no"],
+        ["010", "1.5e-05", "two\nlines", "up", "no"],
+        ["012", "7", "last", "down", "yes"],
+    ],
+    "test.csv": [["id", "size, m", "note", "floor"], ["011", "0.25", "a", "up"]],
+    "sample_submission.csv": [["id", "y"], ["011", "0.5"]],
+}
+
+
+def write_parts(folder: Path, mark: str, *, decimal: str = ".", quoting: Any = csv.QUOTE_MINIMAL) -> Path:
+    """Write the three files of `ROWS` with a delimiter and a decimal mark. Return the folder."""
+    folder.mkdir()
+    for name, rows in ROWS.items():
+        numbers = {"12.5", "1.5e-05", "0.25", "0.5"}
+        written = [[cell.replace(".", decimal) if cell in numbers else cell for cell in row] for row in rows]
+        with (folder / name).open("w", newline="") as file:
+            csv.writer(file, delimiter=mark, quoting=quoting).writerows(written)
+    return folder
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize(("mark", "decimal"), [("\t", "."), ("|", "."), (";", "."), (";", ",")])
+def test_files_with_other_delimiters_have_the_rows_of_files_with_commas(tmp_path: Path, mark: str, decimal: str, quoting: Any):
+    """Spreadsheet programs with a European language write semicolons and decimal commas."""
+    usual, other = write_parts(tmp_path / "usual", ","), write_parts(tmp_path / "other", mark, decimal=decimal, quoting=quoting)
+    wanted, inferred = fp.kaggle.infer_spec(usual), fp.kaggle.infer_spec(other)
+    assert [column.type for column in inferred.columns] == ["numerical", "text", "categorical"]
+    files = {part: getattr(wanted, part) for part in PARTS}
+    assert evolve(inferred, name=wanted.name, **files) == wanted
+    fp.kaggle.check_spec(inferred, other)
+    kept = evolve(inferred.columns[2], values={"up": "up", "down": "down", "NA": "ground"})
+    for spec in (inferred, evolve(inferred, columns=(*inferred.columns[:2], kept))):
+        for part in PARTS:
+            rows = read_part(spec, other, part=part)
+            assert list(rows) == list(read_part(spec, usual, part=part))
+            assert_value(rows)
+            assert_resumable(rows)
+    for name in ROWS:
+        assert read_rows(other / name) == read_rows(usual / name)
+        (other / name).rename((other / name).with_suffix(".tsv"))
+    assert fp.kaggle.infer_spec(other).train == evolve(inferred.train, name="train.tsv")
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a;b\n", ";"),
+        ("a;b;c\n\n;2;\n", ";"),
+        ('"x, y";z\n1;2\n', ";"),
+        ("x, y;z\n1;2\n", ";"),
+        ("a;b\n1,5;2,5\n", ";"),
+        ('a;b;c\n1;"many' + "\nlines" * 30 + '";2\n', ";"),
+        ("a,b;c\n1,2;3\n", ","),
+        ("a,b\n1;2,3;4\n", ","),
+        ("a\n1;2\n", ","),
+        ("a;b\n1,2\n", ","),
+        ("", ","),
+        ("caf\u00e9;b\n", ","),
+        ("a;b\n1;" + "x" * 200_000, ","),
+    ],
+)
+def test_a_delimiter_splits_all_records_into_the_same_number_of_fields(tmp_path: Path, text: str, delimiter: str):
+    """Without a clear answer, the delimiter is the comma."""
+    (tmp_path / "a.csv").write_text(text, encoding="latin-1")
+    assert delimiter_of(tmp_path / "a.csv") == delimiter
 
 
 def test_values_with_types_are_spelled_as_csv_would_spell_them(tmp_path: Path):

@@ -223,9 +223,15 @@ def test_files_that_are_no_csv_in_utf8_say_what_they_are(tmp_path: Path):
     (tmp_path / "latin.csv").write_bytes("id,y\n1,\xe9\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"not UTF-8: got the byte 0xe9.*latin\.csv"):
         submission({"y": [1]}, test=test, sample=tmp_path / "latin.csv")
-    (tmp_path / "semi.csv").write_text("id;y\n1;0\n")
-    with pytest.raises(DataError, match=r"semi\.csv' seems to use semicolons"):
-        submission({"y": [1]}, test=test, sample=tmp_path / "semi.csv")
+
+
+def test_a_submission_for_a_sample_with_semicolons_has_commas_and_points(tmp_path: Path):
+    """The sample shows decimal commas. Competition sites read commas between columns and decimal points."""
+    test, sample = written(tmp_path / "test.csv", ["id"], ["1"]), tmp_path / "semi.csv"
+    sample.write_text("id;y\n1;0,5\n")
+    submission({"y": [0.25]}, test=test, sample=sample).write(tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text() == "id,y\n1,0.25\n"
+    assert check_submission(tmp_path / "mine.csv", sample=sample) == ()
 
 
 @pytest.mark.parametrize("form", ["plain", "zip", "gz", "bom", "crlf", "quoted"])

@@ -142,12 +142,15 @@ def test_prices_are_numbers_to_convert_and_no_identifiers():
     assert not any("identifiers" in warning for warning in column_warnings(spec, rows))
 
 
-def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_path: Path):
-    """The pasted lines convert formatted numbers in the train and test file, and change no other column."""
+@pytest.mark.parametrize("mark", ",;\t")
+def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_path: Path, mark: str):
+    """The pasted lines convert formatted numbers in the train and test file, and change no other column and no delimiter."""
     pytest.importorskip("pandas")
-    (tmp_path / "train.csv").write_text('zip,amount,y\n01234,"€1,234.50",0\n00007,NA,1\n90000,,1\n')
-    (tmp_path / "test.csv").write_text("zip,amount\n00009,€7\n")
-    columns = [fp.kaggle.ColumnSpec(name=name, type="text") for name in ("zip", "amount")]
+    (tmp_path / "train.csv").write_text(
+        "\n".join(map(mark.join, ["zay", ["01234", '"€1,234.50"', "0"], ["00007", "NA", "1"], ["90000", "", "1"], ""]))
+    )
+    (tmp_path / "test.csv").write_text(f"z{mark}a\n00009{mark}€7\n")
+    columns = [fp.kaggle.ColumnSpec(name=name, type="text") for name in "za"]
     files = {name: FileSpec(name=f"{name}.csv") for name in ("train", "test")}
     spec = evolve(spec_of("binary", columns=columns, target=["y"]), **files)
     parts = [fp.kaggle.read_part(spec, tmp_path, part=part) for part in ("train", "test")]
@@ -155,8 +158,8 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     original = (tmp_path / "train.csv").read_text()
     for _ in range(2):  # A second change keeps the original file.
         exec(dedent(message[message.index("\n  import ") :]), {})
-    assert (tmp_path / "train.csv").read_text() == "zip,amount,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
-    assert (tmp_path / "test.csv").read_text() == "zip,amount\n00009,7.0\n"
+    assert (tmp_path / "train.csv").read_text().replace(mark, ",") == "z,a,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
+    assert (tmp_path / "test.csv").read_text().replace(mark, ",") == "z,a\n00009,7.0\n"
     assert (tmp_path / "train.csv.original").read_text() == original
 
 

@@ -133,7 +133,17 @@ def have_leading_zeros(texts: pa.Array | pa.ChunkedArray) -> bool:
     >>> have_leading_zeros(pa.array(["01234", "94110"])), have_leading_zeros(pa.array(["0", "0.5", None]))
     (True, False)
     """
-    return bool(pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py())
+    return first_leading_zero(texts) >= 0
+
+
+def first_leading_zero(texts: pa.Array | pa.ChunkedArray) -> int:
+    """Return the index of the first integer with leading zeros. Return -1 if no text has leading zeros.
+
+    >>> first_leading_zero(pa.array(["94110", "01234"])), first_leading_zero(pa.array(["0", "0.5", None]))
+    (1, -1)
+    """
+    index: int = pc.index(pc.match_substring_regex(texts, _LEADING_ZERO), True).as_py()
+    return index
 
 
 def _all_match(texts: pa.Array | pa.ChunkedArray, pattern: str) -> bool:

@@ -97,8 +97,8 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
 
 
 def shown(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with string columns in place of JSON text columns."""
-    return pa.schema([column.with_type(pa.string()) if column.type == TEXT_OF_JSON else column for column in schema])
+    """Return the schema with string columns in place of JSON text columns, and without metadata."""
+    return pa.schema([(column.name, pa.string() if column.type == TEXT_OF_JSON else column.type) for column in schema])
 
 
 def rounding_columns(chunk: pa.RecordBatch) -> dict[str, pa.DataType]:

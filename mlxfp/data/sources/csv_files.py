@@ -1,6 +1,5 @@
 """CSV files and other text tables with a delimiter."""
 
-import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +11,6 @@ from shlex import quote
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
@@ -22,10 +20,11 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
 from mlxfp.data.file_contents import as_encoding, other_reader
-from mlxfp.data.sources.columns import LONGEST_EXACT, SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
+from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.records.csv_types import TIMES, are_dates, is_early, short_columns, suggested_type, with_digits
 from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
@@ -33,11 +32,9 @@ from mlxfp.support.arrow_types import type_code
 from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_name
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
-from mlxfp.support.formatted_numbers import gap_notes, have_leading_zeros, have_only_commas, number_notes
+from mlxfp.support.formatted_numbers import first_leading_zero, gap_notes, have_leading_zeros, have_only_commas, number_notes
 
 _LOSSY = "a number is too long or too large for floats, or a date is before the year 1"
-_TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
-_DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _FEW = 20  # number of records whose fields are counted to find a wrong header
@@ -67,9 +64,10 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     Types are inferred from the first block, about 1 MB of the first file: int64, float64, bool, date32 (2024-03-05), timestamp
     (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, and integers too long for
-    int64 stay text. If the first block has integers with leading zeros, such as the ZIP code 01234, the column stays text as well. Later
-    blocks of integers lose leading zeros: declare such columns, or use `schema="scan"`. `schema` declares the types of some
-    columns, for example `{"month": pa.int64()}` for the months 01 to 12.
+    int64 stay text. If the first block has integers with leading zeros, such as the ZIP code 01234, the column stays text as well. If all
+    integers of the first block have the same number of digits, leading zeros in a later block raise `DataError`. Other columns of integers
+    lose leading zeros of later blocks. `schema` declares the types of some columns, for example `{"month": pa.int64()}` for the months 01
+    to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
     Values in `null_values` are null, quoted or not, also in text columns. The list replaces the default values. Add "" to keep empty cells
@@ -152,16 +150,19 @@ class _ReadCsv(LineSource):
             lossy = self._lossy(chunk, data, opening.names)
             if not kinds.keys().isdisjoint(lossy):
                 return self._fault(data, opening.names, kinds)
-            if schema is None:
-                texts = [*lossy, *self._codes(chunk, data, opening.names)]
-                retyped = dict.fromkeys(texts, pa.string()) | self._fractions(chunk, data, opening.names)
-                return self._table(data, opening.names, kinds | retyped) if retyped else chunk
+            if schema is not None:
+                short = short_columns(chunk, schema)
+                return (self._lost_zeros(short, data, opening.names) if short else None) or chunk
+            integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type) and column.name not in kinds]
+            codes = self._codes(integers, data, opening.names)
+            retyped = dict.fromkeys([*lossy, *codes], pa.string()) | self._fractions(chunk, data, opening.names)
+            chunk = self._table(data, opening.names, kinds | retyped) if retyped else chunk
+            return with_digits(chunk, [name for name in integers if name not in retyped])
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
-        return chunk
 
     def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
-        return kind if pa.types.is_date32(kind) or kind in _TIMES else super().settled(kind, null)
+        return kind if pa.types.is_date32(kind) or kind in TIMES else super().settled(kind, null)
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
@@ -183,7 +184,7 @@ class _ReadCsv(LineSource):
         return tuple(texts)
 
     def _text_notes(self, name: str, texts: pa.Array) -> Iterator[str]:
-        if _are_dates(texts):
+        if are_dates(texts):
             example = texts.drop_null()[0].as_py()
             yield f"the text column {name!r} looks like dates, such as {example!r}; inferred dates look like 1997-05-22 or 1997-05-22 12:30"
         yield from number_notes(name, texts)
@@ -283,12 +284,12 @@ class _ReadCsv(LineSource):
         problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         if self.decimal == "." and pa.types.is_floating(kinds[name]) and "," in text and have_only_commas(pa.array([text])):
             return Fault(start, problem, "Read decimal commas with decimal=',', or correct the value.")
-        times = (*_TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in _TIMES else ()
-        wider = self._first_fitting(times, record, names, name) if times else _wider(text.replace(self.decimal, "."))
-        spec = " (in a spec: type: categorical)" if wider == pa.string() else ""
+        times = (*TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in TIMES else ()
+        fitting = self._first_fitting(times, record, names, name) if times else suggested_type(text.replace(self.decimal, "."))
+        spec = " (in a spec: type: categorical)" if fitting == pa.string() else ""
         missing = _missing_hint(text, kinds[name], self.null_values)
         return Fault(
-            start, problem, f"{missing}Declare another type with schema={{{name!r}: {type_code(wider)}}}{spec}, or correct the value."
+            start, problem, f"{missing}Declare another type with schema={{{name!r}: {type_code(fitting)}}}{spec}, or correct the value."
         )
 
     def _count_alike(self, data: bytes, count: int) -> bool:
@@ -324,15 +325,31 @@ class _ReadCsv(LineSource):
         """
         rounding = rounding_columns(chunk)
         texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk
-        early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if _is_early(values)]
+        early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if is_early(values)]
         return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
 
-    def _codes(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns with inferred integers whose texts have leading zeros, such as ZIP codes."""
-        declared = dict(self.types)
-        integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type) and column.name not in declared]
-        texts = self._table(data, names, dict.fromkeys(integers, pa.string()), integers) if integers else chunk
+    def _codes(self, integers: Sequence[str], data: bytes, names: Sequence[str]) -> list[str]:
+        """Return the columns of `integers` whose texts have leading zeros, such as ZIP codes."""
+        if not integers:
+            return []
+        texts = self._table(data, names, dict.fromkeys(integers, pa.string()), integers)
         return [name for name in integers if have_leading_zeros(texts.column(name))]
+
+    def _lost_zeros(self, integers: Sequence[str], data: bytes, names: Sequence[str]) -> Fault | None:
+        """Return a fault for the first integer with leading zeros in one of the columns `integers`, or None."""
+        texts = self._table(data, names, dict.fromkeys(integers, pa.string()), integers)
+        for name, column in zip(integers, texts.columns, strict=True):
+            row = first_leading_zero(column)
+            if row >= 0:
+                end = int(self.filled_ends(data)[row - 1]) if row else 0
+                start = len(data) - len(data[end:].lstrip(b"\r\n"))  # skips blank lines
+                return Fault(
+                    start,
+                    f"A column of integers would lose leading zeros: got {shorten(column[row].as_py())} in the column {name!r} of int64",
+                    f"Declare text with schema={{{name!r}: pa.string()}} (in a spec: type: categorical), or declare numbers with "
+                    f'schema={{{name!r}: pa.int64()}}. schema="scan" finds codes in all files.',
+                )
+        return None
 
     def _fractions(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Return a type for each column of times that Arrow inferred as nanoseconds, by column name.
@@ -341,7 +358,7 @@ class _ReadCsv(LineSource):
         """
         declared = dict(self.types)
         nanoseconds = [column.name for column in chunk.schema if column.type == pa.timestamp("ns") and column.name not in declared]
-        return {name: self._first_fitting(_TIMES, data, names, name) for name in nanoseconds}
+        return {name: self._first_fitting(TIMES, data, names, name) for name in nanoseconds}
 
     def _first_fitting(self, kinds: Sequence[pa.DataType], data: bytes, names: Sequence[str], name: str) -> pa.DataType:
         """Return the first type that fits the column `name` of some records. Returns string if no type fits."""
@@ -364,26 +381,6 @@ class _ReadCsv(LineSource):
             ),
         )
         return one_chunk(table)
-
-
-def _is_early(column: pa.Array) -> bool:
-    """Return True for a column with dates before the year 1, such as 0000-01-01."""
-    dated = pa.types.is_date32(column.type) or column.type in _TIMES
-    return dated and pc.any(pc.less(column, pa.scalar(dt.date.min).cast(column.type))).as_py() is True
-
-
-def _are_dates(texts: pa.Array) -> bool:
-    """Return True if all texts look like dates with a year of four digits, and at least one text is not null."""
-    return texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, _DATE)).as_py() is True
-
-
-def _wider(text: str) -> pa.DataType:
-    """Return the type that an error message suggests for a value that does not fit its column: float64 or string."""
-    try:
-        number = abs(float(text))
-    except ValueError:
-        return pa.string()
-    return pa.string() if number == np.inf or (number >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()) else pa.float64()
 
 
 def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> str:

@@ -102,7 +102,7 @@ class LineSource(FileSource):
     def finished(self, schema: Schema, path: str) -> Schema:
         """Complete an inferred schema. Types declared by the user replace inferred types."""
         kinds = dict(self.types)
-        return pa.schema([(f.name, kinds.get(f.name, self.settled(f.type))) for f in schema])
+        return pa.schema([f.with_type(kinds.get(f.name, self.settled(f.type))) for f in schema])
 
     def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
         """Return the column type for a type that Arrow inferred.

@@ -89,3 +89,65 @@ def test_a_scan_finds_a_leading_zero_in_a_later_block(tmp_path: Path):
     """schema="scan" reads every block, so a code in the last record decides the type."""
     path = write(tmp_path / "a.csv", "zip,n\n" + "94110,1\n" * 30 + "01234,2\n")
     assert [row["zip"] for row in blocked(fp.read_csv(path, schema="scan"), 40)][-1] == "01234"
+
+
+CODES = "zip,n\n" + "94110,1\n" * 40  # All codes of the first file have five digits.
+LOST = (
+    r"A column of integers would lose leading zeros: got '01234' in the column 'zip' of int64, in line {line} of .*{file}\. "
+    r"Declare text with schema=\{{'zip': pa\.string\(\)\}}"
+)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_leading_zero_in_a_later_file_is_an_error(tmp_path: Path, suffix: str):
+    """The types of the first file hold for all files, so a code of another file would lose zeros. Each remedy reads the files."""
+    write(tmp_path / f"a.csv{suffix}", CODES)
+    write(tmp_path / f"b.csv{suffix}", 'n,zip\n1,94110\n\n2,\n3,"01234"\n4,00001\n')
+    dataset = fp.read_csv(tmp_path)
+    by_workers = fp.pipe(dataset, fp.map(dict), fp.prefetch(2, workers=2))
+    for rows in (dataset, by_workers, blocked(dataset, 9), fp.pipe(dataset, fp.select_columns(["zip"]))):
+        with pytest.raises(DataError, match=LOST.format(line=5, file=f"b.csv{suffix}")):
+            list(rows)
+    assert len(list(fp.pipe(dataset, fp.select_columns(["n"])))) == 44
+    assert [row["zip"] for row in fp.read_csv(tmp_path, schema={"zip": pa.string()})][-3:] == [None, "01234", "00001"]
+    assert [row["zip"] for row in fp.read_csv(tmp_path, schema="scan")][-3:] == [None, "01234", "00001"]
+    assert [row["zip"] for row in fp.read_csv(tmp_path, schema={"zip": pa.int64()})][-3:] == [None, 1234, 1]
+
+
+def test_a_leading_zero_in_a_later_block_is_an_error(tmp_path: Path):
+    """Codes sorted by state: the first megabyte has no leading zero. A resumed run raises the same error."""
+    path = write(tmp_path / "a.csv", "zip,n\n" + "94110,1\n" * 200_000 + "01234,2\n")
+    dataset, rows = fp.read_csv(path), []
+    with pytest.raises(DataError, match=LOST.format(line=200_002, file="a.csv")):
+        rows.extend(dataset)
+    assert fp.schema(dataset).equals(pa.schema({"zip": pa.int64(), "n": pa.int64()}), check_metadata=True)
+    before = next(cursor for row, cursor in fp.iterate(dataset) if row)
+    with pytest.raises(DataError, match=LOST.format(line=200_002, file="a.csv")):
+        list(fp.iterate(dataset, cursor=before))
+
+
+@given(
+    st.lists(st.integers(10, 99).map(str), min_size=1, max_size=5),
+    st.lists(st.integers(-20, 120).map(str) | st.integers(0, 9).map("0{}".format) | st.just(""), max_size=12),
+    st.integers(1, 30),
+)
+def test_codes_of_later_files_are_right_or_refused(tmp_path_factory, first: list[str], later: list[str], size: int):
+    """Law: if the first file has numbers of two digits, a file has the integers of its texts, or an error names the first lost zero."""
+    folder = tmp_path_factory.mktemp("codes")
+    write(folder / "a.csv", "x,n\n" + "".join(f"{text},1\n" for text in first))
+    write(folder / "b.csv", "x,n\n" + "".join(f"{text},1\n" for text in later))
+    dataset = blocked(fp.read_csv(folder), size)
+    zeros = [number for number, text in enumerate(later) if text[:1] == "0" and len(text) > 1]
+    if zeros:
+        with pytest.raises(DataError, match=f"got '{later[zeros[0]]}' in the column 'x' of int64, in line {zeros[0] + 2} of "):
+            list(dataset)
+    else:
+        assert [row["x"] for row in dataset] == [int(text) if text else None for text in [*first, *later]]
+
+
+def test_a_leading_zero_can_be_a_failed_row(tmp_path: Path):
+    """With on_error, a row that would lose zeros is a failed row, and other rows are read."""
+    write(tmp_path / "a.csv", CODES)
+    write(tmp_path / "b.csv", "zip,n\n01234,1\n94111,2\n")
+    rows = list(fp.pipe(fp.read_csv(tmp_path), fp.on_error("skip")))
+    assert [row["zip"] for row in rows] == [94110] * 40 + [94111]

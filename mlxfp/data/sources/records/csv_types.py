@@ -1,0 +1,61 @@
+"""Types of the columns of CSV files: checks of types that Arrow infers, and the number of digits of integers."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.data.sources.columns import LONGEST_EXACT
+
+TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
+_DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
+_LEAST = b"least"  # key in the metadata of a field: the smallest integer with as many digits as all integers of the first block
+
+
+def is_early(column: pa.Array) -> bool:
+    """Return True for a column with dates before the year 1, such as 0000-01-01."""
+    dated = pa.types.is_date32(column.type) or column.type in TIMES
+    return dated and pc.any(pc.less(column, pa.scalar(dt.date.min).cast(column.type))).as_py() is True
+
+
+def are_dates(texts: pa.Array) -> bool:
+    """Return True if all texts look like dates with a year of four digits, and at least one text is not null."""
+    return texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, _DATE)).as_py() is True
+
+
+def suggested_type(text: str) -> pa.DataType:
+    """Return the type that an error message suggests for a value that does not fit its column: float64 or string."""
+    try:
+        number = abs(float(text))
+    except ValueError:
+        return pa.string()
+    return pa.string() if number == np.inf or (number >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()) else pa.float64()
+
+
+def with_digits(chunk: RecordBatch, integers: Sequence[str]) -> RecordBatch:
+    """Add the smallest integer to the schema for each column of `integers` whose values may be codes of equal length, such as ZIP codes.
+
+    The values are positive and have the same number of digits, at least two. The smallest integer is the smallest with this number of
+    digits. `short_columns` reads this integer.
+    """
+    schema = chunk.schema
+    for name in integers:
+        index = schema.get_field_index(name)
+        least, most = (str(end) for end in pc.min_max(chunk.column(index)).as_py().values())
+        if len(least) == len(most) > 1 and least.isdecimal():
+            schema = schema.set(index, schema.field(index).with_metadata({_LEAST: f"1{'0' * (len(least) - 1)}"}))
+    return pa.RecordBatch.from_arrays(chunk.columns, schema=schema)
+
+
+def short_columns(chunk: RecordBatch, schema: Schema) -> list[str]:
+    """Return the columns with an integer that has fewer digits than all integers of the first block.
+
+    The text of such an integer may have leading zeros.
+    """
+    limits = (
+        (field.name, column, int(field.metadata[_LEAST])) for field, column in zip(schema, chunk.columns, strict=True) if field.metadata
+    )
+    return [name for name, column, least in limits if column.drop_null().to_numpy().min(initial=least) < least]

@@ -88,13 +88,13 @@ class Bert(Body):
     ) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]. `mask`, [B, L], is 1 on real tokens; None means no padding.
 
-        Without `token_type_ids`, int[B, L], all tokens have type 0. `segment_ids` and `positions`, int[B, L], describe packed rows:
-        tokens see only their own segment. Without `positions`, the real tokens of each row are numbered from 0. `longest` is the largest
-        number of tokens of a document: attention to long packed rows then takes less time and memory, with equal results.
+        Without `token_type_ids`, int[B, L], all tokens have type 0. `segment_ids`, int[B, L], are the document numbers of packed rows:
+        tokens see only their own document. Without `positions`, int[B, L], the real tokens of each row are numbered from 0. `longest` is
+        the largest number of tokens of a document: attention to long packed rows then takes less time and memory, with equal results.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings` and for segments without positions, and `DataError` for ids,
-        types or positions outside the tables of the config, and for documents with more than `longest` tokens. The vectors of padding
-        tokens are undefined.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings` and for `segment_ids` without `positions`. Raises `DataError`
+        for ids, token types and positions beyond the sizes in the config, and for documents with more than `longest` tokens. The vectors of
+        padding tokens are undefined.
         """
         length = ids.shape[1]
         check_length("BERT", length, self.config.max_position_embeddings)

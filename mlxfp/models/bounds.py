@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mlxfp.support.errors import DataError
 
-# Texts for errors about invalid indices. The key is the kind of index. The values are the number of valid indices and a remedy.
+# Message parts for an invalid index: the number of valid indices, and a remedy. The keys are the values of `Bound.table`.
 _TABLES = {
     "tokens": (
         "the model has {size:,} tokens",
@@ -55,7 +55,7 @@ class Bound:
     ignored: int | None = None
 
     def outside(self, numbers: NDArray[Any], weights: NDArray[Any] | None) -> tuple[int, ...] | None:
-        """Return the index of the first invalid number, or None. Examples with weight 0 in `weights`, [B], are not checked."""
+        """Return the position of the first invalid id or label, else None. Examples with weight 0 in `weights`, [B], are not checked."""
         if not numbers.size:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
@@ -80,7 +80,7 @@ class BoundError(DataError):
     def __init__(  # noqa: PLR0913, PLR0917
         self, name: str, value: float, index: tuple[int, ...], rows: int, bound: Bound, source: str = ""
     ) -> None:
-        """Store the values for the error message."""
+        """Create the error."""
         super().__init__(name, value, index, rows, bound, source)
         self.name, self.value, self.index, self.rows, self.bound, self.source = name, value, index, rows, bound, source
 
@@ -101,20 +101,21 @@ class BoundError(DataError):
         )
 
     def with_source(self, source: str) -> "BoundError":
-        """Return the same error with the source row in the message."""
+        """Return a copy of the error with `source`, a description of the source row, in the message."""
         return BoundError(self.name, self.value, self.index, self.rows, self.bound, source)
 
 
-# Ordered set of checks, as dict keys: (argument index of the ids, range of valid ids, argument index of the example weights or None).
+# Recorded checks of a function. The dict is used as an ordered set: only the keys have a meaning.
+# A key has three items: argument index of the ids, range of valid ids, argument index of the example weights (None without weights).
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
 @frozen
 class _Trace:
-    """State while MLX traces a function for compilation.
+    """State of `checked` while MLX traces a function.
 
     `indices` maps the `id()` of each argument to the position of the argument. The arguments must stay alive during tracing, because Python
-    reuses an `id()`. `bounds` collects the checks that every call of the compiled function needs.
+    reuses the `id()` of a deleted object. `bounds` holds the recorded checks.
     """
 
     indices: dict[int, int]
@@ -125,11 +126,11 @@ _TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
-    """Check ids or labels before a function uses them as indices. Return False if their values are unknown.
+    """Check ids or labels before a function uses them as indices. Return False if the check is impossible.
 
-    - Eager mode: return True for valid numbers, and raise `BoundError` for an invalid number.
-    - `numbers` is an argument of a function that is being compiled: return True. Later, `holds` checks the values before each call.
-    - `numbers` is computed in a function that is being compiled: return False.
+    - In eager mode, return True for valid numbers, and raise `BoundError` for an invalid number.
+    - If `numbers` is an argument of a function that is being compiled, return True. Later, `holds` checks the values before each call.
+    - If a function that is being compiled computes `numbers`, return False.
 
     Examples with weight 0 in `weights`, [B], are not checked.
 
@@ -147,7 +148,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Record the checks of a `with` block in `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
+    """Record all checks of a `with` block, and add them to `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -163,8 +164,8 @@ def is_tracing() -> bool:
 def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
     """Check ids and labels before a call of a compiled function. Raises `BoundError`, which names the argument, for an invalid number.
 
-    `arrays` are the arguments of the call, and `bounds` their valid ranges. Returns True after a complete check. Returns False if the
-    arrays have no values, because another function is being compiled.
+    `arrays` are the arguments of the call, and `bounds` their valid ranges. Returns True after a complete check. While another function is
+    being compiled, the arrays have no values, and the result is False.
     """
     for index, bound, weighted in bounds:
         numbers = arrays[index]
@@ -176,16 +177,13 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
 
 def _known_inside(array: mx.array, bound: Bound) -> bool:
-    """Return True if a fast test shows that all numbers of the array are inside the bound. The fast test runs before every training step.
-
-    False means that the slower test must decide.
-    """
+    """Return True if a fast test finds only valid numbers. After False, `_look` must test the numbers. Runs before every training step."""
     try:
         numbers = np.asarray(array)
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # changes negative ids to large ids, which are also invalid
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative ids become large unsigned ids: one comparison finds all invalid ids
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # the slower test is for traced, empty and bfloat16 arrays, and for bounds without a size
+    except (ValueError, TypeError):  # `_look` tests traced, empty and bfloat16 arrays, and all arrays with size=None
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

@@ -25,7 +25,7 @@ from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size
 from mlxfp.support.checks import check_not_negative, check_positive, explain_class
 from mlxfp.support.errors import ArgumentError, DataError
 
-Stored = tuple[mx.array, mx.array]  # keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
+Stored = tuple[mx.array, mx.array]  # the keys and the values of a block: two arrays [B, num_key_value_heads, capacity, head_dim]
 
 
 @explain_class

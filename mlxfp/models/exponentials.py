@@ -21,12 +21,12 @@ def on_cpu() -> bool:
 
 
 def is_better(count: int) -> bool:
-    """Return True if `softmax` and `logsumexp` of `count` numbers are faster in this module than in MLX, and memory is no problem."""
+    """Return True if `softmax` and `logsumexp` of `count` numbers are faster here than in MLX. False for large arrays, to save memory."""
     return on_cpu() and is_tracing() and _FEW <= count <= _MANY
 
 
-_FEW = 2**11  # below this count, one call of `mx.softmax` is faster than the eight operations of this module
-_MANY = 2**25  # above this count, memory is more important: this module needs five arrays of the size of the input, MLX needs two
+_FEW = 2**11  # for fewer numbers, one call of `mx.softmax` is faster than the eight operations of this module
+_MANY = 2**25  # for more numbers, MLX is used to save memory: this module needs five arrays of the size of the input, MLX needs two
 
 
 def softmax(x: mx.array) -> mx.array:
@@ -36,7 +36,7 @@ def softmax(x: mx.array) -> mx.array:
 
 
 def logsumexp(x: mx.array) -> mx.array:
-    """Compute log(sum(exp(x))) along the last axis: float32, without the last axis."""
+    """Compute log(sum(exp(x))) along the last axis. The result is float32 and lacks the last axis."""
     x = x.astype(mx.float32)
     if not is_better(x.size):
         return mx.logsumexp(x, axis=-1)

@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HUB_FILES = (CONFIG, WEIGHTS, INDEX, "model-*-of-*.safetensors")
 
-# Weight formats of other programs. Files of the first five kinds can execute code when read.
+# Name patterns of weight files from other programs. A file that matches one of the first five patterns can execute code when read.
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h5", "*.msgpack", "*.npz", "*.gguf")
 
 

@@ -1,7 +1,7 @@
 """File formats of architectures in the library transformers: `config.json` and the names of weights.
 
-The config fields of mlxfp are named as the keys of `config.json`. A format therefore lists only exceptions. In names of modules, `{}`
-stands for the block number. The last parts of weight names, `weight` and `bias`, are the same in mlxfp and transformers.
+The config fields of mlxfp have the names of the keys in `config.json`. A format lists only differences between mlxfp and transformers. In
+names of modules, `{}` stands for the block number. The last parts of weight names, `weight` and `bias`, are the same in both libraries.
 """
 
 import re
@@ -41,7 +41,7 @@ class Format:
     classes: str  # prefix of the class names in transformers
     prefix: str  # prefix of the names of the backbone's weights in a model with a head
     config: type
-    modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if equal
+    modules: Mapping[str, str] = {}  # maps module names of the backbone to names in transformers; empty if the names are equal
     heads: Mapping[str, HeadFormat] = {}  # maps the suffix of a class name in transformers, such as ForMaskedLM, to the format of the head
     defaults: Mapping[str, Any] = {}  # values for keys missing in config.json; they take precedence over the defaults of `config`
     allowed: Mapping[str, tuple[Any, ...]] = {}  # supported values of keys in config.json; the first value applies if the key is missing
@@ -61,8 +61,7 @@ class Format:
         if "head" in section:
             return evolve(body, kind=section["head"], settings=section["settings"], own_head=True, numbers=section.get("numbers"))
         kind, settings = self._read_head(json)
-        # A head with pooling="pooler" always needs a pooler in the backbone, even if the files contain no weights of a pooler.
-        # If the files contain no weights of the pooler, loading the model reports the missing weights.
+        # With pooling="pooler", the backbone always gets a pooler. Without weights for a pooler in the files, loading reports an error.
         config = evolve(body.config, pooler=True) if settings.get("pooling") == "pooler" else body.config
         return evolve(body, config=config, kind=kind, settings=settings)
 
@@ -100,7 +99,7 @@ class Format:
     def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
         if name is None:
-            raise DataError("config.json has no architectures, so the head is unknown. Read only the body with load_body.")
+            raise DataError("config.json has no architectures: the class of the model is unknown. Read only the body with load_body.")
         if name == f"{self.classes}Model":
             return None, {}
         known = {f"{self.classes}{suffix}": head for suffix, head in self.heads.items()}
@@ -208,7 +207,7 @@ def classifier_dropout(json: Json, default: float) -> float:
 
 
 def rotary_base(rope: Json, given: float | None, default: float) -> float:
-    """Return the base of rotary positions: `rope_theta` in `rope_parameters`, else the value of older files, else the default."""
+    """Return the base of rotary positions: `rope_theta` in `rope`, else `given` (the value in older files), else `default`."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
         raise DataError(f"the type of rotary positions is {kind!r}, not 'default'")

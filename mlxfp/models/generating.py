@@ -54,9 +54,7 @@ def generate(  # noqa: PLR0913
     check_types(Collection, stop_ids=stop_ids)
     stops: Collection[Any] = stop_ids
     if wrong := [stop_id for stop_id in stops if not isinstance(stop_id, Integral)]:
-        raise ArgumentTypeError(
-            f"stop_ids must be token ids, got {wrong[0]!r}. Pass integers; tokenizer.eos_id is None if the tokenizer has no such token."
-        )
+        raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Pass integers, such as tokenizer.eos_id.")
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
@@ -70,14 +68,14 @@ def generate(  # noqa: PLR0913
     longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_position_embeddings
     if longest > most:
         raise ArgumentError(
-            f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest}. "
-            f"Shorten the prompts, or pass max_tokens={max(1, most - ids.shape[1] + 1)}."
+            f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest} "
+            f"positions. Shorten the prompts, or pass max_tokens={max(1, most - ids.shape[1] + 1)}."
         )
     if not len(prompts):
         return []
 
     def choose(logits: mx.array, step: int) -> mx.array:
-        """Return one token id per row, int[B], for logits, float32[B, V]."""
+        """Choose the next token of each row: logits, float32[B, V], become token ids, int[B]."""
         if temperature == 0:
             return mx.argmax(logits, axis=-1)
         kept = likeliest(logits / temperature, top_k=top_k, top_p=top_p)
@@ -89,7 +87,7 @@ def generate(  # noqa: PLR0913
 
 
 def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all except the likeliest tokens to minus infinity. Ties with the last selected token are kept."""
+    """Set all logits except those of the likeliest tokens to minus infinity. If tokens tie for the last place, all of them are kept."""
     if top_k is not None and top_k < logits.shape[-1]:
         logits = mx.where(logits < mx.topk(logits, top_k, axis=-1).min(axis=-1, keepdims=True), -mx.inf, logits)
     if top_p is not None:

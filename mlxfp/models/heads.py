@@ -68,7 +68,7 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # assigned after `draw_weights`, which must not change the weights of the backbone
+        self.body = body  # `body` is assigned after `draw_weights`, so that the weights of the backbone stay unchanged
 
     def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
         """Return one row of logits per text. Token ids of shape [B, L] give logits of shape [B, outputs].
@@ -219,7 +219,7 @@ class CausalLM(nn.Module):
     """
 
     def __init__(self, body: nn.Module, *, tie_word_embeddings: bool = True, seed: int = 0) -> None:
-        """Create and initialize the output matrix, if untied. The weights of `body` are unchanged."""
+        """Create and initialize an output matrix for `tie_word_embeddings=False`. The weights of `body` are unchanged."""
         super().__init__()
         self.tie_word_embeddings = tie_word_embeddings
         if not tie_word_embeddings:
@@ -256,7 +256,7 @@ HEADS: Registry[Any] = Registry(
 
 
 def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input | int) -> mx.array:
-    """Call a backbone with all inputs except None, so that a backbone need not support unused inputs."""
+    """Call a backbone with the inputs that are not None. The backbone need not accept other inputs."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 

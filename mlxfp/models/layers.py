@@ -63,7 +63,7 @@ class Dropout(nn.Module):
         self._key: mx.array | None = None
 
     def keyed(self, key: mx.array) -> "Dropout":
-        """Set the random key, uint32[2], of every later call. Return the layer."""
+        """Set the random key, uint32[2], for the masks of all later calls. Return the layer itself."""
         self._key = key
         return self
 
@@ -82,8 +82,8 @@ class Dropout(nn.Module):
 class Embedding(nn.Embedding):
     """`mlx.nn.Embedding` that raises `BoundError`, a `DataError`, for invalid ids. Valid ids are 0 to `count` - 1.
 
-    The argument `table` is a word for the error message, such as "tokens". Ids computed inside a compiled function cannot be checked: the
-    vectors of invalid ids are then NaN.
+    The argument `table` says in the error message what the ids stand for, such as "tokens". Ids computed inside a compiled function cannot
+    be checked: the vectors of invalid ids are then NaN.
 
     >>> Embedding(5, 2, table="tokens")(mx.array([5]))
     Traceback (most recent call last):
@@ -192,7 +192,7 @@ class Config:
 
 
 def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
-    """Return a registry of model sizes. Each argument in `sizes` lists the values of the config fields named in `fields`."""
+    """Return a registry of model sizes. Each keyword in `sizes` names a size. The tuple holds the values of the config fields `fields`."""
     return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
 
 
@@ -208,11 +208,10 @@ _check_rates = partial(_check_numbers, "at least 0 and less than 1", lambda rate
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:
     """Initialize all linear and embedding layers of a module from (seed, name), in place. Biases become zero.
 
-    Linear weights are normal with standard deviation 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with 0.02.
-
-    For linear layers with a name ending in one of `narrowed`, the standard deviation is multiplied by `narrowing`, so that each block of a
-    deep model adds less (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). Only constructors of
-    modules call this function.
+    Weights have a normal distribution. The standard deviation is 0.02 for embeddings and 1/sqrt(fan-in) for linear layers (LeCun et al.,
+    "Efficient BackProp", 1998). For linear layers with a name ending in one of `narrowed`, the standard deviation is multiplied by
+    `narrowing`, so that each block of a deep model adds less (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019,
+    section 2.3). Only constructors of modules call `draw_weights`.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -225,10 +224,11 @@ def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = ()
 
 
 def copy_modules(model: nn.Module, instead: Callable[[Any], Any], *, classes: Mapping[type, type] = {}) -> Any:
-    """Copy a module and all submodules. Arrays, functions and other values are shared, and shared submodules stay shared.
+    """Copy a module and all submodules. The copy uses the arrays, functions and other values of the original.
 
-    `instead(module)` returns a replacement for a module, or None to copy the module. `classes` maps classes of modules to the classes of
-    the copies. `copy.deepcopy` would copy the weights and fail on compiled functions, such as the activations of `mlx.nn`.
+    A submodule with several names is copied once. `instead(module)` returns a replacement for a module, or None to copy the module.
+    `classes` maps classes of modules to the classes of the copies. `copy.deepcopy` would copy the weights and fail on compiled functions,
+    such as the activations of `mlx.nn`.
     """
     return _copy(model, instead, classes, {})
 

@@ -15,14 +15,14 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 
 class WithNumbers(nn.Module):
-    """Wrapper that adds scores of `count` numeric features to the outputs of a row head, such as `Classifier` or `Regressor`.
+    """Wrapper of a row head, such as `Classifier` or `Regressor`. Adds scores of `count` numeric features to the outputs of the head.
 
-    A linear layer receives the numbers (wide), and the output of two layers of `width` units (deep). The linear layer starts at zero, so an
-    untrained wrapper returns the outputs of the head. `outputs` is the number of outputs of the head. `dropout` is the dropout rate of the
-    deep layers. Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016.
+    A linear layer computes the scores from the numbers (wide) and from the output of two hidden layers of `width` units (deep). The linear
+    layer starts at zero, so an untrained wrapper returns the outputs of the head. `outputs` is the number of outputs of the head. `dropout`
+    is the dropout rate of the hidden layers. Source: Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016.
 
     The numbers should be finite. Center and scale the numbers, and replace missing values. Compute means, scales and replacements from the
-    training rows only. If the column `numbers` holds lists of `count` numbers, the collator `text(carry=["numbers"])` adds them to a batch.
+    training rows only. If the column `numbers` holds lists of `count` numbers, create batches with `text(carry=["numbers"])`.
 
     Raises `ArgumentError` for a head that predicts tokens.
 
@@ -54,7 +54,7 @@ class WithNumbers(nn.Module):
         self.output = nn.Linear(count + width, outputs)
         draw_weights(self, seed)
         self.output.weight = mx.zeros_like(self.output.weight)
-        self.head = head  # `head` is assigned last, because `draw_weights` must not change its weights
+        self.head = head  # `head` is assigned after `draw_weights`, so that the weights of the head stay unchanged
 
     def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
         """Add the outputs of the numeric layers to the outputs of the head. `numbers`, [B, count], has `count` numbers per text.

@@ -123,7 +123,7 @@ def test_impossible_arguments_are_refused():
         r"top_p must be above 0 and at most 1, got top_p=0": {"top_p": 0, "temperature": 1.0},
         r"top_k must be at least 1": {"top_k": 0, "temperature": 1.0},
         r"temperature=0 does not sample, got top_k=3 and top_p=None\. Set a temperature": {"top_k": 3},
-        r"has 24 positions, and a prompt of 2 tokens with max_tokens=100 needs 101\.": {"max_tokens": 100},
+        r"has 24 positions, and a prompt of 2 tokens with max_tokens=100 needs 101 positions\.": {"max_tokens": 100},
     }
     for message, arguments in cases.items():
         with pytest.raises(ArgumentError, match=message):

@@ -50,9 +50,9 @@ TEXT_CNN_SIZES = size_table(("hidden_size",), tiny=(96,), mini=(192,), small=(30
 class TextCNN(Body):
     """Convolutional backbone: maps token ids to one vector per token, computed from windows of tokens around the token.
 
-    Kim, "Convolutional Neural Networks for Sentence Classification", 2014: a linear layer with ReLU for each of the window sizes 3, 4 and
-    5. The head then takes the maximum over the tokens. At the ends of a row, missing tokens of a window are zeros. `seed` initializes the
-    weights.
+    Each window size, by default 3, 4 and 5, has a linear layer with ReLU (Kim, "Convolutional Neural Networks for Sentence
+    Classification", 2014). The head then takes the maximum over the tokens. At the ends of a row, missing tokens of a window are zeros.
+    `seed` initializes the weights.
 
     >>> body = TextCNN(TextCNNConfig(vocab_size=100, hidden_size=12), seed=0)
     >>> body(mx.array([[5, 6, 7]])).shape

@@ -32,7 +32,8 @@ _OPTIONS = ("columns", "target", "dropout", "steps")
 class GroupedRates:
     """Learning rates for a network trained with `optimizers.fading_adam`.
 
-    `peaks` are the peak learning rates by kind of target, `groups` the parameter groups for `fading_adam`.
+    `peaks` holds the peak learning rate for each kind of target: "class", "labels" or "value". `groups` holds the groups of parameters for
+    `fading_adam`, as tuples: name patterns, factor of the learning rate, factor of the weight decay.
 
     >>> GroupedRates(peaks={"class": 0.04, "value": 0.2}, groups=((["*.bias"], 0.1, 0.0),)).peaks["class"]
     0.04
@@ -69,8 +70,8 @@ class TableModel:
       returns the output of each member, and each member is trained: see `TabM`.
     - `sizes`: maps the name of a size, such as "tiny", to the config fields of the size.
     - `bins`: the number of bins of a numeric column; 0 for a network without bins.
-    - `adapts`: True if the constructor accepts example rows for scaling weights, and the config accepts the number of training steps.
-    - `smoothing`: label smoothing in training, unless the metric compares probabilities.
+    - `adapts`: True if the config accepts `steps` (number of training steps), and the constructor `examples` (rows for scaling weights).
+    - `smoothing`: label smoothing in training, if the metric compares class labels. With other metrics, label smoothing is off.
     - `defaults`: maps a section of a run's configuration to the published training settings.
     - `rates`: learning rates of the network's own optimizer, such as "realmlp". None if the network has no such optimizer.
     - `space`: the search space of tuning. Each option of a configuration has a range, ("float" or "log" or "int", low, high), or a list of
@@ -94,7 +95,7 @@ class TableModel:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Config fields that have no separate option in a run's configuration."""
+        """Names of the config fields that the option `model.arguments` of a configuration accepts."""
         return tuple(attribute.name for attribute in fields(self.config) if attribute.name not in _OPTIONS)
 
 
@@ -172,8 +173,8 @@ def create_table_model(  # noqa: PLR0913
 ) -> nn.Module:
     """Create a table network by its name in `TABLE_MODELS`, with weights initialized from `seed`. Size "base" is the published size.
 
-    `steps` and `examples` are used only by `RealMLP`. `arguments` are other config fields, such as `sigma` of `RealMLP`. Raises
-    `UnknownNameError` for unknown names, and `ConfigError` for invalid arguments.
+    Only `RealMLP` uses `steps`, the number of training steps, and `examples`, a batch of training rows. `arguments` are other config
+    fields, such as `sigma` of `RealMLP`. Raises `UnknownNameError` for unknown names, and `ConfigError` for invalid arguments.
 
     >>> import mlxfp as fp
     >>> columns = fp.models.TableColumns((fp.models.NumberColumn("age", median=40.0, factor=0.1),))
@@ -208,7 +209,7 @@ def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
         raise ArgumentTypeError(f"predict_table needs a table network, got {type(model).__name__}. Use a RealMLP or a TabM.")
     check_columns(config.columns.names, [name for name in schema(rows).names if name not in HIDDEN], "predict_table")
     table = one_chunk(to_table(select_columns(list(config.columns.names))(rows)))
-    config.columns.schema(table.schema)  # raises an error for a column of the wrong type, such as text in a numeric column
+    config.columns.schema(table.schema)  # `schema` raises an error for a column of the wrong type, such as text in a numeric column
     arrays, training = config.columns.arrays(table), model.training
     model.eval()
     try:

@@ -31,7 +31,7 @@ MISSING_FLAG = 2  # a flag column has two categories: number present, number mis
 CLIP = 3.0  # scaled numbers lie between -3 and 3, as published (Holzmüller et al., 2024)
 _LARGEST = 1e60  # numbers are clipped to the range from -1e60 to 1e60, so that squares are finite
 _NARROWEST = 1e-6  # minimum bin width of scaled numbers: narrower bins would allow arbitrarily large outputs
-_COMPONENTS = 16  # number of principal components of word counts, and of counts of word parts; the same number as for tree models
+_COMPONENTS = 16  # number of principal components of a text column: 16 of word counts, and 16 of counts of word parts
 _NGRAMS = 2048  # maximum number of n-grams of a text column, most frequent first; limits the size of the saved config
 _DIGITS = 6  # number of decimal digits of the saved TF-IDF weights and principal components
 _CATEGORIES = 1000  # maximum number of categories of a column, most frequent first; other categories count as unseen
@@ -58,16 +58,17 @@ class NumberColumn:
     def scale(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Scale numbers, float64[N] with NaN for missing numbers, to float32[N]."""
         known = np.clip(np.where(np.isnan(values), self.median, values), -_LARGEST, _LARGEST)
-        with np.errstate(over="ignore"):  # the factor is huge for a column whose training numbers are almost equal
+        with np.errstate(over="ignore"):  # the factor is huge if the training numbers are almost equal; an infinite result is then clipped
             scaled = np.clip((known - self.median) * self.factor, -_LARGEST, _LARGEST)
         return np.asarray(scaled / np.sqrt(1 + (scaled / CLIP) ** 2), np.float32)  # smooth clipping to numbers between -3 and 3
 
 
 @frozen
 class CategoryColumn:
-    """A column of categories: the values in the training rows, as text. `values[0]` is category 1, `values[1]` category 2, and so on.
+    """Conversion of a column to category numbers: `values[0]` is category 1, `values[1]` category 2, and so on.
 
-    Category 0 stands for missing and unseen values. `counts` holds the number of training rows of each category, from category 0.
+    `values` are the categories in the training rows, as text. Category 0 stands for missing and unseen values. `counts` holds the number of
+    training rows of each category, from category 0.
 
     >>> CategoryColumn("sex", ("f", "m")).number(pa.array(["m", None, "x"])).tolist()
     [2, 0, 0]
@@ -186,7 +187,7 @@ class TableColumns(RowWise):
         return f"TableColumns({len(self.numbers)} of numbers, {len(self.categories)} of categories)"
 
     def _measured(self) -> tuple[NumberColumn, ...]:
-        """Return the numeric columns that exist in the rows. Columns computed from texts are left out."""
+        """Return the numeric columns of the rows, without the columns computed from texts."""
         from_texts = {name for text in self.texts for name in text.names}
         return tuple(column for column in self.numbers if column.name not in from_texts)
 

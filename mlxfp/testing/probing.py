@@ -37,9 +37,9 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 
 def _pruned(chunk: RecordBatch, columns: Sequence[str], conditions: tuple[Condition, ...]) -> RecordBatch:
-    """Return the selected columns of a chunk. Replace nullable values by null in rows that break one of `conditions`.
+    """Return the selected columns of a chunk. In rows that break one of `conditions`, set the values of nullable columns to null.
 
-    The nulls imitate a file reader, which may skip values of rows that a later filter removes.
+    A file reader, too, may skip values of rows that a later filter removes.
     """
     meets = [pc.fill_null(condition.mask(chunk), fill_value=False) for condition in conditions]
     kept, chunk = reduce(pc.and_, meets) if meets else None, chunk.select(list(columns))

@@ -30,7 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """List the checked parts and their broken laws."""
+    """Print the names of the checked objects with their broken laws."""
     outcomes_of_parts: dict[str, dict[str, list[str]]] = {}
     for outcome in ("passed", "failed", "xfailed", "xpassed"):
         for report in terminalreporter.stats.get(outcome, ()):

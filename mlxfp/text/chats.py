@@ -210,7 +210,7 @@ class _Guarded:
     def check_answers(self, marked: str) -> None:
         """Check the answers in a rendered conversation.
 
-        Raise `DataError` if the role of the answers is not "assistant", but for example "model". Warn if no answer ends with an end token.
+        Raise `DataError` if the answers have a role other than "assistant", such as "model". Warn if no answer ends with an end token.
         """
         answers = [part.partition(END)[0] for part in marked.split(BEGIN)[1:]]
         roles = dict.fromkeys(str(message["role"]) for message in self.given[0])
@@ -220,7 +220,7 @@ class _Guarded:
         if wrong:
             raise DataError(
                 f"Training needs answers with the role {_ASSISTANT!r}, got the roles {listed(map(repr, roles))}. Rename {wrong[0]!r} to "
-                f"{_ASSISTANT!r} in the messages with map before chat."
+                f"{_ASSISTANT!r} in the messages with fp.map before fp.chat."
             )
         if answers and not any(answer.rstrip().endswith(tuple(self.words.guards)) for answer in answers):
             warnings.warn(
@@ -259,7 +259,7 @@ class _Words:
     """Rules that encode special tokens in messages, such as "</s>", as ordinary text."""
 
     special: Any  # pattern that finds special tokens in messages
-    parts: Any  # pattern that finds special tokens, the names in `guards`, and the marks around answers in a rendered conversation
+    parts: Any  # pattern for rendered conversations: special tokens, their unique names, and the marks around answers
     guards: dict[str, str]  # dict from each special token to a unique name that replaces the token during rendering
 
 

@@ -91,7 +91,7 @@ def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance
 
 
 def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
-    """Check that each generated token is the most likely token in a full forward pass over all earlier tokens. A cache changes no token.
+    """Check that each generated token is the most likely token in a full forward pass over all earlier tokens, without a cache.
 
     >>> import mlx.core as mx
     >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)

@@ -17,10 +17,10 @@ _LONGEST = 8  # number of bytes of the widest integer dtype
 
 
 def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Check that an array that holds the integers of a column has a dtype that is wide enough for these integers.
+    """Check that the dtypes of a batch are wide enough for the integers in the columns of `examples`.
 
-    To find the array of a column, the law collates two copies of an example. In the first copy, all integers of the column are 1. In
-    the second copy, these integers are 2. The array contains 1 in the first batch, and 2 in the second batch.
+    To find the array of a column, the law collates an example twice. All integers of the column are 1 in the first call, and 2 in the
+    second call. The array of the column contains 1 in the first batch, and 2 in the second batch.
 
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
@@ -51,7 +51,7 @@ def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: st
 
     All integers of the column are replaced by 1, and then by 2. The array must contain 1, and then 2.
     """
-    with suppress(Exception):  # some collators reject the values 1 and 2 of this test
+    with suppress(Exception):  # a collator may raise an error for the integers 1 and 2
         rows = [_row_with(collator, example, column, number)[name][0] for number in (1, 2)]
         return all((row == number).any() for row, number in zip(rows, (1, 2), strict=True)) and bool((rows[0] != rows[1]).any())
     return False
@@ -66,8 +66,8 @@ def _row_with(collator: Collator, example: Mapping[str, Any], column: str, numbe
 def assert_shapes_ignore_numbers(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Check that the shapes of an example's arrays depend on the lengths of its lists and texts, not on its numbers.
 
-    A one-hot array that is as wide as the largest label of a batch breaks the law. To check the law, the function replaces a number in one
-    example by the number of the same column in another example. A number that is the length of a list is not replaced.
+    A one-hot array that is as wide as the largest label of a batch breaks the law. The law replaces each number of an example by the number
+    in the same column of another example. Numbers that are the length of a list or text are not replaced.
 
     >>> import mlxfp as fp
     >>> assert_shapes_ignore_numbers(fp.collators.text(pad_id=0, label="y"), [{"input_ids": [1], "y": 0}, {"input_ids": [2], "y": 3}])

@@ -54,7 +54,7 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 
 
 def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epochs: int = 3) -> None:
-    """Check that the parts are a partition of `whole` in every epoch. A source row stays in the same part in all epochs.
+    """Check that each row of `whole` is in exactly one dataset of `parts`, the same in all epochs. `parts` must have no other rows.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])

@@ -23,7 +23,7 @@ from mlxfp.testing.laws.datasets import collect
 __tracebackhide__ = True
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from mlxfp.testing.laws import processes; processes.answer()"
-_NOT_LOADED = "not loaded"  # answer of a new process that cannot import a module or find the files of a dataset
+_NOT_LOADED = "not loaded"  # reply of the new process if a module or a file of a dataset is missing there
 
 
 def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int = 0) -> None:

@@ -25,7 +25,7 @@ __tracebackhide__ = True
 def assert_pipes(
     value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose
 ) -> None:
-    """Check that `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and that `compose` is associative.
+    """Check that `pipe(x, f, g) == pipe(x, compose(f, g))`, also for more functions, and that `compose` is associative.
 
     `pipe` and `compose` default to the functions of mlxfp.
 
@@ -49,8 +49,8 @@ def assert_pipes(
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Check that a call of a stage changes neither state nor chunk, and that equal arguments give an equal result.
 
-    First, the law calls every stage with its chunks in order. Then the law repeats the calls in reverse order, with the earlier states, and
-    with copies of these states restored from bytes. A state that a cursor cannot store breaks the law.
+    First, the law calls every stage with its chunks in order, and keeps the state before each call. Then the law repeats the calls in
+    reverse order, with the kept states and with copies restored from bytes. A state that a cursor cannot store breaks the law.
 
     >>> import mlxfp as fp
     >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
@@ -86,9 +86,9 @@ def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[An
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Check that chunk boundaries before `batch` do not change the items. The same rows in chunks of other sizes give the same items.
+    """Check that the sizes of source chunks do not change the items. `chunks` and `others` hold the same rows in chunks of different sizes.
 
-    Hidden columns must be equal, too.
+    Hidden columns must also be equal.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -119,9 +119,9 @@ def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, e
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Check that a transform reads no more rows of the source than the requested items need.
+    """Check that a transform reads only the source rows that the requested items need.
 
-    The transform may read `ahead` more rows, and the rest of the last chunk. The law applies only to transforms that keep the row order.
+    The transform may read `ahead` additional rows, and the rest of the last chunk. The law applies only if the transform keeps row order.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa
@@ -140,7 +140,6 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
 
 
 def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
-    """Return the source rows of each item."""
     chunks = [source_rows(chunk) for chunk in read_all(dataset, epoch=epoch)]
     return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
 

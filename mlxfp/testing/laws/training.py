@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported only by type checkers, so that checks of datasets 
 
 __tracebackhide__ = True
 
-_CALLS = 12  # Number of calls without `mx.compile`. A value that changes at every tenth call changes at least once.
+_CALLS = 12  # Number of calls without `mx.compile`, enough to find a value that changes only at every tenth call.
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:

@@ -158,7 +158,7 @@ def without_null_tensors(schema: Schema) -> Schema:
 
 
 def for_functions(schema: Schema) -> Schema:
-    """Return a schema that stays the same if a function returns its input rows. Map columns are left out. Tensors are not nullable."""
+    """Remove columns of the Arrow type map, and make tensor columns not nullable. Functions that return their input keep this schema."""
     return without_null_tensors(pa.schema([field for field in schema if "map<" not in str(field.type)]))
 
 

@@ -20,8 +20,8 @@ Encoded = tuple[Ids, Lengths]  # concatenated ids of several texts, and the numb
 
 _JOINED = 1024  # Number of characters in a joined text. Of 256, 1024, 4096 and 16384, 1024 was fastest for short words (BERT, GPT-2).
 _CALLS = 8  # Number of parts into which many texts are divided, so that all cores are busy.
-# Minimum number of characters for the use of a second thread, which encodes texts while the first thread reads ids.
-# Encoding and reading at the same time saves the time for reading ids, a tenth of the total time.
+# Minimum number of characters for two threads: the second thread encodes texts while the first thread reads ids.
+# Two threads need a tenth less time than one thread.
 _READ = 128 << 10
 
 
@@ -53,7 +53,7 @@ class Caller:
         ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.tokenizer.token_to_id(separator)
         # Encode each text alone if the number of separators in the ids differs from the number of texts.
-        # The numbers differ, for example, if normalization turns a text into a separator.
+        # The number of separators changes, for example, if normalization turns a text into a separator.
         if np.count_nonzero(ends) != len(texts):
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
@@ -103,7 +103,7 @@ def _is_separator(tokenizer: Any, number: int, token: Any) -> bool:
     - The tokenizer must recognize the token after any text.
     - The token must not change the ids of the text before it.
     - The token must not be part of a word.
-    - Two copies of the token must not overlap: no end of the token may equal its beginning.
+    - Two copies of the token must not overlap. For example, copies of "<a<" overlap in "<a<a<".
     """
     text = token.content
     plain = not (token.lstrip or token.rstrip or token.single_word or (token.normalized and tokenizer.normalizer))

@@ -45,8 +45,8 @@ def _without(some: bytes, characters: bytes) -> bytes:
 class Cuts:
     """Rules for cuts, the positions at which a text may be split into words.
 
-    - `pairs`: one to four pairs of byte sets. A position is a cut if the byte before the position is in the first set of a pair, and the
-      byte after the position is in the second set of the same pair.
+    - `pairs`: one to four pairs of byte sets. A position is a cut if, for at least one pair, the byte before the cut is in the first set
+      and the byte after the cut is in the second set.
     - `strict`: words must not end in white space.
     - `single`: a word with leading spaces must have exactly one leading space after normalization.
     - `lead`: the tokenizer adds a space before each text.
@@ -59,9 +59,9 @@ class Cuts:
 
     @cached_property
     def table(self) -> bytes:
-        """Table with eight bits for each of the 256 byte values.
+        """Eight bits for each of the 256 byte values.
 
-        Bit `i` is 1 if the first set of pair `i` contains the byte value. Bit `4 + i` does the same for the second set.
+        Bit `i` is 1 if the byte value is in the first set of `pairs[i]`. Bit `4 + i` is 1 if the value is in the second set of `pairs[i]`.
         """
         bits = np.zeros(256, np.uint8)
         for number, (before, after) in enumerate(self.pairs):
@@ -84,14 +84,14 @@ _BERT = Cuts(((_SOLID, _WHITE + _PUNCT), (_PUNCT, _ALNUM)), strict=False)
 _WORDS = Cuts(((_SOLID, _WHITE), (_ALNUM, _without(b"_", _PUNCT)), (_without(b"_", _PUNCT), _ALNUM)), strict=False)
 
 # A word of GPT-2 never has white space after a visible character.
-# GPT-2 also cuts a text between punctuation and a letter or digit, except after an apostrophe, as in 's.
+# Other cuts for GPT-2: between a letter or digit and punctuation, in either order, but not after an apostrophe (as in 's).
 # For GPT-2, "it's 5, (a)" is cut into the words "it", "'s", " 5", ",", " (", "a" and ")".
 # The test (?!\S) in the pattern of GPT-2 succeeds before white space, and also at the end of a text.
 _GPT2 = Cuts(((_SOLID, _WHITE), (_ALNUM, _PUNCT), (_without(b"'", _PUNCT), _ALNUM)))
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Since GPT-4, punctuation and the following letters or line ends can form one word. In some models, "it's" is one word.
-# For the patterns since GPT-4, "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
+# In GPT-4 and later models, a word can contain punctuation and the following letters or line ends. In some models, "it's" is one word.
+# For GPT-4 and later models, "it's 5, (a)" is cut into the words "it's", " 5", ",", " (a" and ")".
 _GPT4 = Cuts(((_SOLID, b" \t"), (_ALNUM, _without(b"'", _PUNCT))))
 _UPPER, _LOWER, _ENDINGS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = (
@@ -103,7 +103,7 @@ PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
 
-# Pre-tokenizers whose splits depend only on the two characters around a split.
+# Pre-tokenizers that look only at the two characters around a position to decide whether to split there.
 _LOCAL = ("Digits", "Punctuation")
 # Pre-tokenizers that process each split of the preceding pre-tokenizer separately.
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")
@@ -126,10 +126,10 @@ def find_cuts(configuration: Configuration) -> Cuts | None:
 def _merges_within_words(model: Part) -> bool:
     """Return True if a BPE model never merges text across the start of a word. The mark U+2581 stands for the space before a word.
 
-    This holds if no token contains a mark after another character. The vocabulary must contain the mark, because the model could join a
-    mark outside the vocabulary with other unknown characters.
+    No token may contain a mark after another character. The vocabulary must contain the mark, because an unknown mark could be merged with
+    other unknown characters.
     """
-    # These options change how BPE merges. For example, `ignore_merges` looks up whole texts in the vocabulary.
+    # With these options, BPE follows other rules. For example, `ignore_merges` turns a text that is in the vocabulary into one token.
     unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
     ordinary = model.get("type") == "BPE" and MARK in model["vocab"] and not any(model.get(option) for option in unusual)
     return ordinary and not any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"])
@@ -138,12 +138,12 @@ def _merges_within_words(model: Part) -> bool:
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:
     """Return the cuts (safe positions to split texts) for a list of pre-tokenizers. Return None if no safe positions are known.
 
-    The first pre-tokenizer that looks at more than two neighbouring characters determines the cuts. If a later pre-tokenizer does not
-    process each piece separately, no safe positions are known.
+    The first pre-tokenizer that looks at more than two neighbouring characters decides the cuts. All later pre-tokenizers must process each
+    piece separately.
     """
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
     if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
-        # The scheme "first" marks only the start of a text. Separate words would each get a mark, so texts must not be split.
+        # The scheme "first" adds a mark only at the start of a text. Encoding words separately would add a mark to each word.
         return None
     cuts = _cuts_of(rest[0])
     if cuts is None or all(part["type"] in _BY_CHARACTER for part in normalizers):
@@ -168,11 +168,11 @@ def _cuts_of(splitter: Part) -> Cuts | None:
 def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
     """Return the cuts for a tokenizer with the normalizer of SentencePiece. Return None if no safe positions are known.
 
-    T5, XLM-R, ALBERT and DeBERTa 3 have this normalizer. Texts are cut before spaces. The normalizer maps graphemes (characters with their
-    combining marks), and a space begins a new grapheme. Rows with the few characters that combine with a following space, such as U+0600,
-    are encoded as a whole.
+    T5, XLM-R, ALBERT and DeBERTa 3 have this normalizer. Texts are cut before spaces. The normalizer replaces graphemes (characters with
+    their combining marks), and a space begins a new grapheme. A few characters, such as U+0600, combine with a following space. Rows with
+    these characters are encoded as a whole.
 
-    The normalizer may strip the space at the start of a word. The pre-tokenizer restores this space as a mark, so the ids stay the same.
+    If the normalizer removes the space at the start of a word, the pre-tokenizer adds a mark in place of the space. The ids stay the same.
     """
     dropped = splitter["type"] == "WhitespaceSplit"
     if not dropped and (splitter["type"] != "Metaspace" or splitter["prepend_scheme"] != "always"):
@@ -184,7 +184,7 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 def _keeps_spaces(normalizer: Part) -> bool:
     """Return True if a normalizer changes each word independently of the other words."""
     if normalizer["type"] == "Strip":
-        # If only the left side is stripped, white space at the end of a text stays, but a word of only white space is removed.
+        # If a normalizer strips only the left side, a separate word of white space becomes empty, but white space that ends a text stays.
         return bool(normalizer["strip_right"])
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")

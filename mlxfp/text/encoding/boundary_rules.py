@@ -24,7 +24,7 @@ from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 # WHOLE marks words whose ids may change if the row is split into words. A row with such a word is never split.
 HINTED, WHOLE = 1, 2
 
-# Characters of an RE2 character set: all characters that any Unicode version or tokenizer regards as white space, and invisible characters.
+# Inside of an RE2 character set: white space (in any Unicode version or for any tokenizer) and invisible characters.
 _BLANK = r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{180e}\x{2000}-\x{200f}\x{2028}-\x{202f}\x{205f}-\x{206f}\x{3000}\x{feff}\x{2581}"
 _ENDS_BLANK = rf"(?:\A|[{_BLANK}])\z"
 
@@ -52,21 +52,21 @@ class Rule:
     spelled: str = ""
 
     def bare(self, words: Sequence[str]) -> Sequence[str]:
-        """Remove the space at the start of each word for a tokenizer that itself adds a space before each text."""
+        """Remove the space at the start of each word if the tokenizer adds a space before each text."""
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return the flag of each word, uint8[N]: `WHOLE`, `HINTED`, or 0 for a word that can be encoded separately."""
+        """Return a flag for each word, uint8[N]: 0 if the word can be encoded separately, otherwise `WHOLE` or `HINTED`."""
         seen = words
         if self.normal is not None and (self.cuts.strict or self.whole):
             seen = pa.array(list(map(self.normal, self.bare(words.to_pylist()))), pa.string())
         whole, hinted = matches(seen, self.whole), matches(words, self.hinted)
-        if self.cuts.strict:  # A word of only white space is always the last word of a row, so such a word needs no check.
+        if self.cuts.strict:  # Only the last word of a row can consist of white space. No cut follows this word, so no check is needed.
             whole |= self._breaks(words, seen) & ~matches(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(whole, np.uint8(WHOLE), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def _breaks(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
-        """Return True for each word with unsafe white space at an end, bool[N]. `seen` holds the same words after normalization."""
+        """Return True for each word that starts or ends with unsafe white space, bool[N]. `seen` holds the words after normalization."""
         breaks = matches(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = matches(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (
@@ -96,7 +96,7 @@ class Words:
     size: int  # number of bytes in all texts of the column
 
     def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the sorted indices of the rows that contain at least one of `words`. Each word is given by its index in the column."""
+        """Return the sorted indices of the rows that contain at least one of the words with the indices `words`."""
         return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
 
 
@@ -140,8 +140,8 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
     A row must not be split if a cut would divide an added token, or if the token is recognized only next to certain characters. The regular
     expressions find such rows:
 
-    - Tokens in the original text: `hinted` finds the longest word of a token, and `spelled` finds the whole token.
-    - Tokens in the normalized text: `whole` finds words that end with the part of a token before a cut, such as "[" of "[cls]".
+    - In the original text, `hinted` finds the longest word of an added token, and `spelled` finds the whole token.
+    - In the normalized text, `whole` finds words that end with the start of an added token (the text before a cut), such as "[" of "[cls]".
     """
     whole, hinted, spelled = set(), set(), set()
     for token in tokens:
@@ -157,11 +157,11 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
             return None  # Texts are never split if an added token is empty or begins with a combining character.
         data = text.replace(MARK, " ").encode()
-        # Only the byte after a cut is tested. Normalization may change the byte before the cut, but not the ASCII byte after the cut.
+        # Mark all bytes that can follow a cut. Normalization may change the byte before a cut, but not the ASCII byte after the cut.
         begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         whole |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    # An added token with `lstrip` includes the white space before the token. The rule `strict` rejects words that end in white space.
+    # An added token with `lstrip` includes the white space before the token. With `strict`, words must not end in white space.
     strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), whole="|".join(sorted(whole)), hinted=_match_any(hinted), spelled=_match_any(spelled)

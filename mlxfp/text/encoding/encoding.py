@@ -41,20 +41,20 @@ _FEW = 8  # Number of short texts up to which Python lists are faster than array
 _FIRST = 1 / 16  # size of the first block as a share of the column
 _LEAST_FIRST = 32 << 10  # Minimum number of bytes in the first block. Two blocks of 10 KB take 1.7 times as long as one block of 20 KB.
 # Number of bytes in each block after the first. Encoding a block needs memory of about five times this size.
-# Blocks smaller than 8 MB would look up the same words more often.
+# Smaller blocks would repeat the search for the same words in the cache, because each block searches each distinct word once.
 _BLOCK = 8 << 20
 # Maximum share of new words (words without cached ids) in a block, by bytes. Above this share, encoding whole texts is faster.
 # Encoding single words takes 1.5 times as long as encoding the same words inside a text.
 _NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# Limit for new words cached from a column that is encoded as a whole, as a share of the column's bytes.
+# Maximum number of bytes of new words to cache from a column that is encoded as a whole, as a share of the column's bytes.
 _LEARNED = 1 / 64
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return the ids of each text without special tokens, list<int32>. The texts must not contain nulls.
 
-    The ids equal `tokenizer.encode(text, special=False)`, except if the tokenizer writes the ids of each text twice, which is rare.
+    The ids equal `tokenizer.encode(text, special=False)`. Exception: the `encode` of a few tokenizers returns the ids of each text twice.
     """
     rows = encode_rows(tokenizer, texts)
     return to_lists(rows.values, ends_of(rows.lengths))
@@ -89,8 +89,8 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
 def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], spans: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
     """Return the start and end offsets of the last `kept` tokens of each text.
 
-    Some tokenizers exclude the space before a word from the offsets of a token, but not from the offsets of the first token of a text. If
-    earlier tokens are removed, the first kept token gets new offsets.
+    Some tokenizers exclude the space before a word from token offsets, but include the space in the first token of a text. If tokens at the
+    start are removed, the first kept token therefore gets new offsets.
     """
     starts, ends = (Ragged(span.values.copy(), span.starts + span.lengths - kept, kept) for span in spans)
     tokenizer_engine = engine(_encoder(tokenizer.json, tokenizer.engine).json)
@@ -185,7 +185,7 @@ class _Encoder:
 
 
 def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
-    """Encode texts word by word with a cache. Return None if too many bytes are new: more than the fraction `most_new` of all bytes.
+    """Encode texts word by word with a cache. Return None if more than the fraction `most_new` of all bytes is new.
 
     Bytes are new if their word is missing from the cache, or if their row must be encoded as a whole. If the result is None, the cache
     stores only the first new words, up to `learned` bytes of text.
@@ -226,7 +226,7 @@ def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Fla
 
 
 def replace_rows(rows: Ragged, indices: NDArray[np.int64], others: Ragged) -> Ragged:
-    """Return a copy of `rows` in which the rows at `indices` hold the ids of `others`."""
+    """Return a copy of `rows` with new ids in some rows: row `indices[i]` gets the ids of row `i` of `others`."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[indices], lengths[indices] = len(rows.values) + others.starts, others.lengths
     return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)
@@ -244,7 +244,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # the caller then uses `tokenizers`, which reports invalid texts
+        if isinstance(error, Exception) or is_panic(error):  # without a result, `tokenizers` encodes the texts and reports errors
             return None
         raise
     lengths = np.diff(ends)

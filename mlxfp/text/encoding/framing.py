@@ -23,7 +23,7 @@ from mlxfp.text.tokenizers.tokenizer import engine
 Side = Literal["right", "left"]
 
 _IDS = pa.list_(pa.int32())
-# Placeholder ids for the first and the second text. Ids are unsigned 32-bit numbers, and no vocabulary reaches these two.
+# Placeholder ids for the first and the second text: the two largest unsigned 32-bit numbers, too large for any vocabulary.
 _FIRST, _SECOND = 2**32 - 2, 2**32 - 1
 
 
@@ -64,7 +64,7 @@ def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
 
 
 def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int64], ...]:
-    """Return the number of tokens to keep in each text, so that the texts of a row have at most `room` tokens together.
+    """Return the number of tokens to keep in each text. Each row (one text or a pair) then has at most `room` tokens.
 
     The result contains an array int64[N] for the first texts of the rows, and another array for the second texts of pairs.
 
@@ -86,7 +86,7 @@ def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
 
 
 def frame_rows(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.ListArray | None]:
-    """Add special ids to texts. Return the ids and the token types of each row, both as list<int32>. The types of single texts are None."""
+    """Add special ids to texts. Return the ids and token types of each row, as list<int32>. Without pairs, the token types are None."""
     once = len(texts) == 1 and frame.ids.count(_FIRST) == 1
     if once and np.array_equal(texts[0].starts[1:], texts[0].starts[:-1] + texts[0].lengths[:-1]):
         return _frame_contiguous_rows(frame, texts[0]), None
@@ -136,7 +136,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
         return values[:0]
     total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # step from each index in `values` to the next index
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # differences between neighbouring positions in the list of positions to copy
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

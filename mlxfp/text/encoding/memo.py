@@ -32,8 +32,8 @@ class Entries:
     flags: Flags
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
-        """Return the cached ids of the words with the indices `words`."""
-        # int32 halves the memory traffic when the ids of words are joined to rows, but needs less than 2^31 ids
+        """Return the cached ids of some of the words, selected by the indices `words`."""
+        # int32 needs half the memory of int64, but can index only 2^31 ids
         kind = np.int32 if len(self.ids) < 2**31 else np.int64
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
@@ -65,9 +65,9 @@ class Memo:
     ) -> Entries | None:
         """Return the cached ids of distinct words. New words are encoded and cached.
 
-        The argument `most` is the maximum number of bytes to encode: new words, and rows that must not be split into words. The
-        function `lost(flags)` returns the number of bytes in these rows, and receives the flags of all words. Above the maximum, the result
-        is None, and only the first `learned` bytes of new words are cached. Arrays returned by earlier calls are never changed.
+        `most` is the maximum number of bytes to encode, in new words and in rows that must not be split into words. `lost(flags)` receives
+        the flags of all words, and returns the number of bytes in such rows. Above `most`, the result is None, and only the first
+        `learned` bytes of new words are cached. Arrays returned by earlier calls are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))
@@ -99,7 +99,7 @@ class Memo:
         """Encode and cache new words. Return the indices of the words in the cache."""
         ids, lengths = self.caller.encode(self.rule.bare(spelled))
         known, first = self._entries, len(self._indices)
-        # New values are written after the entries in use, and `_entries` is replaced last. A signal in between leaves no incomplete entry.
+        # New values are written after the entries in use, and `_entries` is replaced last. An interrupted call adds no incomplete entry.
         self._entries = Entries(
             _write(known.ids, self._used, ids),
             _write(known.starts, first, self._used + np.cumsum(lengths) - lengths),
@@ -114,7 +114,7 @@ class Memo:
 
 
 def _write(array: NDArray[Any], start: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Write values from index `start` on. If the array is too short, return a longer copy."""
+    """Return the array with `values` written from index `start` on. The result is a longer copy if the array is too short."""
     end = start + len(values)
     if end > len(array):
         longer = np.empty(max(end, 2 * len(array)), array.dtype)

@@ -13,7 +13,7 @@ from mlxfp.support.arrow_types import is_large
 
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:
-    """Return the byte offset of each text in the data buffer of the column, and the end of the last text, [N + 1]."""
+    """Return the byte offsets of the texts in the data buffer of the column, followed by the end of the last text, [N + 1]."""
     kind = np.int64 if is_large(texts.type) else np.int32
     offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets

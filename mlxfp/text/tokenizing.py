@@ -26,12 +26,12 @@ from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, check_tokenizer, for_literal_text
 
 Truncation = Literal["right", "left", "error"]
-Encoded = dict[str, list[Ragged]]  # maps each output column to the values of the first text and, if `pair` is given, the second text
+Encoded = dict[str, list[Ragged]]  # values of each output column, for the first text and, with `pair`, for the second text
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
 _WORDS = "word_ids"
-# Number of pieces of long texts in a chunk. The number is small, because each piece has a copy of all columns, including the whole text.
+# Number of pieces of long texts in one output chunk. The number is small, because each piece repeats all columns, also the whole text.
 _PIECES_AT_ONCE = 256
 
 
@@ -166,7 +166,7 @@ class _Tokenize(RowWise):
 
     @property
     def room(self) -> int | None:
-        """Maximum number of ids per row, without special ids. None means no limit."""
+        """Maximum number of text ids per row: `max_length` minus the number of special ids. None means no limit."""
         return None if self.max_length is None else self.max_length - self.frame.added
 
     def schema(self, schema: Schema) -> Schema:
@@ -323,7 +323,7 @@ def holds_words(kind: pa.DataType) -> bool:
 
 @frozen(eq=False)
 class WordLists:
-    """Words of several rows, stored one after the other."""
+    """Word lists of several rows, stored as one flat array of words."""
 
     words: pa.Array  # concatenated words of all rows
     ends: Ends  # first word index of each row, and the total number of words, int64[N + 1]

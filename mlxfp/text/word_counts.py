@@ -1,6 +1,6 @@
 """Text features for models of tables: counts of word and character n-grams, weighted by TF-IDF. The weights are fitted to training rows.
 
-N-grams are hashed to buckets, which needs no vocabulary, so memory use depends only on the number of counts. Salton and Buckley,
+N-grams are hashed to buckets, and no vocabulary is stored. Memory use depends only on the number of counts. Salton and Buckley,
 "Term-weighting approaches in automatic text retrieval", 1988; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
 2009.
 """
@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from mlxfp.support.optional import optional
 
 Analyzer = Literal["words", "characters"]
-Matrix = Any  # SciPy CSR matrix, float32[N, K]. SciPy has no type stubs.
+Matrix = Any  # SciPy CSR matrix, float32[N, K]; the type is Any, because SciPy has no type stubs
 
-_SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, a tenth shares a bucket with another n-gram, which does not affect scores.
+_SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, about 10,000 share a bucket with another n-gram, without effect on scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
+<<<<<<< HEAD
 _ITERATIONS = 5  # power iterations of the truncated SVD, as in scikit-learn
 _PARTS = 5_000_000  # Maximum number of characters in a text column for counting character n-grams. Counting more characters takes minutes.
+=======
+_PARTS = 5_000_000  # Maximum number of characters in a text column with character n-grams. For longer columns, counting takes minutes.
+>>>>>>> g-p20
 
-# Word n-grams are single words, numbers and punctuation marks, and pairs of these.
+# Word n-grams are single tokens and pairs of neighbouring tokens. A token is a word, a number or a punctuation mark.
 # Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.
 _OPTIONS: Mapping[Analyzer, Mapping[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\w+|[^\w\s]"},
@@ -36,8 +40,8 @@ class WordCounts:
     """TF-IDF features of a text column, created by `fit_word_counts`.
 
     The features are weighted n-gram counts (sparse, float32[N, K]) or, if `components` is set, their projections (float32[N, C]). `kept`
-    contains the sorted bucket indices of the n-grams in the training texts. `weights` contains the inverse document frequencies of these
-    n-grams. `components`, [C, K], contains the right singular vectors of the training rows.
+    holds the hash buckets of the n-grams in the training texts, sorted. `weights` holds the inverse document frequency of each bucket.
+    `components`, [C, K], holds the right singular vectors of the weighted counts of the training texts.
 
     >>> fitted = WordCounts("words", np.array([3], np.int32), np.array([1.5], np.float32))
     >>> fitted
@@ -50,7 +54,7 @@ class WordCounts:
     components: NDArray[np.float32] | None = field(default=None)
 
     def __call__(self, texts: Sequence[str]) -> Any:
-        """Return the weighted n-gram counts of texts. Each row is scaled to length 1."""
+        """Return the features of texts, one row per text. Counts are scaled to the Euclidean norm 1 per row."""
         return self.of_counts(_count(self.analyzer, texts))
 
     def of_counts(self, counts: Matrix) -> Any:
@@ -75,8 +79,8 @@ def fit_word_counts(
 ) -> tuple[tuple[WordCounts, Any], ...]:
     """Fit TF-IDF features to texts. Return a pair (`WordCounts` for new texts, features of `texts`) for each kind of n-gram.
 
-    - Word n-grams are always used. If `parts` is True and the texts are short, character n-grams are used, too.
-    - Only the `most` frequent n-grams of each kind are kept. If the texts have no n-grams of a kind, the result has no pair for this kind.
+    - Word n-grams are always counted. Character n-grams are also counted if `parts` is True and the texts are short.
+    - `most` is the maximum number of n-grams of each kind. The most frequent n-grams are kept. The result has no pair for absent kinds.
     - `components=0`: the features are the TF-IDF values of the n-grams.
     - `components=100`: the TF-IDF values are reduced to at most 100 dimensions (truncated SVD). N-grams of only one text are ignored.
 

@@ -16,8 +16,8 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of patterns, one per first character of forbidden texts; if more are needed, one pattern finds all texts
-_PIECE = 1 << 21  # number of bytes processed at once; for larger pieces, the engine slowly allocates new memory each time
+_GROUPS = 6  # maximum number of patterns, one per first character of forbidden texts; above the maximum, one pattern for all texts
+_PIECE = 1 << 21  # number of bytes of text per batch; larger batches are slow, because the engine allocates new memory for each batch
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
 # tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
 # If the last characters of a part contain no space, tokie cuts a word in two. Such a cut changes the ids.

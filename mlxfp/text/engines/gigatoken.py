@@ -15,8 +15,8 @@ from mlxfp.support.optional import optional
 from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
-# gigatoken caches each distinct word, with about twenty bytes per byte of text, and never frees the cache.
-# Maximum number of bytes of distinct words. Above this limit, the gigatoken tokenizer is created again, with an empty cache.
+# gigatoken caches each distinct word and never frees the cache. The cache needs about 20 bytes of memory per byte of a word.
+# Maximum total number of bytes of the cached words. Above this limit, the gigatoken tokenizer is created again, with an empty cache.
 # The number of distinct words is estimated from a fixed sample of 4 KB per MB of text.
 _KEPT = 16 << 20
 _SAMPLED, _OF = 4 << 10, 1 << 20

@@ -14,7 +14,7 @@ from mlxfp.text.tokenizers.configuration import MARK
 
 _PIECES = 64_000  # Approximate maximum number of tested vocabulary pieces, spread evenly over the vocabulary. Testing takes up to a second.
 _LINE = 40  # number of vocabulary pieces in each test text
-# Byte-level vocabularies write visible Latin-1 bytes as the same Latin-1 characters, and other bytes as characters from U+0100 on.
+# Byte-level BPE writes each byte as one visible character. Bytes without a visible Latin-1 character get characters from U+0100 on.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _SEEN]
 _BYTES = {chr(byte): bytes([byte]) for byte in _SEEN} | {chr(0x100 + index): bytes([byte]) for index, byte in enumerate(_OTHERS)}
@@ -45,7 +45,7 @@ _LETTERS = tuple(map(chr, _CODES))
 def probe_texts(tokenizer: Any, gate: Gate) -> list[str]:
     """Return the test texts for a tokenizer of the `tokenizers` package. The order is the same in every process."""
     pieces = spelled_pieces(tokenizer)
-    # Leave out vocabulary pieces that the gate rejects. The gate would reject every test text that contains such a piece.
+    # Leave out vocabulary entries that `gate` rejects, because `gate` would reject each test text with such an entry.
     closed = set(gate.closed(pa.array(["", *pieces])).tolist())
     passed = [piece for index, piece in enumerate(pieces, 1) if index not in closed]
     chosen = passed[:: max(1, len(passed) // _PIECES)]
@@ -73,7 +73,7 @@ def _from_marks(piece: str) -> str:
 
 
 def find_difference(engine: Engine, tokenizer: Any, gate: Gate, texts: Iterable[str]) -> str | None:
-    """Return the first text for which engine and tokenizer give different ids, or None. Texts that `gate` does not allow are skipped."""
+    """Return the first text with different ids from engine and tokenizer, or None if all ids are equal. Skip texts that `gate` rejects."""
     column = pa.array(texts, pa.string())
     passed = column.take(pa.array(np.setdiff1d(np.arange(len(column)), gate.closed(column))))
     if not len(passed):

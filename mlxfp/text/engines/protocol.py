@@ -16,7 +16,7 @@ Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # concatenated ids of all te
 
 
 class Engine(Protocol):
-    """Tokenizer (engine) of another package, faster than the package tokenizers. Engines are thread-safe."""
+    """Encoder from text to ids, provided by a package that is faster than `tokenizers`. Engines are thread-safe."""
 
     def encode(self, texts: pa.StringArray) -> Flat:
         """Return the ids of each text without special tokens. The texts must not contain nulls."""

@@ -85,7 +85,7 @@ def can_encode(kind: pa.DataType) -> bool:
 
 
 def _by_distinct_value(column: pa.Array, field: Field) -> pa.StringArray:
-    encoded = column.dictionary_encode()  # 0.0 and -0.0 stay distinct, because Arrow compares bits.
+    encoded = column.dictionary_encode()  # Arrow compares the bits of floats, so 0.0 and -0.0 are two distinct values.
     values = encoded.dictionary
     nan = np.isnan(values.to_numpy()) if pa.types.is_floating(values.type) else None
     return pa.array(list(map(field.write, values.to_pylist())), pa.string(), mask=nan).take(encoded.indices)

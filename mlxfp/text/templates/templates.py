@@ -164,7 +164,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of a template for each row. Leave out phrases with a missing value."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for each row in which a phrase after the current phrase is present
+    followed: Any = pa.scalar(value=False)  # True for each row with a later phrase in the sentence
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -182,14 +182,14 @@ def _shuffled(
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
     """Shuffle the phrases that contain fields, in a separate order for each row. Other phrases keep their places.
 
-    Return new phrases, and a dict from new fields to text columns. A new field replaces each shuffled phrase. In the column of the field,
-    each row holds the text of the phrase at this place.
+    Return new phrases, and a dict from new fields to text columns. A new field replaces each shuffled phrase. The column of a field holds
+    the phrase that moves to the place of the field, for each row.
     """
     movable = [index for index, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
-    # Column i of the array holds the order of the phrases in row i of the chunk.
+    # order[:, i] holds the order of the phrases in row i of the chunk.
     order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
-    fields = {index: Field(str(index)) for index in movable}  # names of new fields are numbers, which `parse` rejects as column names
+    fields = {index: Field(str(index)) for index in movable}  # a number never equals a column name, because `parse` rejects numbers
     return (
         tuple(Phrase((fields[index],), phrase.end) if index in fields else phrase for index, phrase in enumerate(phrases)),
         {fields[index]: written.take(pa.array(order[rank] * len(keys) + np.arange(len(keys)))) for rank, index in enumerate(movable)},

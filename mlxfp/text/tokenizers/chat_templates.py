@@ -95,9 +95,9 @@ class ChatTemplate:
         return text
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a dict of the template variables and the fixed date, to be saved with the tokenizer.
+        """Return the settings to save with the tokenizer: the template variables and the date `today`.
 
-        The dict is empty if all settings are the defaults: no fixed date, and variables only for the special tokens in `config`.
+        The dict is empty if `today` is None and the variables are exactly the special tokens in `config`.
         """
         given = {"variables": dict(self.variables), "today": self.today}
         return {} if given == {"variables": special_tokens(config), "today": None} else {CHAT_SETTINGS: given}

@@ -15,7 +15,7 @@ MARK = "\u2581"  # character that SentencePiece writes for a space
 
 @frozen
 class Configuration:
-    """Components of a tokenizer. Normalizers and pre-tokenizers (`splitters`) inside sequences are listed one by one."""
+    """Components of a tokenizer. A sequence of normalizers or of pre-tokenizers (`splitters`) is stored as a flat list."""
 
     model: Part
     normalizers: list[Part]

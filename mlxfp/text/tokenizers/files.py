@@ -41,7 +41,7 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_pr
 _HUB_FILES = (
     *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "added_tokens.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
-    # SentencePiece models cannot be read, but are downloaded. An error message then names the file and explains the conversion.
+    # SentencePiece models cannot be read. The files are downloaded only for an error message that explains the conversion.
     *("tokenizer.model", "spiece.model"),
 )
 

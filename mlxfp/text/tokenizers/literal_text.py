@@ -67,7 +67,7 @@ def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _involves(merge: Any, prefix: str, names: Names) -> bool:
-    """Return True if `names` contains a token of a BPE merge, or the token that the merge creates.
+    """Return True if a BPE merge uses or creates a token in `names`.
 
     A merge is a pair of tokens. In older files, a merge is a string of two tokens with a space in between.
     """

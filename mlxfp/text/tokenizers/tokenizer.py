@@ -27,7 +27,7 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 class _NoTokenError(ArgumentError, AttributeError):
-    """Error for a role without a token. As an `AttributeError`, the error lets `hasattr(tokenizer, "eos_id")` return False."""
+    """Error for a role without a token. The base class `AttributeError` makes `hasattr(tokenizer, "eos_id")` return False."""
 
 
 def _canonical(text: str) -> str:
@@ -39,7 +39,7 @@ def _canonical(text: str) -> str:
 def _canonical_json(text: str) -> str:
     """Remove the settings for padding, truncation and dropout from the JSON of a tokenizer.
 
-    Padding and truncation are arguments of stages. Dropout would make ids random.
+    The stages `pad` and `tokenize` have arguments for padding and truncation. Dropout would make ids random.
     """
     data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
@@ -50,15 +50,15 @@ def _canonical_json(text: str) -> str:
 
 @frozen(repr=False)
 class Tokenizer:
-    """Encoder of text to token ids, and decoder. Tokenizers are compared and pickled by their JSON and the roles of special tokens.
+    """Converter between text and token ids. Tokenizers are compared and pickled by their JSON and the roles of special tokens.
 
     Created by `load_tokenizer` and `train_tokenizer`, or from the text of a `tokenizer.json`. Settings for padding, truncation and dropout
     in the JSON are removed. Thread-safe.
 
-    `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. These properties raise `ArgumentError` if the
-    tokenizer has no token for the role (GPT-2 has no padding token). `hasattr(tokenizer, "pad_id")` is False in this case, and the
-    attributes `pad_token`, `unk_token` and so on are None. `attrs.evolve(tokenizer, pad_token="<pad>")` assigns a token of the vocabulary
-    to a role. `chat_template` is the template used by `chat`, or None.
+    `pad_token`, `unk_token` and so on are None for a role without a token (GPT-2 has no padding token). `pad_id`, `unk_id`, `cls_id`,
+    `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. Without a token for the role, the property raises `ArgumentError`: for example,
+    `hasattr(tokenizer, "pad_id")` is False. `attrs.evolve(tokenizer, pad_token="<pad>")` assigns a token of the vocabulary to a role.
+    `chat_template` is the template used by `chat`, or None if the tokenizer has no template.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"text": "A cat, a hat."}, {"text": "A cat in a hat."}])
@@ -77,9 +77,9 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
-    # The hash leaves out the chat template, because its variables may be lists, and lists have no hash.
+    # The hash ignores the chat template, because template variables may be lists, and lists have no hash.
     chat_template: ChatTemplate | None = field(default=None, kw_only=True, hash=False)
-    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # not compared, because all engines return the same ids
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # ignored in comparisons, because ids are equal with all engines
 
     def __attrs_post_init__(self) -> None:
         """Raise an error for wrong arguments, and for JSON that is not a valid tokenizer."""
@@ -180,7 +180,7 @@ class Tokenizer:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_whole(Path(folder, "tokenizer.json"), self.json.encode())
-        # class name with which transformers can also load the file
+        # The class name lets transformers load the same files.
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
             write_whole(Path(folder, "chat_template.jinja"), self.chat_template.text.encode())

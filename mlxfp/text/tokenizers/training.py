@@ -30,8 +30,8 @@ Kind = Literal["bpe", "wordpiece", "unigram"]
 _UNKNOWN = "[UNK]"
 _SPECIAL = ["[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 _BYTES = 256
-_LARGE = 1000  # Training warns about too few learned tokens only if the argument vocab_size has at least this value.
-_FEW = 50  # Training of byte-level BPE warns if it has found fewer than one in 50 of the requested pieces.
+_LARGE = 1000  # Minimum vocab_size for the warning about too few learned tokens. Smaller vocabularies give no warning.
+_FEW = 50  # Training of byte-level BPE warns if less than 1/50 of the requested tokens was learned.
 _LONGEST = 100  # Maximum length of a learned token. WordPiece encodes longer words as [UNK], and engines overflow the stack on long tokens.
 _LARGEST = 1 << 20  # Maximum vocab_size. The trainers reserve memory for all tokens. The largest known vocabularies have 262,144 tokens.
 _FREQUENCY = 2  # Minimum count of a token pair. Pairs that occur once are not worth a vocabulary entry.
@@ -93,7 +93,7 @@ def train_tokenizer(
     return Tokenizer(built.to_str(), **roles)
 
 
-Texts = Callable[[], Iterator[list[str]]]  # function that starts reading at the first row
+Texts = Callable[[], Iterator[list[str]]]  # each call reads all texts, from the first row on
 
 
 @frozen
@@ -128,7 +128,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
-    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # Words must be short, because each merge reads whole words.
+    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # Long words are divided, because each merge reads whole words.
     built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, divide])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -16,10 +16,10 @@ import tokenizers as hf
 
 Scores = dict[str, float]
 
-# Number of most frequent words used for training, which cover nearly all of a text. Memory grows with this number, up to 200 MB.
+# Number of training words. The most frequent words are used, and cover nearly all of a text. More words need more memory, up to 200 MB.
 _WORDS = 50_000
-_LETTERS = 1 << 19  # Maximum total number of characters in the training words. Only texts without spaces have so many characters per word.
-_SEEDS = 10  # Number of candidate pieces per vocabulary entry. Of 4, 10 and 50, 10 gave the best held-out likelihood on WikiText-2.
+_LETTERS = 1 << 19  # Maximum total number of characters in all training words. Only texts without spaces reach the maximum.
+_SEEDS = 10  # Number of candidate pieces per vocabulary entry. Held-out likelihood on WikiText-2 was better with 10 than with 4 or 50.
 _LONGEST = 16  # Maximum number of characters in a piece, as in SentencePiece.
 _KEPT = 0.75  # share of pieces that remain after each round, as in SentencePiece
 _STEPS = 2  # number of EM steps per round, as in SentencePiece
@@ -51,7 +51,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         if len(scores) <= size:
             break
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
-    # Small texts use few pieces. Unused candidates fill the rest of the vocabulary, and help to encode words absent from the texts.
+    # Little training text uses few pieces. Unused candidate pieces then fill the vocabulary, and help to encode new words.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
     return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 
@@ -82,7 +82,7 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the most likely segmentation of each word."""
     ranked = _ranked(scores)
-    # The model requires a piece for unknown text, here an empty text. Unknown text never occurs, because each character is a piece.
+    # The class `Unigram` requires a token for unknown text. The token "" is never used, because each character is a piece.
     model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)

@@ -52,7 +52,7 @@ def head_of(path: Path) -> dict[str, Any]:
 
 
 def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
-    """Omit damaged checkpoints that are newer than the last undamaged checkpoint, and warn. The dicts map steps to files.
+    """Leave out damaged checkpoints that are newer than the last undamaged checkpoint, and warn. Keys are steps, and values are files.
 
     If all checkpoints are damaged, return all of them. A later read of the newest file then raises the error.
     """
@@ -115,9 +115,9 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Read the arrays of a checkpoint, and the other fields of `TrainState` and `Checkpoint` as a dict.
+    """Return the arrays of a checkpoint, and a dict of the other fields of `TrainState` and `Checkpoint`.
 
-    The field `shards` has the format of `shards_in`.
+    The docstring of `shards_in` describes the field `shards`.
     """
     arrays, fields = open_file(path)
     compute(path, arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
@@ -133,10 +133,10 @@ def compute(path: Path, arrays: Any) -> None:
 
 
 def shards_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the division of the model between ranks, from the metadata of a checkpoint.
+    """Return from the metadata of a checkpoint how the model is divided between ranks.
 
-    The file has part number `index` of `count` parts. `axes` maps array names to the divided axis. `segments` maps array names to the
-    segment sizes, if known.
+    The file holds part `index` (from 0) of `count` parts. `axes` maps the name of each divided array to the divided axis. `segments` maps
+    array names to segment sizes, if known.
     """
     shards = metadata.get("shards") or {"index": 0, "count": 1, "axes": {}}
     # Files of older versions have no segment sizes.
@@ -149,13 +149,13 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
-        # The message lists parameters and buffers only: an optimizer moment is divided like its parameter.
+        # Leave out optimizer moments, because a moment is divided like the parameter.
         unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))
         if unknown:
             raise CheckpointError(
-                f"{owner} has no segment sizes for the divided arrays {', '.join(unknown):.200}, so the parts cannot be joined. Segments "
-                "are, for example, queries, keys and values in one array. Older files and MLX's own shard_linear do not record segment "
-                f"sizes. Divide the layers with mlxfp.distributed.shard_linear{remedy}."
+                f"{owner} has no segment sizes for the divided arrays {', '.join(unknown):.200}, so mlxfp cannot join the parts of an "
+                "array. Segments are, for example, the queries, keys and values in one array. Older files and MLX's own shard_linear do "
+                f"not store segment sizes. Divide the layers with mlxfp.distributed.shard_linear{remedy}."
             )
 
 
@@ -165,7 +165,7 @@ def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[s
         if target["segments"].get(array, sizes) != sizes:
             expected = target["segments"][array]
             raise CheckpointError(
-                f"The array {array} has segments of the sizes {list(sizes)} in the file {path}, but segments of the sizes {list(expected)} "
+                f"The segments of the array {array} have the sizes {list(sizes)} in the file {path}, but the sizes {list(expected)} "
                 "in the model of this run. Call shard_linear with the argument segments= of the run that wrote the file."
             )
 

@@ -60,7 +60,7 @@ def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
 def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
     train = [row | {"who": f"shop {row['id'] % 2}"} for row in rows(20)]
     with pytest.raises(
-        fp.errors.ArgumentError, match=r"remove group from the spec\. If the test file has only new groups, make folds by group alone"
+        fp.errors.ArgumentError, match=r"remove group from the spec\. If all test groups are new, make folds by group alone"
     ):
         said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
 

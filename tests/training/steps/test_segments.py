@@ -115,7 +115,7 @@ def test_parts_of_layers_that_do_not_keep_their_segments_are_not_guessed(divide,
 def test_segments_that_have_changed_are_named(tmp_path):
     write(tmp_path, 2)
     with pytest.raises(
-        CheckpointError, match=r"segments of the sizes \[8, 8, 8\] in the file .* sizes \[12, 12\] in the model of this run\. Call"
+        CheckpointError, match=r"have the sizes \[8, 8, 8\] in the file .* sizes \[12, 12\] in the model of this run\. Call"
     ):
         fp.load_state(tmp_path / "rank-0" / "step-00000001.safetensors", state_of(0, 2, segments=(2, (4, 12), (0.5,))))
 

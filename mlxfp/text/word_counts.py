@@ -20,12 +20,8 @@ Matrix = Any  # SciPy CSR matrix, float32[N, K]; the type is Any, because SciPy 
 
 _SPACE = 2**20  # Number of hash buckets. Of 100,000 n-grams, about 10,000 share a bucket with another n-gram, without effect on scores.
 _MOST = 2**18  # Maximum number of n-grams per column. A limit is needed, because linear models have a weight per n-gram and class.
-<<<<<<< HEAD
 _ITERATIONS = 5  # power iterations of the truncated SVD, as in scikit-learn
-_PARTS = 5_000_000  # Maximum number of characters in a text column for counting character n-grams. Counting more characters takes minutes.
-=======
 _PARTS = 5_000_000  # Maximum number of characters in a text column with character n-grams. For longer columns, counting takes minutes.
->>>>>>> g-p20
 
 # Word n-grams are single tokens and pairs of neighbouring tokens. A token is a word, a number or a punctuation mark.
 # Character n-grams have 2 to 5 characters inside words, and cover inflections, compounds and misspellings.

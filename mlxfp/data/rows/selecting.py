@@ -132,8 +132,8 @@ def train_valid_test(
 ) -> Splits[Any, Any]:
     """Split a dataset at random into parts for training, validation and, if `test` is given, test.
 
-    `valid` and `test` are fractions of the examples. The other examples are for training. `stratify` names a column: each of its values has
-    the same fraction in all parts (needs random access). The parts are disjoint, cover the data, and stay the same for the same seed.
+    `valid` and `test` are fractions of the examples. The other examples are for training. `stratify` names a column: its values then have
+    the same proportions in all parts (needs random access). The parts are disjoint, cover the data, and stay the same for the same seed.
 
     `data` is a dataset, made by `read_csv` and other readers for files, `from_table` for arrays, `from_hf` for Hugging Face datasets, or
     `from_torch` for torch datasets. Raises `SchemaError` if the column `stratify` is missing.
@@ -179,7 +179,7 @@ class _Select(ByPosition):
         return len(self.indices)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        raise PipelineError(f"{self!r} needs random access.")  # Unreachable: the pipeline check has already raised this error.
+        raise PipelineError(f"{self!r} needs random access.")  # Unreachable: `check_indexable` raises an error earlier.
 
     def __repr__(self) -> str:
         return f"select({len(self.indices):,} indices)"
@@ -239,7 +239,7 @@ class _Split(View):
 
     @property
     def indexable(self) -> bool:
-        # On a stream or a reordered dataset, the row number in the source identifies a row.
+        # Streams and reordered datasets have no fixed positions: `streamed` splits their rows.
         return self.dataset.indexable and not self.dataset.reorders
 
     def schema(self) -> Schema:
@@ -256,7 +256,7 @@ class _Split(View):
         """Sorted row indices of this part: int64[N]."""
         values = None
         if self.stratify or self.group:
-            self.schema()  # raises an error for a missing column in terms of `split`
+            self.schema()  # raises an error that names `split` if the column is missing
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
             values = np.concatenate([_codes(chunk) for chunk in read_all(column, reader="split")] or [np.empty(0, np.uint64)])
         return np.flatnonzero(self._parts(values) == self.part)
@@ -273,13 +273,13 @@ class _Split(View):
 
     def streamed(self) -> Stage:
         if self.stratify is not None:
-            raise PipelineError(f"{self!r} needs random access.")  # Unreachable: the pipeline check has already raised this error.
+            raise PipelineError(f"{self!r} needs random access.")  # Unreachable: `check_indexable` raises an error earlier.
         return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
         """Return for each row the index of its split, such as 0 for training rows and 1 for validation rows: int64[N]."""
         if self.group is not None:
-            assert values is not None  # If `group` is set, `members` calls `_parts` with the group column.
+            assert values is not None  # With `group`, the caller `members` always passes the hashes of the group column.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
@@ -314,11 +314,11 @@ def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
 def _sizes_by_value(counts: Indices, fractions: tuple[float, ...]) -> Indices:
     """Divide the rows among the splits, separately for each value. Return the numbers of rows, int64[values, splits].
 
-    `counts` holds the number of rows with each value. The total size of each split is exact. Rounding errors for single values are spread
-    evenly over the splits.
+    `counts` holds the number of rows with each value. The total size of each split is exact. Rows left over by rounding are spread evenly
+    over the splits.
     """
     sizes = np.floor(np.outer(counts, fractions) + 1e-9).astype(np.int64)
-    missing = _sizes(int(counts.sum()), fractions) - sizes.sum(axis=0)  # rows that each part lacks after rounding down
+    missing = _sizes(int(counts.sum()), fractions) - sizes.sum(axis=0)  # rows that each part lacks, because sizes are rounded down
     turns = np.concatenate([(np.arange(number) + 0.5) / number for number in missing])
     parts = np.repeat(np.arange(len(fractions)), missing)[np.argsort(turns, kind="stable")]
     np.add.at(sizes, (np.repeat(np.arange(len(counts)), counts - sizes.sum(axis=1)), parts), 1)

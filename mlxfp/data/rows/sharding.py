@@ -101,7 +101,7 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # Stream cursors store rows, so all columns are needed.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # A stream cursor contains rows with all columns.
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -134,7 +134,7 @@ class _Shard(View):
         if base.states is None:
             return Cursor(base, rows)
         *states, (seen, _, last) = base.states
-        done = (seen - self.index + self.count - 1) // self.count  # number of rows that this rank had read at the stored position `base`
+        done = (seen - self.index + self.count - 1) // self.count  # number of rows of this rank among the first `seen` rows
         return Cursor(attrs.evolve(base, states=(*states, (seen, None, last))), rows - done)
 
     def streamed(self) -> Stage:
@@ -190,7 +190,7 @@ class _EveryNth(Stage):
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
         pending = seen % self.count > self.index  # True if this rank has one row more than the last rank
-        # After a resume with another number of ranks, `rows` may be empty although `pending` is True. `max` avoids a negative count.
+        # If the number of ranks changed before a resume, `rows` may be empty although `pending` is True. Then `max` turns -1 into 0.
         whole = max(0, rows.num_rows - pending)
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

@@ -83,7 +83,7 @@ def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
 def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
     """Append a chunk to the pool. Small chunks are merged, because every chunk in the pool makes each step slower.
 
-    The new chunk is merged with the last chunk of the pool if the last chunk is not larger. Each row is thus copied only a few times.
+    The last chunk of the pool is merged with the new chunk unless the last chunk has more rows. Thus each row is copied only a few times.
     """
     while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows and pool[-1].nbytes + chunk.nbytes <= LARGE:
         chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]

@@ -50,7 +50,7 @@ from mlxfp.support.randomness import fold_into_rows
 
 Item = TypeVar("Item")
 
-_FEWEST = 64  # number of rows measured to choose the chunk size
+_FEWEST = 64  # number of rows whose size in bytes is measured to choose the chunk size
 _ITEMS = 256  # number of batches in a file
 
 
@@ -122,7 +122,7 @@ class _Stored(Wrapper):
             super().traits,
             gathers=True,
             same_items=True,
-            reorders=False,  # Stored rows keep their order in all epochs, even after a shuffle.
+            reorders=False,  # Stored rows have the same order in every epoch, even if a shuffle comes before the storing stage.
             redraws=False,
             take_workers=frozenset({"threads"}),  # Worker processes are not used, because each process would need a copy of all rows.
             in_table=lambda: InTable(self, places_as_numbered),
@@ -323,7 +323,7 @@ class StoresBatches(Protocol):
     """Protocol of a stage, such as `collate`, that can convert its batches for `cache`."""
 
     def stored(self, batch: Batch, schema: Schema | None) -> RecordBatch:
-        """Return a batch as one table row that holds its arrays. Raise an error if `schema`, the schema of earlier rows, does not fit."""
+        """Return a table row with a column per array of `batch`. Raise an error if the schema of earlier rows, `schema`, differs."""
 
     def restored(self, row: RecordBatch) -> Batch:
         """Convert a stored table row back to a batch."""
@@ -358,7 +358,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # Delete the files, because a corrected pipeline has another fingerprint and cannot use these files.
+            out.clear()  # Delete the files: a corrected pipeline has another fingerprint and writes to another folder.
             raise
 
 

@@ -1,4 +1,4 @@
-"""Pools that run jobs on a Ray or Spark cluster. Jobs are sent as bytes, with rows as Arrow IPC."""
+"""Pools that run jobs on a Ray or Spark cluster. Each job is sent as bytes. Inside a job, rows have the Arrow IPC format."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -88,7 +88,7 @@ def done(job: bytes) -> bytes:
 
 
 def all_done(frames: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the jobs in the rows of a data frame, and yield the results."""
+    """Run pickled jobs, one per row. Yield the pickled results as record batches with the column `work`."""
     for frame in frames:
         yield pa.record_batch({"work": pa.array([done(job.as_py()) for job in frame.column(0)], pa.binary())})
 

@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 
 Policy = Literal["raise", "skip"]
 
-FORGIVEN = 10  # During an epoch, up to 10 failed rows are always allowed, because the rate of so few failures is unreliable.
+FORGIVEN = 10  # Up to 10 failed rows never raise an error during an epoch: the share of failed rows is unreliable at the start.
 _USUAL_RATE = 0.001
 
 
@@ -98,7 +98,7 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     check_dataset(dataset, skipped_rows)
     runs = list(reached(dataset, cursor))[::-1]
     lists = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
-    if not lists and not lists_all(dataset):  # Before the first row, `lists` is empty although the pipeline has `on_error`.
+    if not lists and not lists_all(dataset):  # Before the first row, the cursor contains no state of `on_error`, and `lists` is empty.
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a later stage reads the whole dataset at once. '
             f'Put on_error("skip") after load, cache and shuffle, in {dataset!r}.'
@@ -154,7 +154,7 @@ def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
 class OnError(Stage):
     """Stage that removes the rows that `MarkFailed` has marked as failed.
 
-    The state is (rows seen, removed rows). Each removed row is stored as (source row, stage, reason).
+    The state is a pair: number of rows read, and tuple of removed rows. Each removed row is stored as (source row, stage, reason).
     """
 
     policy: Policy
@@ -193,8 +193,8 @@ class OnError(Stage):
     def _check(self, seen: NDArray[np.int64], entries: tuple[Any, ...]) -> None:
         """Raise `DataError` if too many rows have failed: more than 10 rows, and more than `max_rate` of the rows read so far.
 
-        The argument `entries` lists all failed rows since the start. The last entries are the failed rows of the current chunk. For each of
-        these rows, the argument `seen` contains the number of rows read up to and including this row.
+        The argument `entries` lists all failed rows, in order. The argument `seen` has one number for each failed row of the current chunk:
+        the number of rows read up to and including the failed row.
         """
         counts = np.arange(len(entries) - len(seen), len(entries)) + 1
         beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.rate * seen))

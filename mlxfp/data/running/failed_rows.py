@@ -40,14 +40,14 @@ class MarkFailed(Hooks):
 
     @property
     def changes(self) -> Changes:
-        """Changes to the plan: rows get an error column, and stages that mark failed rows run one by one.
+        """Changes to the plan: an error column is added, and the first `as_written` stages run one by one.
 
-        Merged stages would hide which of the stages has failed.
+        If these stages were merged, the failed stage would be unknown.
         """
         return evolve(super().changes, as_written=self.as_written, marks=ERROR)
 
     def source(self, source: Source) -> SourceCalls:
-        """Mark malformed records and unreadable rows of a data source. Sources that read other datasets are not changed."""
+        """Mark malformed records and unreadable rows of `source`. If `source` has child datasets, the children mark their own rows."""
         marking = marked(source)
         calls = super().source(marking)
         if children(source):
@@ -167,7 +167,7 @@ class MarkFailed(Hooks):
         return fed
 
     def finish(self, step: Step) -> Any:
-        """Return a function that finishes a stage at the end of the data. The error column of the remaining rows is null."""
+        """Return a function that yields the rows that a stage holds until the end of the data. All of these rows are marked as valid."""
         call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
@@ -241,7 +241,7 @@ def _errors(chunk: RecordBatch, part: str) -> pa.Array:
     index = chunk.schema.get_field_index(ERROR)
     if index < 0:
         raise PipelineError(
-            f"on_error cannot track failed rows up to {part}: an earlier stage creates new rows. Put on_error before that stage."
+            f"on_error loses failed rows, because a stage before {part} creates new rows. Put on_error before the stage that creates rows."
         )
     return chunk.column(index)
 

@@ -14,15 +14,15 @@ from mlxfp.data.running.written_folders import WrittenFolder
 
 
 class KeptError(Exception):
-    """Exception for a file that a worker cannot write alone, because a stage holds back rows until it reads the next file.
+    """Exception for a file that a worker cannot write alone, because a stage holds back rows until the next file is read.
 
-    When a job raises this exception, `write` starts over in the calling thread and writes the files one after the other.
+    After this exception, `write` starts again and writes the files one by one in the calling thread.
     """
 
 
 @frozen(eq=False)
 class TaskSequence(Task):
-    """Reading task that concatenates the rows of several reading tasks."""
+    """Task that reads the rows of several tasks, one task after the other, as one chunk."""
 
     tasks: tuple[Task, ...]
 

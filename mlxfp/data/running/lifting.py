@@ -161,7 +161,7 @@ class _Lifted:
             drawing = next((stage for stage in self.stages if stage.traits.draws), None)
             if drawing is not None:
                 raise PipelineError(
-                    f"{drawing!r} needs key or offset, because it would draw the same random numbers in every table, in {self!r}. "
+                    f"{drawing!r} needs key or offset, because it would draw the same random numbers in every table: got {self!r}. "
                     'Name a column of distinct values: lift(recipe, key="id"). Or give the index of the first row of each table: '
                     "lift(recipe)(table, offset=4096)."
                 )
@@ -186,7 +186,7 @@ class _Lifted:
 class _Ready:
     """Plan and output schema for all tables with the same input schema.
 
-    If `cast` is not None, each table is first converted to this schema, because Arrow cannot take rows of some column types by index.
+    If `cast` is not None, each table is first converted to the schema `cast`: Arrow cannot read single rows of some column types by index.
     """
 
     plan: Plan
@@ -210,7 +210,7 @@ class _Table(Source):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         table = self._needed()
         most = most_rows(table)
-        for first in range(0, table.num_rows, most):  # Chunks have full size from the start, because no consumer waits for the first rows.
+        for first in range(0, table.num_rows, most):  # `lift` returns all rows at once, so small first chunks would not help.
             yield from count_rows(table.slice(first, most).to_batches(), first)
 
     def length(self) -> int:
@@ -245,8 +245,8 @@ class _Declared(Hooks):
             if requests:
                 columns = columns_text(declared.schema(schema))
                 raise SchemaError(
-                    f"The schema of {stage!r} is not declared, got {columns} from these rows, but other rows could give another schema. "
-                    "Declare the schema, as in map(function, schema=pa.schema({'x': pa.int64()}))."
+                    f"The schema of {stage!r} is not declared, got {columns} from the rows of one table. Other tables could give "
+                    "another schema. Declare the schema, as in map(function, schema=pa.schema({'x': pa.int64()}))."
                 )
             return declared
 
@@ -264,7 +264,7 @@ def _works_by_row(part: Any) -> bool:
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
-    """Return row numbers and row keys from a key column. The numbers are 0, 1, 2, ... if the keys are no valid row numbers."""
+    """Return row numbers and row keys. The row numbers are the keys if all keys are integers from 0 to 2**44 - 1, else 0, 1, 2, ..."""
     values = decoded(column.combine_chunks())
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))

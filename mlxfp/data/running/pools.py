@@ -28,10 +28,10 @@ _UNREAD_BYTES = 256 << 20  # Maximum size of unread results, in bytes. Above thi
 
 
 class Pool(ABC):
-    """Pool of workers that yields results in order.
+    """Pool of workers that yields results in the order of the jobs.
 
-    A job with many rows is cut into pieces for several workers. Such a cut is allowed because chunk boundaries have no meaning before rows
-    are grouped. The time of recent pieces determines the size of the next pieces. The result does not depend on the pieces.
+    A job with many rows is divided into pieces for several workers. The result is the same for pieces of any size, because chunk boundaries
+    have no meaning before rows are grouped. The measured time per row determines the size of the next piece.
     """
 
     kind: ClassVar[str]
@@ -60,7 +60,7 @@ class Pool(ABC):
             flow.close()
 
     def read(self, task: Task) -> RecordBatch:
-        """Read the rows of a task in a worker and wait for them. If the worker fails, read in this thread, to raise the original error."""
+        """Read the rows of a task in a worker. If the worker fails, read the rows in this thread, to raise the error of the task."""
         jobs = ((job, None) for job in (Job(task, 0, 0, Segment((), NO_HOOKS)),))
         with closing(self.map(jobs, whole=False)) as results:
             _, result = next(results)
@@ -99,7 +99,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks from several workers, because cursors must not depend on the number of workers.
+    if len(chunks) == len(results) > 1:  # Join the chunks, so that a job has the same cursors for any number of workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -118,7 +118,7 @@ class _Flow:
         self._most = 2 * pool.workers
 
     def next(self) -> _Entry | None:
-        """Wait for the next job in order and keep the workers busy. Returns None after the last job."""
+        """Return the next job in order, after its end, or None after the last job. Meanwhile, send further jobs to the workers."""
         while True:
             self._give()
             if not self._entries:
@@ -150,7 +150,7 @@ class _Flow:
     def _room(self) -> bool:
         """Return True if another piece of work exists and may be sent to a worker.
 
-        Three numbers are limited: pieces in the workers, unfinished jobs, and bytes of results that nobody has read yet.
+        There are limits for the number of running pieces, the number of jobs in the queue, and the bytes of unread results.
         """
         if self._running >= self._most:
             return False
@@ -181,7 +181,7 @@ class _Flow:
     def _submit(self, entry: _Entry) -> None:
         """Send the next rows of a job to a worker."""
         rows, first = entry.job.task.rows, entry.begun
-        # A `ChunkTask` contains rows that are already in memory. Without expensive steps, a worker would save no time.
+        # The rows of a `ChunkTask` are already in memory. Without expensive steps, sending the rows to a worker would take longer.
         if isinstance(entry.job.task, ChunkTask) and not are_costly(entry.job.segment.steps):
             entry.futures, entry.all_given = [Inline().submit(entry.job, lambda: False)], True
             with self._changed:
@@ -263,7 +263,7 @@ class Threads(Pool):
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in a thread, with the context variables of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # A worker gets no workers: waiting for other workers could cause a deadlock.
+        context.run(RUNNER.set, None)  # Code in a worker sees no pool, because waiting for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:

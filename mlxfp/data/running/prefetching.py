@@ -105,7 +105,7 @@ class Prefetch(Wrapper):
 
         def stop() -> None:
             nonlocal stopped
-            if line.is_forked():  # Thread and workers belong to the parent process.
+            if line.is_forked():  # After a fork, the thread and the workers exist only in the parent process.
                 return
             line.close()
             if pool is not None:  # The thread may be waiting for a result of the pool. Closing the pool ends this wait.
@@ -120,17 +120,17 @@ class Prefetch(Wrapper):
         try:
             yield from line
         finally:
-            if not stopped and not line.is_forked():  # After `atexit`, the globals of this module may already be gone.
+            if not stopped and not line.is_forked():  # After the exit function `stop`, globals of this module may be gone.
                 atexit.unregister(stop)
                 line.close()
-                # The garbage collector may run this code in another thread, even in the prefetch thread, which cannot join itself.
+                # Garbage collection may end this generator in another thread, even in the prefetch thread. No thread can join itself.
                 if threading.get_ident() == consumer:
                     stop()
                 elif pool is not None:
                     threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
 
     def before(self, chunk: RecordBatch, after: Position) -> Position:
-        """Return the cursor before a chunk of examples."""
+        """Return the position of the first row of a chunk. `after` is the position after the last row."""
         return after.back(chunk.num_rows)
 
     def _pool(self) -> Pool | None:
@@ -150,7 +150,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # Other lines of `explain` already report this error, so the note omits it.
+        with suppress(MlxfpError, OSError):  # `explain` shows errors of the dataset in other lines.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")

@@ -453,7 +453,7 @@ def test_a_stage_that_makes_rows_anew_out_of_groups_is_refused():
             return state, (chunk.select(["x", "__row__", "__key__"]),)
 
     dataset = fp.pipe(numbers(4), fp.batch(2), Anew(), fp.unbatch(), map(dict), on_error("skip"))
-    with pytest.raises(PipelineError, match=r"cannot track failed rows up to map\(function=dict\): an earlier stage creates new rows"):
+    with pytest.raises(PipelineError, match=r"loses failed rows, because a stage before map\(function=dict\) creates new rows"):
         list(dataset)
 
 

@@ -277,10 +277,10 @@ def test_keys_that_cannot_be_are_refused():
 def test_a_function_without_a_declared_schema_is_refused_with_what_it_gave():
     plain = fp.lift(fp.map(lambda row: {"double": row["id"] * 2}))
     with pytest.raises(
-        fp.errors.SchemaError, match=r"The schema of map\(.*is not declared.*got double int64 from these rows,.* Declare the schema"
+        fp.errors.SchemaError, match=r"The schema of map\(.*is not declared.*got double int64 from the rows of.* Declare the schema"
     ):
         plain(TABLE)
-    with pytest.raises(fp.errors.SchemaError, match="got no columns from these rows"):
+    with pytest.raises(fp.errors.SchemaError, match="got no columns from the rows of one table"):
         plain(TABLE.slice(0, 0))
     declared = fp.lift(fp.map(lambda row: {"double": row["id"] * 2}, schema=pa.schema({"double": pa.int64()})))
     assert declared(TABLE).column("double").to_pylist() == [0, 2, 4, 6]

@@ -187,7 +187,7 @@ class FileSource(Source):
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
     kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # columns to read; None reads all columns
-    # result of an earlier search; None searches for the files
+    # Files found by an earlier search. With None, the method `files` searches for files.
     files_before: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)
     suffixes: ClassVar[tuple[str, ...]]  # suffixes of the files that are read if a path is a folder
 
@@ -212,7 +212,7 @@ class FileSource(Source):
         return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes for `explain` about folder names such as `year=2026`. A note lists the new columns, or a folder that adds none."""
+        """Return a note for `explain`: the columns from folder names such as `year=2026`, or a folder name that adds no column."""
         with suppress(MissingFileError):
             files = self.files()
             columns = partition_types(tuple(file.partition for file in files))
@@ -228,7 +228,7 @@ class FileSource(Source):
 
 
 def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Return a resume position in the file with index `number`. Each file format defines the meaning of `at` and `rest`.
+    """Return a resume position in the file with index `number`. The file format decides what the numbers `at` and `rest` mean.
 
     The position also holds the file size and the number of files, so that `parse_position` can detect changed files.
     """
@@ -293,7 +293,7 @@ def _open_member(path: str) -> Any:
         )
     try:
         return opened.open(members[0])
-    except (NotImplementedError, RuntimeError) as error:  # raised for an unsupported compression method and for a missing password
+    except (NotImplementedError, RuntimeError) as error:  # zipfile reports an unsupported compression or a missing password
         secret = opened.getinfo(members[0]).flag_bits & 1
         problem = "is encrypted" if secret else "uses a compression that Python lacks"
         raise DataError(
@@ -314,15 +314,15 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     The offset after the last block is None. The last block may be empty. `cut(data)` returns the number of bytes of the whole records at
     the start of `data`.
 
-    The first block of a file has at most `size` bytes. The maximum grows with the offset, up to eight times `size`. For a longer record,
-    the maximum is doubled until the record fits. The maximum does not depend on earlier blocks, so a resumed run yields the same blocks.
+    The first block of a file has at most `size` bytes. The limit grows with the byte offset, up to eight times `size`. For a longer record,
+    the limit is doubled until the record fits. The limit ignores earlier blocks, so a resumed run yields the same blocks.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
-        # Reading a few bytes of a local file again is faster than copying the bytes.
+        # For a local file, reading the incomplete last record again is faster than copying the bytes of the record.
         rereads = packing(path) is None and not is_remote(path)
         rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
@@ -344,7 +344,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
 
 
 def _grown(size: int, offset: int) -> int:
-    """Return the size limit in bytes for the block at `offset`. The limit grows from `size` to eight times `size` with the offset."""
+    """Return the largest number of bytes for the block at `offset`: `size` at the start of a file, and up to eight times `size` later."""
     return size * max(1, min(offset // size, _GROWTH))
 
 

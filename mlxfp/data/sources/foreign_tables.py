@@ -102,8 +102,8 @@ def _streamed(table: Any) -> pa.Table:
         kind = f"{type(table).__module__.partition('.')[0]}.{type(table).__qualname__}"
         reason = ": ".join(map(str, error.args))
         raise SchemaError(
-            f"A table cannot be converted to Arrow: got a {kind}, and {reason}. Give every column a unique name and values of one type, "
-            "with astype or cast, or drop the column."
+            f"A table cannot be converted to Arrow: got a {kind}, and {reason}. Give every column a unique name. "
+            "Convert each column to one type with astype or cast, or drop the column."
         ) from error
     return result
 

@@ -77,14 +77,14 @@ def _table_identity(dataset: Any) -> Any:
 
 
 def _transform(dataset: Any) -> Any:
-    """Return the function set by `with_transform`, or None."""
+    """Return the function set by `with_transform`, or None if no function is set."""
     stated = getattr(dataset, "format", None) or {}
     return stated["format_kwargs"]["transform"] if stated.get("type") == "custom" else None
 
 
 @frozen(repr=False)
 class _FromHf(Source):
-    # Equality uses the hash that `datasets` stores. A pickled dataset may contain only the file name of its table.
+    # Datasets are compared by the hash that `datasets` stores, because a pickled dataset may hold only the file name of the table.
     dataset: Any = field(eq=_table_identity)
     kept: tuple[str, ...] | None = None  # columns to read; None reads all columns
     indexable = True
@@ -217,7 +217,7 @@ class _FromHfStream(Source):
             skipped = position
         typed = (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
         for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
-            if done > skipped:  # Skip the chunks before the resume position: every reading yields the same chunks.
+            if done > skipped:  # Skip the chunks before the resume position, which is always the end of a chunk.
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
 
     @property
@@ -237,7 +237,7 @@ class _FromHfStream(Source):
 def _open_stream(stream: Any, epoch: int) -> Any:
     """Return a copy of the stream at the start of an epoch. Each thread needs its own copy, because iteration changes the stream.
 
-    File system objects are shared instead of copied, because fsspec would replace their copies by new objects in another thread.
+    All copies share the file system objects, because copying in another thread would make fsspec create new objects.
     """
     shared = getattr(stream, "_IterableDataset__hffs_cache", None)
     copied = copy.deepcopy(stream, {id(shared): shared}).with_format(None if stream.features is None else "arrow")

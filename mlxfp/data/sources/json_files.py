@@ -193,7 +193,7 @@ def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Return a type with text in place of timestamps, at any depth."""
+    """Replace the timestamp types in a type by text, also in nested types."""
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(_with_text(member.type)) for member in kind])
     if is_list(kind):
@@ -224,7 +224,7 @@ def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each
-    """Find the problem of an invalid line. Return a function from byte offset to `Fault`. Return None if no problem is found."""
+    """Return a function that makes the `Fault` of an invalid line from the offset of the line. Return None if no problem is found."""
     received = f"got {shorten(line)}"
     try:
         record = json.loads(line)

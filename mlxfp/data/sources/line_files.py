@@ -47,9 +47,9 @@ from mlxfp.support.errors import MlxfpError, SchemaError, without_secrets
 from mlxfp.support.progress import Progress
 
 _WIDE = 500  # Files with 1,000 columns or more are read in larger blocks, so that each block has about 1 KB per column.
-_SAMPLE = 1 << 20  # bytes read for type inference
+_SAMPLE = 1 << 20  # number of bytes read for type inference
 _CONVERT = "Convert the file to UTF-8, for example with iconv."
-_LONG = pa.decimal128(19, 0)  # During a scan, integers too long for float64 have this type, which cannot be joined with float types.
+_LONG = pa.decimal128(19, 0)  # Type that a scan gives to integers too long for float64. Floats and decimals have no common type.
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -61,7 +61,7 @@ class LineSource(FileSource):
     types: Types = field(default=(), kw_only=True, repr=False)
     scan: bool = field(default=False, kw_only=True, repr=False)  # True if all files are read to find columns and types
     transcoding: ClassVar[str] = _CONVERT  # remedy in the error message for a file in an encoding other than UTF-8
-    marks: bool = field(default=False, kw_only=True, repr=False)  # True if invalid records become rows marked as failed, for `on_error`
+    marks: bool = field(default=False, kw_only=True, repr=False)  # True if each invalid record becomes a failed row for `fp.on_error`
     encoding: str = field(default="utf-8", kw_only=True)
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # The block size affects cursors, but not rows.
 
@@ -96,7 +96,7 @@ class LineSource(FileSource):
         return newlines(np.frombuffer(data, np.uint8)) + 1
 
     def unended(self, data: bytes) -> Fault | None:
-        """Return a fault if the end of the file cuts off the last record."""
+        """Return a `Fault` if the end of the file cuts off the last record. Return None for a complete record."""
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
@@ -105,18 +105,18 @@ class LineSource(FileSource):
         return pa.schema([f.with_type(kinds.get(f.name, self.settled(f.type))) for f in schema])
 
     def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
-        """Return the column type for a type that Arrow inferred.
+        """Return the type of a column for which Arrow inferred the type `kind`.
 
-        The argument `null` is the type for a column of nulls. With `null=None`, a column of nulls becomes text.
+        A column with only nulls gets the type `null`, or becomes text if `null` is None.
         """
         return settled(kind, null)
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-        """Return the common type of two types found by a scan, or None."""
+        """Return the common type of two types found by a scan. Return None if no common type exists."""
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the byte offset of the first record that contradicts the type `kind` of the column `name`. Return 0 if unknown."""
+        """Return the byte offset of the first record in which column `name` does not fit `kind`. Return 0 if the record is unknown."""
         return 0
 
     def schema(self) -> Schema:
@@ -148,7 +148,7 @@ class LineSource(FileSource):
         return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
     def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
-        """Return the end offsets of the records that become rows, int64[N], without parsing. Return None if counting needs parsing."""
+        """Return the end offsets of the records that become rows, int64[N]. Return None if only parsing can find these records."""
         return None
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
@@ -169,7 +169,7 @@ class LineSource(FileSource):
                 yield task, after
 
     def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
-        """Yield a parsing task for each block after a resume position. Each task comes with the position after its block."""
+        """Yield pairs: a task that parses one block, and the resume position after the block. Start at `position`."""
         files = self.files()
         first, offset, line = parse_position(files, position)
         schema, inferred_from = self.inferred(files)
@@ -215,9 +215,9 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _size(least: int, columns: Sequence[str]) -> int:
-    """Return the number of bytes per block: `least`, or more for a file with many columns.
+    """Return the block size in bytes: `least`, or a larger size for a file with many columns.
 
-    Arrow needs extra time for every column of a block, as much as for parsing 500 bytes.
+    For each column of a block, Arrow needs as much extra time as for parsing 500 bytes.
     """
     return least * max(1, len(columns) // _WIDE)
 
@@ -249,7 +249,7 @@ def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple
 @lru_cache(maxsize=64)
 def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
     """Infer a schema that fits every record of all files. Threads infer the types of each block, and each column takes a common type."""
-    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # maps each column and type to the first block with that type
+    blocks_of: dict[str, dict[pa.DataType, Block]] = {}  # For each column name: the types found, and the first block with each type.
     # For each column: the first value that mixes types, such as [1, "a"], and the block that contains the value.
     faults: dict[str, tuple[Fault, Block]] = {}
     first: Opening | None = None

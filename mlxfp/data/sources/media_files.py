@@ -198,7 +198,7 @@ class _MediaSource(Source):
                 f"The first folders are parts of a dataset instead of classes: got {listed(map(repr, folders))}, in {self._locate('')!r}. "
                 f"Read each part: {self._locate(folders[0])!r}. If the names are classes, list the names: classes={list(folders)}."
             )
-        if is_remote(self.root):  # Remote folders are never empty.
+        if is_remote(self.root):  # Remote stores such as S3 have no empty folders.
             return
         below = sorted(in_nfc(path.name) for path in Path(self.root).iterdir() if is_shown(path.name) and path.is_dir())
         if empty := [name for name in below if name not in folders]:

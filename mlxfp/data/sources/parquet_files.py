@@ -23,8 +23,8 @@ from mlxfp.support.checks import explain_call
 
 _BUFFER = 1 << 20  # Number of bytes read at a time for each column. Without a buffer, Arrow would read whole columns of a row group.
 _REMOTE_BUFFER = 1 << 22  # Buffer size for remote files, in bytes. The buffer is large, because each request takes about 50 ms.
-_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}  # Files without page checksums are read without the check.
-# Types besides integers that Arrow sorts in the same order as the statistics (minimum, maximum) of Parquet files.
+_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}  # Page checksums are verified if the file contains checksums.
+# Types besides integers with the same order in Arrow as in the statistics of Parquet files (minimum and maximum).
 _ORDERED = (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.date32())
 
 

@@ -1,7 +1,7 @@
 """Search for the ends of records in CSV data. A record ends at a newline outside quoted fields.
 
-A field is quoted if its first character is a quote. Inside a quoted field, a doubled quote means one quote and a single quote ends the
-quoting. Any other quote is text. Arrow's parser and Python's csv module follow the same rules.
+A field is quoted if its first character is a quote. In a quoted field, two quotes in a row stand for one quote, and a quote alone ends
+the quoted part. In other places, a quote is ordinary text. Arrow's parser and Python's csv module follow the same rules.
 """
 
 import re
@@ -43,7 +43,7 @@ def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
         return last
     edges = _edges(data, delimiter, quote)
     while (turns := int(np.searchsorted(edges, last - 1))) % 2:
-        last = _last_newline(data, int(edges[turns - 1]))  # The last newline lies inside quotes: search again before the opening quote.
+        last = _last_newline(data, int(edges[turns - 1]))  # A newline inside quotes ends no record. Search before the open quote.
     return last
 
 
@@ -52,7 +52,7 @@ def _last_newline(data: bytes, end: int) -> int:
 
 
 def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:
-    """Return the offset of a quote that is never closed, or None. `data` must start at the beginning of a record."""
+    """Return the offset of a quote that is never closed, or None if all quotes are closed. `data` must begin with a record."""
     edges = _edges(data, delimiter, quote)
     return int(edges[-1]) if len(edges) % 2 else None
 
@@ -71,13 +71,13 @@ def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
 def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     """Return True if the offset `end` is certainly outside quotes. Return False if `end` is inside quotes, or if the test cannot tell.
 
-    The test checks the first, third, fifth, ... quote. If each of these follows a delimiter, a line end or another quote, then every
-    quote belongs to a quoted field. Nearly all files pass this test, which is ten times faster than a regex.
+    The test checks every other quote, starting with the first quote. If a delimiter, a line end or a quote precedes all checked quotes,
+    all quotes belong to quoted fields. Nearly all files pass the test. The test is ten times faster than a regex.
     """
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # A quote at offset 0 has no previous byte. In this case, offset 0 is used, because `begins` accepts the quote character.
+        # A quote at offset 0 has no previous byte. The quote itself is tested instead, because `begins` is True for the quote character.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False
@@ -94,10 +94,10 @@ def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
 
 
 def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the offsets of quotes, int64[N]. A newline after an even number of these quotes is outside quoted fields.
+    """Return offsets of quotes, int64[N]. A newline after an even number of returned quotes lies outside quoted fields.
 
-    In nearly all files, every quote belongs to a quoted field, and the result contains all quotes. In other files, a slower search finds
-    the quotes that begin or end a field.
+    If every quote belongs to a quoted field, as in nearly all files, the result contains all quotes. For other files, a slower search
+    finds the opening and closing quotes of fields.
     """
     if quote is None or quote.encode() not in data:
         return np.empty(0, np.int64)
@@ -117,6 +117,6 @@ def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _quoted_field(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """Return a regular expression that finds the next quoted field. Group 1 ends before the closing quote or at the end of the data."""
+    """Return a regular expression that finds the next quoted field. Group 1 is the closing quote, or empty if the field is not closed."""
     q, d = re.escape(quote), re.escape(delimiter)
     return re.compile(rf"{q}(?<![^{d}\r\n]{q})(?:[^{q}]++|{q}{q})*+({q}?)".encode())

@@ -27,8 +27,8 @@ _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr
 def count_objects(data: bytes) -> int:
     """Return the number of lines that are not blank. Raise `ArrowInvalid` for a line that is nested too deeply or is not a single object.
 
-    Arrow also accepts null, several objects in a line, and an object that spans several lines. The check here is stricter. If every line
-    begins with { and ends with }, no object continues in the next line, so each line can be checked separately.
+    Arrow also accepts null, several objects in a line, and an object over several lines. The caller therefore compares the result with the
+    number of rows that Arrow returns.
     """
     stops = object_ends(data)
     if stops is not None:  # Nearly all files pass this quick test: every line begins with { and ends with }.

@@ -48,7 +48,7 @@ class Fault:
 def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
     r"""Return a mask of the bytes that end a line: each \n, and each \r that is not followed by \n.
 
-    `returns=False` is faster for data without \r.
+    `returns=False` skips the search for \r, to save time for data without \r.
     """
     ends: NDArray[np.bool_] = codes == LF
     if returns:
@@ -59,9 +59,9 @@ def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.b
 
 
 def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data, at \n, \r\n or a lone \r."""
+    r"""Return the number of line ends in the data. A line end is \n, \r\n, or \r without \n."""
     codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    # Each piece overlaps the next piece by one byte, because only the byte after \r shows if the line ends with \r or \r\n.
+    # Pieces of the data overlap by one byte, because the byte after \r decides between the line ends \r and \r\n.
     pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))
     return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 
@@ -73,9 +73,9 @@ def newlines(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def guard(data: bytes) -> bytes:
-    """Prepend a blank line to data that is empty or begins with a byte order mark.
+    """Prepend a newline to data that is empty or begins with a byte order mark.
 
-    Without this line, Arrow would reject empty data and drop the byte order mark.
+    Without the newline, Arrow would reject empty data and drop the byte order mark.
     """
     return data if data and not data.startswith(MARK) else b"\n" + data
 
@@ -90,7 +90,7 @@ def fails(parse: Callable[[], object]) -> bool:
 
 
 def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
-    """Return (start, end) of the first invalid record. `parse(end)` parses the records before `end` and fails if any is invalid."""
+    """Return the start and end offset of the first invalid record. `parse(end)` must fail if a record before offset `end` is invalid."""
     index = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
     return (ends[index - 1] if index else 0), ends[index]
 

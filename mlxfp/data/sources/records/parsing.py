@@ -17,8 +17,8 @@ from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 from mlxfp.support.errors import DataError, SchemaError
 
-# Number of invalid records in a block after which every record is parsed alone.
-# Finding one invalid record takes as long as parsing the block ten times.
+# Number of invalid records in a block before the parser changes to one record at a time.
+# The search for one invalid record takes as long as parsing the whole block ten times.
 _FAULTS = 16
 _ESCAPED = re.compile("[\udc80-\udcff]")  # surrogates, to which Python decodes invalid UTF-8 bytes
 
@@ -52,7 +52,7 @@ class Format(Protocol):
         ...
 
     def unended(self, data: bytes) -> Fault | None:
-        """Return a fault if the last record is cut off by the end of the file."""
+        """Return a `Fault` if the end of the file cuts off the last record."""
         ...
 
 
@@ -130,7 +130,7 @@ def _parse_marked(source: Format, block: Block, schema: Schema) -> RecordBatch:
     columns = pa.schema([*shown(schema), (ERROR, REASON)])
     parts: list[RecordBatch] = []
     start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # end offset and error text of the invalid record at offset `stop`; None: no such record
+    after: tuple[int, str] | None = None  # Invalid record at offset `stop`: end offset and error text. None if no invalid record is known.
     while start < len(data):
         following = int(ends[np.searchsorted(ends, start, "right")])
         records = _part(block, start, stop if failures < _FAULTS else min(stop, following))
@@ -180,12 +180,12 @@ def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch
         return source.parse(block.data, block.opening, schema)
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(
-            f"The reader does not support a declared type: {error}, in {source!r}. Declare text or numbers, and convert with map."
+            f"The reader does not support a declared type: {error}, in {source!r}. Declare text or numbers, and convert with fp.map."
         ) from error
 
 
 def data_error(fault: Fault, block: Block) -> DataError:
-    """Return the `DataError` that reports a fault."""
+    """Return the error to raise for an invalid record, with location and remedy."""
     return DataError(f"{fault_text(fault, block)}. {fault.remedy}")
 
 

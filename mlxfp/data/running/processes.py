@@ -42,7 +42,7 @@ from mlxfp.support.optional import optional
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run is private and has a unique name
 _ROOM = 1 << 30  # Number of bytes that must be free in `/dev/shm`. A container may have only 64 MB.
 _THROUGH_PIPE = 1 << 16  # Largest message that is sent through the pipe, in bytes. Larger messages are sent as files.
-_LOOK = 1.0  # seconds between checks whether the parent process still runs
+_LOOK = 1.0  # seconds between two checks by a worker that the parent process still runs
 # Libraries use one thread in each worker process, because there are already as many worker processes as cores.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
@@ -87,7 +87,7 @@ class Processes(Pool):
                 self._unstarted = unstarted("process", self.workers, error.__context__ if isinstance(error, NameError) else error)
                 raise self._unstarted from error
         received: Future[Result] = Future()
-        # After this line the future cannot be cancelled: a worker in another process only stops when killed.
+        # Mark the future as running: a job in a worker process cannot be cancelled.
         received.set_running_or_notify_cancel()
         sent.add_done_callback(lambda done: self._receive(done, name, received))
         return received
@@ -147,15 +147,15 @@ class Processes(Pool):
             ) from error
 
     def _share(self, value: Any) -> str | None:
-        """Pickle a `Segment` or `Source` to a file that several jobs can read. Return the name of the file, which is written only once.
+        """Pickle a `Segment` or `Source` once, to a file that several jobs can read. Return the name of the file.
 
-        Return None for other types of `value`. These values are pickled separately for each job.
+        Returns None for a value of another type. Such a value is pickled again for each job.
         """
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # `dumps` may add values to `_shared`, so the file number is computed after `dumps`.
+            name = f"shared-{len(self._shared)}"  # numbered after `dumps`, which may add other values to `_shared`
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
@@ -196,9 +196,9 @@ def _is_importable(module: str) -> bool:
 def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
     """Pickle a job or a result. Functions that cannot be imported are pickled by value, and rows as Arrow IPC.
 
-    The function `shared` is called for each object in the job or result. If `shared` returns a file name, the name is pickled instead of
-    the object, and the receiver reads the file. Large chunks are written to files in `folder`. With `folder=None`, the returned bytes
-    contain all chunks.
+    `shared` is called with each object inside `value`. If an object is stored in a file, `shared` returns the file name. The pickle then
+    contains only the name, and the receiver reads the file. Large chunks are written to files in `folder`. With `folder=None`, the returned
+    bytes contain all chunks.
     """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)
@@ -276,7 +276,7 @@ def _make_folder() -> tuple[Path, int]:
             lock = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-    # Other processes also run the loop above, which deletes unlocked folders named `mlxfp-run-...`. Lock the new folder before renaming.
+    # Lock the new folder before renaming it to `mlxfp-run-...`, because other processes delete unlocked folders with such a name.
     new = Path(tempfile.mkdtemp(prefix="mlxfp-new-", dir=parent))
     lock = _lock(new)
     return new.rename(parent / new.name.replace("mlxfp-new-", _PREFIX)), lock

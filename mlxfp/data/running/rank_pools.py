@@ -54,7 +54,7 @@ class RankPool(Inline):
             )
 
     def meet(self, work: Callable[[], float]) -> list[float]:
-        """Run `work` on every rank, wait for all ranks, and return the results of all ranks. A result is a number of at least 0.
+        """Run `work` on every rank, wait for all ranks, and return the results of all ranks. `work` must not return a negative number.
 
         A rank that fails raises its error. The other ranks then stop before their next row and raise `RankError`.
         """

@@ -1,6 +1,6 @@
 """State of a run at a cursor: positions of the sources and states of the stages.
 
-A cursor stores the states before the current chunk of the source. To get the state at the cursor, this chunk is processed again.
+A cursor inside a source chunk stores the states at the start of the chunk. The states at the cursor are computed from the chunk again.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ def reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 
     A state has two parts:
 
-    - state of each stage after the last item before the cursor, or the final state if the cursor is at the end of the data
-    - position of the source after the chunk that contains the last item before the cursor
+    - state of each stage after the last item before the cursor, or after all items if the cursor is at the end of the data
+    - position of the source after the chunk with the last item before the cursor
 
     The function reads no more rows than a resumed run reads for its next item. Raises `CursorMismatchError` for a cursor of another
     pipeline.
@@ -78,7 +78,7 @@ class _Record(Hooks):
 
 
 def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
-    """Run the pipeline up to the cursor. Return the source position and the stage states before the next item."""
+    """Run the pipeline up to the cursor. Return the position of the source and the states of the stages at the cursor."""
     written = as_written(dataset)
     record = _Record(dataset.hooks, states=dict(enumerate(first_states(written, cursor))), positions=[cursor.base.position])
 
@@ -97,7 +97,7 @@ def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
         except Exception:
             if result is None:
                 raise
-            return result  # The error belongs to an item after the cursor, so the result is still valid.
+            return result  # An item after the cursor caused the error, so the result at the cursor is valid.
     return now()
 
 

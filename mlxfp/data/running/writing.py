@@ -108,7 +108,7 @@ def write(
     if skips_rows(dataset) and not lists_all(dataset):
         raise PipelineError(
             "write lists the rows skipped by on_error, but load, cache, a shuffle in memory, concat, interleave and mix drop this list: "
-            f"got {dataset!r}. Put on_error after these stages, because on_error covers all earlier stages."
+            f"got {dataset!r}. Put on_error after these stages: on_error also skips rows that failed in earlier stages."
         )
     out = WrittenFolder(
         Path(folder).expanduser(),
@@ -166,7 +166,7 @@ class _Together:
         return self._visible(manifest)
 
     def _visible(self, value: T | None) -> T:
-        """Return `value`. Raise `DataError` if `value` is None, which means that this rank does not see the files written by rank 0."""
+        """Return `value`. If `value` is None, raise `DataError`: this rank does not see the files that rank 0 writes."""
         if value is None:
             raise DataError(
                 f"Rank {self.ranks.rank} does not see the files that rank 0 writes to {self.out.folder}. "
@@ -182,9 +182,9 @@ class _Together:
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Write the files of this rank. Return the total number of files plus 1.
+        """Write the files of this rank. Return 1 plus the number of files of all ranks.
 
-        Returns 0 if a stage keeps rows between chunks. In this case, rank 0 must write all files.
+        Returns 0 if a stage keeps rows between chunks, because rank 0 must then write all files.
         """
         self._visible(self.out.progress.is_dir() or None)
         try:
@@ -247,10 +247,10 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: C
 def _jobs(
     dataset: Dataset[Any], out: WrittenFolder, pool: Pool, selected: Callable[[int], bool]
 ) -> Iterator["tuple[int, WriteFile | None]"]:
-    """Yield the index and the job of each file. The job is None for finished files and for files of other ranks.
+    """Yield the index of each file, with the job that writes the file. The job is None for finished files and for files of other ranks.
 
-    The progress entry of a finished file holds the cursor at which the next file starts. At the end, finished files are checked, if
-    possible by workers. Each damaged file is then yielded again with a job.
+    The progress entry of a finished file holds the cursor at which the next file starts. Finished files are checked after the last index.
+    Each damaged file is then yielded a second time, with a job.
     """
     segment, start = Segment(dataset.plan.segment, dataset.hooks), beginning(dataset)
 
@@ -286,7 +286,7 @@ def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield two values for each file of `size` source rows: the jobs that produce the rows, and the cursor at the end of the file."""
+    """Yield the jobs that compute each file, and the cursor at the end of the file. A file holds the results of `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]

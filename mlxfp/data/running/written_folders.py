@@ -33,7 +33,7 @@ class WrittenFolder:
     folder: Path
     format: Format
     rows_per_file: int
-    schema: Schema  # schema of a file without rows
+    schema: Schema  # schema for writing a file without rows
     pipeline: tuple[str, ...]
     fingerprint: str
     hidden: bool = False  # True for `cache`, which also writes the columns `__row__` and `__key__`
@@ -56,7 +56,7 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # A process that waits for the lock will create a new lock file.
+            Path(lock.lock_file).unlink(missing_ok=True)  # The next process with the lock creates a new lock file.
             with suppress(OSError):
                 self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()
@@ -82,7 +82,7 @@ class WrittenFolder:
         return self.folder / PROGRESS
 
     def write_file(self, index: int, chunks: Iterable[RecordBatch], after: Callable[[], bytes]) -> None:
-        """Write a file, then its progress entry, which marks the file as finished. `after()` returns the cursor at the end of the file."""
+        """Write a data file, then the progress entry that marks the file as finished. `after` returns the cursor at the end of the file."""
         name = self.name(index)
         visible_chunks = iter(chunks if self.hidden else map(visible, chunks))
         first = next(visible_chunks, None)
@@ -98,9 +98,9 @@ class WrittenFolder:
         write_whole(self.progress / f"{self.name(index)}.json", json.dumps(entry).encode())
 
     def known(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the progress entry of file `index`, and the cursor after the last row of the file. The cursor is None if none is stored.
+        """Return the progress entry of file `index`, and the cursor at the end of the file. The cursor is None if the entry has no cursor.
 
-        Returns (None, None) if the file or its progress entry is missing or damaged.
+        Returns (None, None) if the file or the progress entry is missing or damaged.
         """
         file, after = self.noted(index)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
@@ -112,7 +112,7 @@ class WrittenFolder:
             self._note(index, file, None)
 
     def noted(self, index: int) -> tuple[File | None, Cursor | None]:
-        """Return the description of a data file and the cursor at its end. Both were saved in the folder of progress files."""
+        """Return the progress entry of file `index` and the cursor at the end of the file, without a check of the file."""
         path = self.progress / f"{self.name(index)}.json"
         try:
             entry = json.loads(path.read_bytes())
@@ -162,7 +162,7 @@ class WrittenFolder:
         return None
 
     def begin_whole(self) -> Manifest | None:
-        """Prepare the folder like the method `begin`. If some files are damaged, the damaged files will be written again."""
+        """Prepare the folder with `begin`. Return the manifest if all files are complete. Damaged files will be written again."""
         manifest = self.begin()
         damaged = () if manifest is None else manifest.damaged()
         if manifest is not None and damaged:
@@ -175,7 +175,7 @@ class WrittenFolder:
         write_whole(self.progress / _PIPELINE, json.dumps(entry).encode())
 
     def finish(self, files: int, skipped: tuple[SkippedRow, ...] = ()) -> Manifest:
-        """Write the manifest of `files` files, and remove the subfolder with the progress entries."""
+        """Write the manifest for the first `files` files, and remove the subfolder with the progress entries."""
         entries = tuple(file for index in range(files) if (file := self.noted(index)[0]))
         manifest = Manifest(
             folder=str(self.folder),

@@ -14,22 +14,22 @@ from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
 SUFFIXES: tuple[str, ...] = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64", ".w64", ".wav")
-SUFFIXES += (".aac", ".amr", ".m4a", ".wma")  # libsndfile cannot decode these formats: the error names the command to convert the file
+SUFFIXES += (".aac", ".amr", ".m4a", ".wma")  # formats that libsndfile cannot decode; the error message gives a command to convert the file
 MOST_RATE = 768_000  # maximum sample rate in samples per second; a higher rate means a damaged file
 
 _MOST_SAMPLES = 1 << 28  # maximum number of samples in a file, over all channels: 1 GiB as float32
-_HEADER, _BYTES = 44, 2  # bytes of the minimal WAV header and of one sample
-_MOST_CHANNELS = 2  # `_plain_wav` reads at most 2 channels, because files with more channels have further header fields.
+_HEADER, _BYTES = 44, 2  # number of bytes of the shortest WAV header, and of one 16-bit sample
+_MOST_CHANNELS = 2  # `_plain_wav` reads at most 2 channels, because files with more channels have a longer header.
 _BLOCK_SAMPLES = 1 << 20  # samples per read; memory grows gradually, because a header may declare too many samples
 _UNKNOWN_LENGTH = (1 << 63) - 1  # number of frames that libsndfile returns for a FLAC file without a declared length
 # A program that writes to a pipe does not know the size of the samples, and declares a placeholder in a WAV or AIFF header.
-# ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000, and sox 0x7FFFF000. The samples then fill the rest of the file.
+# ffmpeg declares 0xFFFFFFFF bytes, arecord 0x80000000 and sox 0x7FFFF000. After a placeholder, the samples fill the rest of the file.
 # A declared size of `_UNKNOWN_SIZE` bytes or more is a placeholder. Real files are smaller, because `_MOST_SAMPLES` limits their size.
 _UNKNOWN_SIZE = 0x7FFF0000
 _CHUNK_HEADER = 8  # number of bytes of a chunk header: 4 for the name, 4 for the size
-# Finds the declared and the actual number of sample bytes in libsndfile's log.
+# Pattern of a libsndfile log line with the declared and the actual number of sample bytes (WAV and AIFF).
 _SIZE_OF_SAMPLES = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
-# Finds the declared and the actual size in libsndfile's log: size of the samples for AU, of the whole file for W64 and RF64.
+# Pattern of a libsndfile log line with the declared and the actual size of the samples (AU) or of the whole file (W64 and RF64).
 _SIZE_OF_FILE = re.compile(r"^ *(?:Data Size|riff|Riff size) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
 _MAX_RESAMPLERS = 8
 
@@ -90,7 +90,7 @@ def _with_size(data: bytes) -> bytes:
 
 
 def _layout(data: bytes) -> tuple[Literal["little", "big"], bytes, int]:
-    """Return the layout of a WAV or AIFF file: byte order, name of the sample chunk, number of bytes before the samples in this chunk."""
+    """Return the byte order of a WAV or AIFF file, the name of the sample chunk, and the number of chunk bytes before the samples."""
     return ("little", b"data", 0) if data[:1] == b"R" else ("big", b"SSND", 8)
 
 
@@ -101,7 +101,7 @@ def _are_chunks(data: bytes, offset: int, order: Literal["little", "big"]) -> bo
     Otherwise the bytes are the samples of an interrupted recording.
     """
     while offset < len(data):
-        if not data[offset : offset + 4].rstrip().isalnum():  # names of chunks are ASCII letters and digits, filled with spaces
+        if not data[offset : offset + 4].rstrip().isalnum():  # chunk names are ASCII letters and digits, padded with spaces at the end
             return False
         size = int.from_bytes(data[offset + 4 : offset + _CHUNK_HEADER], order)
         offset += _CHUNK_HEADER + size + size % 2
@@ -113,10 +113,10 @@ def _mono(samples: Floats) -> Floats:
 
 
 def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
-    """Decode a 16-bit WAV file without extra chunks. Return float32[T, channels] and the sampling rate, or None for other files.
+    """Decode a 16-bit WAV file without extra chunks. Return the samples, float32[T, channels], and the sampling rate.
 
-    The samples are the same as with libsndfile. libsndfile calls Python for every few bytes, so threads wait for the GIL: for
-    one-second files, two threads were slower than one thread.
+    Returns None for any other file. libsndfile gives the same samples, but needs the GIL for every few bytes. With libsndfile, two threads
+    decoded one-second files more slowly than one thread.
     """
     try:
         with wave.open(BytesIO(data)) as file:
@@ -205,7 +205,7 @@ def _missing(file: Any, data: bytes, count: int) -> str | None:
         return _shorter(_SIZE_OF_FILE.search(file.extra_info))
     if data[:4] == b"caff":
         start = data.find(b"data", 8) + 12
-        declared = int.from_bytes(data[start - 8 : start], "big", signed=True)  # -1: unknown number of bytes
+        declared = int.from_bytes(data[start - 8 : start], "big", signed=True)  # -1 stands for an unknown size
         return f"got {len(data) - start:,} bytes of sound but the header declares {declared:,}" if start + declared > len(data) else None
     if count >= file.frames or (file.format == "MP3" and b"Xing" not in data and b"Info" not in data):
         return None
@@ -217,7 +217,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
-        body = offset + _PAGE_HEADER + head[-1]  # The last byte of the header is the number of segment sizes after the header.
+        body = offset + _PAGE_HEADER + head[-1]  # The last byte of the header counts the size bytes after the header.
         end = body + sum(data[offset + _PAGE_HEADER : body])
         if len(head) < _PAGE_HEADER or end > len(data):
             return "the last page of the stream is missing"
@@ -237,8 +237,8 @@ _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 def _ogg_checksum(page: bytes) -> int:
     """Return the checksum of an Ogg page (RFC 3533), computed with the CRC-32 of zlib.
 
-    Both use the same polynomial. Ogg processes the highest bit of each byte first, so all bits are reversed. zlib inverts the initial value
-    and the result, and Ogg does not, so both inversions are undone.
+    Ogg and zlib use the same polynomial. Ogg processes the highest bit of each byte first, so the bits of the page and of the result are
+    reversed. zlib inverts the initial value and the result, but Ogg does not, so the inversions are undone.
     """
     return int(f"{crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1], 2)
 
@@ -257,9 +257,9 @@ def _missing_of_chunks(file: Any, data: bytes) -> str | None:
 
 
 def _shorter(match: re.Match[str] | None) -> str | None:
-    """Return a description of missing bytes in a sound file. Return None for a complete file.
+    """Return an error text for a sound file with missing bytes. Return None for a complete file.
 
-    The argument `match` comes from the log of libsndfile. It holds the declared and the actual number of bytes.
+    `match` is a match in the log of libsndfile. Its groups are the declared and the actual number of bytes.
     """
     if match is None or int(match[1]) >= _UNKNOWN_SIZE or int(match[2]) >= int(match[1]):
         return None

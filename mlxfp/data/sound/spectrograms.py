@@ -74,10 +74,10 @@ class LogMel:
         return self.rate / 2 if self.high is None else self.high
 
     def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
-        """Return the frames of all waveforms, concatenated, float32[frames, mels], and the boundaries between waveforms, int64[B + 1].
+        """Return the frames of all waveforms as `frames`, float32[T, mels], and the boundaries between waveforms as `bounds`, int64[B + 1].
 
-        The boundaries of the result count frames. `values` holds the concatenated samples of all waveforms. `ends`, int64[B + 1], holds the
-        boundaries between waveforms, counted in samples.
+        `values` holds the samples of all waveforms, and `ends`, int64[B + 1], the boundaries between waveforms. Waveform i has the samples
+        `values[ends[i]:ends[i + 1]]` and the frames `frames[bounds[i]:bounds[i + 1]]`.
         """
         counts = self._counts(ends)
         padded = self._padded(values, ends)
@@ -141,10 +141,10 @@ class LogMel:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
-        """Arrays for the sums over the frequencies of each mel band. The bands are sorted by number of frequencies, widest band first.
+        """Mel bands sorted by number of frequencies, widest band first, and the frequencies and weights of the bands.
 
-        The first result is the position of each band in the sorted order, int64[mels]. The second result is a list. Entry i holds the
-        index and weight of frequency i of all bands with more than i frequencies. Each band counts its frequencies from the lowest.
+        The value is (places, steps). `places`, int64[mels], holds the position of each band in the sorted order. `steps` is a list of
+        (frequency indices, weights). Step 0 is the lowest frequency of every band, step 1 the second of every band with at least two, etc.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -148,7 +148,7 @@ class _Mapped:
     def batches(self, first: int = 0) -> Iterator[RecordBatch]:
         numbers = range(first, 0 if self.is_stream else self.reader.num_record_batches)
         for batch in islice(self.reader, first, None) if self.is_stream else map(self.reader.get_batch, numbers):
-            # `validate` checks only buffer sizes. When the batch is first used, `_checked` reads and checks all values.
+            # `validate` checks only buffer sizes. `_checked` checks all values when rows of the batch are needed.
             batch.validate()
             yield batch
 
@@ -210,7 +210,7 @@ def _fitted(batch: RecordBatch, schema: Schema, file: FileStamp) -> RecordBatch:
 def _checked(file: FileStamp, batch: RecordBatch) -> RecordBatch:
     """Check a batch and return it. Raises `DataError` if the file has changed or is damaged.
 
-    A file with a hash in a manifest is compared with the hash. For any other file, all values of the batch are validated: a damaged
+    A file with a hash in a manifest must have this hash. For any other file, all values of the batch are validated, because a damaged
     offset could make Arrow read outside the file.
     """
     check_unchanged(file)

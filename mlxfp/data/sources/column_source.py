@@ -48,7 +48,7 @@ class ColumnSource(FileSource):
 
     @abstractmethod
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
-        """Return the schema of a file and the number of its row groups. The number is None for a format that does not store the number."""
+        """Return the schema and the row group count of a file. The count is None if the file format does not store the row group count."""
 
     @abstractmethod
     def rows_of(self, file: FileStamp) -> int:
@@ -62,7 +62,7 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file at a position. Return None if the next row may be in another file, and for a source with one file."""
+        """Return the path of the file with the row at a position. Return None if the row may be in the next file, and for a single file."""
         files = self.files()
         number, group, _ = parse_position(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
@@ -99,11 +99,11 @@ class ColumnSource(FileSource):
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
         """Raise `SchemaError` unless the columns of `file` fit `whole`, the schema for all files.
 
-        The file needs all columns of `whole`, with types that convert without loss. A column may be missing if the user has declared its
-        type, or with `schema="scan"`. If the user selected columns, other columns are ignored.
+        The file needs all columns of `whole`, with types that convert without loss. A column may be missing if the user declared its type.
+        With `schema="scan"`, any column may be missing. If the user selected columns, other columns are ignored.
         """
         check_partition(file.partition, file.path)
-        if file == first:  # No check is needed: the schema `whole` comes from this file.
+        if file == first:  # `whole` is computed from the file `first`, so `first` needs no check.
             return
         file_types, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
         file_types = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | file_types
@@ -212,7 +212,7 @@ def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
 def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
     """Return the columns of all files. The type of each column can hold the values of all files."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(source.header_of, files))  # Threads read the headers before the loop below needs the headers.
+        list(pool.map(source.header_of, files))  # Threads read all headers. Then the loop below uses the cached headers.
     declared = dict(source.types)
     kinds: dict[str, pa.DataType] = {}
     paths: dict[str, str] = {}  # maps each column to the file that determined its current type
@@ -238,7 +238,7 @@ def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield the rows of a row group from row `first` on, in chunks of `size` rows. Each chunk comes with the number of the next row."""
+    """Yield chunks of `size` rows from row `first` of a row group on. Each chunk comes with the index of the row after the chunk."""
     end = 0
     for chunk in chunks:
         start, end = end, end + chunk.num_rows

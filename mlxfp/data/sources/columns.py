@@ -75,7 +75,7 @@ def as_types(schema: Any) -> Types:
 
 def schema_argument(types: Types, *, scan: bool) -> str:
     """Return the argument `schema` of a reader as source code for a `repr`. Returns an empty string if nothing was declared."""
-    if scan:  # With schema="scan", `types` contains only the columns of the argument `json_columns`.
+    if scan:  # With schema="scan", `types` holds only types of columns in the argument `json_columns`.
         return f", schema={SCAN!r}" + (f", json_columns={[name for name, _ in types]!r}" if types else "")
     return f", {schema_code(types)}" if types else ""
 
@@ -83,7 +83,7 @@ def schema_argument(types: Types, *, scan: bool) -> str:
 def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
     """Return the column type for a type that Arrow inferred. Dates and times become text.
 
-    The argument `null` is the type for a column of nulls. With `null=None`, a column of nulls becomes text.
+    A column of nulls gets the type `null`, or becomes text if `null` is None.
     """
     if pa.types.is_null(kind):
         return pa.string() if null is None else null
@@ -97,12 +97,12 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
 
 
 def shown(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with string columns in place of JSON text columns, and without metadata."""
+    """Return the schema without metadata. Columns of JSON text get the type string."""
     return pa.schema([(column.name, pa.string() if column.type == TEXT_OF_JSON else column.type) for column in schema])
 
 
 def rounding_columns(chunk: pa.RecordBatch) -> dict[str, pa.DataType]:
-    """Return the columns with very large floats. Parsing may have rounded an integer, or turned a finite number into infinity."""
+    """Return the columns with very large floats. Such a float may be a rounded integer, or an infinity that stands for a finite number."""
     return {column.name: column.type for column, values in zip(chunk.schema, chunk.columns, strict=True) if _may_round(values)}
 
 
@@ -112,8 +112,8 @@ def _may_round(column: pa.Array) -> bool:
         dtype, limit = np.dtype(f"f{kind.bit_width // 8}"), largest_exact(kind)
         values = np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -limit and values.max(initial=0) < limit:
-            return False  # Most columns return here. A column with NaN fails both comparisons and is tested below.
-        return bool((np.abs(values) >= limit).any())  # values at nulls are arbitrary
+            return False  # Most columns end here. NaN makes both comparisons False, and the next line tests such a column.
+        return bool((np.abs(values) >= limit).any())  # A null holds an arbitrary float in the buffer.
     if is_list_like(kind) and (pa.types.is_nested(kind.value_type) or pa.types.is_floating(kind.value_type)):
         return _may_round(column.values)
     return pa.types.is_struct(kind) and any(_may_round(column.field(index)) for index in range(kind.num_fields))

@@ -166,7 +166,7 @@ class _ReadCsv(LineSource):
 
     def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
         common = joined_type(first, second)
-        return pa.string() if common is None else common  # Without a common type, the values stay texts.
+        return pa.string() if common is None else common  # Values without a common type stay text.
 
     def notes(self) -> tuple[str, ...]:
         """Return notes for `explain`. The notes name text columns of the first block that look like dates or numbers."""
@@ -329,7 +329,7 @@ class _ReadCsv(LineSource):
         return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
 
     def _codes(self, integers: Sequence[str], data: bytes, names: Sequence[str]) -> list[str]:
-        """Return the columns of `integers` whose texts have leading zeros, such as ZIP codes."""
+        """Return the columns in `integers` with leading zeros in the file, such as ZIP codes."""
         if not integers:
             return []
         texts = self._table(data, names, dict.fromkeys(integers, pa.string()), integers)
@@ -352,16 +352,16 @@ class _ReadCsv(LineSource):
         return None
 
     def _fractions(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """Return a type for each column of times that Arrow inferred as nanoseconds, by column name.
+        """Return new types, by column name, for the columns that Arrow inferred as timestamps in nanoseconds.
 
-        The type is the coarsest time unit that represents all values exactly, or string if no unit does.
+        Each new type is a timestamp with the coarsest unit that represents all values exactly, or string if no unit does.
         """
         declared = dict(self.types)
         nanoseconds = [column.name for column in chunk.schema if column.type == pa.timestamp("ns") and column.name not in declared]
         return {name: self._first_fitting(TIMES, data, names, name) for name in nanoseconds}
 
     def _first_fitting(self, kinds: Sequence[pa.DataType], data: bytes, names: Sequence[str], name: str) -> pa.DataType:
-        """Return the first type that fits the column `name` of some records. Returns string if no type fits."""
+        """Return the first type in `kinds` that can hold all values of the column `name`. Returns string if no type fits."""
         return next((kind for kind in kinds if not fails(partial(self._checked, data, names, {name: kind}, [name]))), pa.string())
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:

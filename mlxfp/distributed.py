@@ -38,7 +38,7 @@ SEGMENTS = "_segments"  # name of the layer attribute that stores the argument `
 _LIMIT = 1800.0  # default time limit for waiting for another rank, in seconds
 _MESSAGE = 32 * 1024**2  # maximum message size in bytes when arrays are sent together, as in `average_gradients` of MLX
 _BACKEND_PREFIXES = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # prefixes of MLX errors about failures of other ranks
-_SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 with sum_scatter; other backends abort the process
+_SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 that support sum_scatter; with other backends, sum_scatter aborts the process
 # Environment variables required by each backend, set by `mlx.launch`.
 _NEEDED = {
     "ring": ("MLX_RANK", "MLX_HOSTFILE"),
@@ -51,8 +51,8 @@ _NEEDED = {
 class Ranks:
     """The processes of a run, returned by `connect`.
 
-    `world` has the index of this rank, and the arguments of `shard`: `shard(world.copy, world.copies)`. `backend` is the communication
-    backend: "ring", "nccl", "jaccl" or "mpi". If this process is the only rank, `backend` is None.
+    `world` holds the index of this process (the rank), and the division of the ranks into copies of the model. Each copy reads other
+    rows with `shard(world.copy, world.copies)`. `backend` is "ring", "nccl", "jaccl" or "mpi", or None if there is only one rank.
 
     >>> connect()
     Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1), backend=None)
@@ -86,7 +86,8 @@ class Ranks:
     def bytes_sent(self) -> int:
         """Number of bytes sent by this rank. Calls of a compiled function are counted only when the function is traced.
 
-        The count assumes the ring algorithm: a sum over n ranks sends 2 (n - 1) / n of the array size. A scattered sum sends half as much.
+        The count assumes the ring algorithm. To sum an array over n ranks, each rank sends 2 (n - 1) / n times the size of the array. Each
+        rank sends half as much if it receives only one row of the sum.
 
         >>> connect().bytes_sent
         0
@@ -125,8 +126,8 @@ class Ranks:
     def add_up(self, tree: Any) -> Any:
         """Sum the arrays of a tree over all copies of the model. The sums are bit-identical on all ranks. Call this method on all ranks.
 
-        Arrays of one dtype are sent together, in messages of up to 32 MiB. Ranks that share a model copy must pass equal arrays, which are
-        counted once.
+        Arrays of one dtype are sent together, in messages of up to 32 MiB. Ranks that share a model copy must pass equal arrays. The sum
+        contains the arrays of each copy once.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
@@ -255,7 +256,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Start a time limit for a `with` block, or allow any time (`watching=False`). Afterwards, restart the limit of the outer block."""
+        """Set a time limit for a `with` block, or no limit if `watching=False`. After the block, restart the limit of the outer block."""
         before = self._deadline is not None
         self._begin(watching=watching)
         try:
@@ -336,10 +337,10 @@ def shard_linear(
 ) -> Any:
     """Divide a linear layer between the ranks that share a model copy, and record the division for checkpoints.
 
-    Calls the function of the same name in MLX (`mlx.nn.layers.distributed`), and stores `segments` in the divided layer. With the stored
-    value, `load_latest` can combine the parts for another number of ranks. If the layer joins several matrices, each matrix is a segment,
-    and is divided separately. `segments` is the number of matrices (3 for queries, keys and values). For matrices of different sizes,
-    `segments` is a list with the start of the second and every later matrix, as indices or as fractions.
+    Calls the function of the same name in MLX (`mlx.nn.layers.distributed`). Stores `segments` in the divided layer. `load_latest` reads
+    the stored value if a run resumes with another number of ranks. A layer may join several matrices. Each matrix is then a segment, and is
+    divided separately. For matrices of equal size, `segments` is the number of matrices (3 for queries, keys and values). For matrices of
+    different sizes, `segments` is a list with the start of the second and every later matrix, as indices or as fractions.
 
     >>> from mlx import nn
     >>> shard_linear(nn.Linear(4, 12), "all-to-sharded", ranks=connect(), segments=3)
@@ -366,8 +367,8 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
         groups = group.split(world.copy), group.split(world.rank % world.tensor)
     except RuntimeError as error:
         raise ArgumentError(
-            f"This backend cannot divide {world.size} ranks into groups of tensor={world.tensor} ranks: {error} Pass tensor={world.size}, "
-            "which divides one copy of the model between all ranks. Or pass tensor=1, or start with mlx.launch --backend mpi."
+            f"This backend cannot divide {world.size} ranks into groups of tensor={world.tensor} ranks: {error} Pass tensor={world.size} "
+            "to divide one copy of the model between all ranks, or tensor=1. Only the backend mpi forms groups: mlx.launch --backend mpi."
         ) from error
     for subgroup in groups:  # keep each group forever: MLX 0.32 would free the group after the end of MPI, and the process would abort
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(subgroup))
@@ -386,7 +387,6 @@ def _unset(backend: str) -> list[str]:
 
 
 def _all_lack() -> str:
-    """Return the missing environment variables of all backends, as text."""
     return " ".join(f"The backend {name} lacks {', '.join(_unset(name)) or 'nothing, and cannot start'}." for name in _NEEDED)
 
 

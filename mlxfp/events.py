@@ -1,4 +1,4 @@
-"""Events of a training run as frozen values, and the class for the content of checkpoint files."""
+"""Events of a training run, and the class `Checkpoint` for the content of checkpoint files."""
 
 from mlxfp.training.loop import events as _events
 from mlxfp.training.loop.checkpoints import Checkpoint

@@ -1,4 +1,4 @@
-"""Competitions: dataset specs, folds, scores, estimators, ensembles, submissions, and tasks for models."""
+"""Competitions: dataset specs, folds, scores, estimators, ensembles and submissions, and tasks with recipes and models."""
 
 from mlxfp.app import kaggle as _kaggle
 from mlxfp.app import tasks as _tasks

@@ -60,7 +60,7 @@ def broadcast_weights(function: str, example_weights: mx.array | None, shape: tu
 
 
 def add(values: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
-    """Return the weighted sum and the sum of the weights. A value with weight 0 does not count, even NaN."""
+    """Return the weighted sum and the sum of the weights. Values with weight 0 are ignored, even if a value is NaN."""
     return sum_of(mx.where(weights == 0, 0, values * weights)), sum_of(weights)
 
 

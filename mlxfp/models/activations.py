@@ -1,13 +1,13 @@
 """Activation functions. On a GPU, the functions are those of MLX. On a CPU, the functions are faster, with equal precision.
 
 On a CPU, MLX computes erf one number at a time, in 10 to 20 ns. The function `gelu` uses a rational approximation instead, and the other
-functions use `exponentials.exp`. Both need only products, quotients and sums, which compile to vector instructions.
+functions use `exponentials.exp`. Both approximations need only products, quotients and sums, which compile to vector code.
 
 Times for 32 x 96 x 256 numbers on a CPU, forward and backward pass in a compiled step:
 
 - GELU: 25 ms in MLX, 3.7 ms in this module.
 - SiLU: 12 ms in MLX, 2.6 ms in this module.
-- ReLU: 0.8 ms in MLX.
+- ReLU, for comparison: 0.8 ms in MLX.
 
 The error of both approximations is at most 3e-7 max(|x|, 1), as small as the rounding errors of float32. The tanh form of GELU, an
 approximation in common use, has an error of 5e-4.
@@ -90,7 +90,7 @@ def _phi(x: mx.array) -> mx.array:
     inside = mx.clip(x, -_LIMIT, _LIMIT)
     square = inside * inside
     share = 0.5 + inside * _polynomial(_NUMERATOR, square) / _polynomial(_DENOMINATOR, square)
-    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # exactly 0 or 1, because callers multiply the result by large x
+    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # exactly 0 or 1, because `gelu` would multiply an error by x
 
 
 def _sigmoid(x: mx.array) -> mx.array:

@@ -322,10 +322,10 @@ def _settings_of(module: Any) -> dict[str, Any]:
 
 
 def _find_keys(model: Any, adapters: set[str]) -> tuple[int, list[str]]:
-    """Return the settings `num_layers` and `keys` of mlx-lm: the number of last blocks with adapters, and the names of the adapted layers.
+    """Return the settings `num_layers` and `keys` of mlx-lm for the layers in `adapters`.
 
-    mlx-lm knows two kinds of names. A name relative to a block, such as `self_attn.q_proj`, applies to each of the last blocks. A name
-    relative to the model, such as `lm_head`, applies to a single layer.
+    mlx-lm adapts the last `num_layers` blocks. `keys` are the names of the adapted layers. A name relative to a block, such as
+    `self_attn.q_proj`, applies to each of the last blocks. A name relative to the model, such as `lm_head`, applies to a single layer.
     """
     names = {id(module): name for name, module in model.named_modules()}
     blocks = [f"{names[id(block)]}." for block in getattr(model, "layers", ())]

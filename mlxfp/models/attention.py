@@ -16,7 +16,7 @@ Rotation = tuple[mx.array, mx.array]
 
 
 def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | None:
-    """Return the attention mask of real tokens in the same segment, bool[B, 1, 1 or L, L]. None means all tokens are visible.
+    """Return the attention mask, bool[B, 1, 1 or L, L]: each token sees the real tokens of its segment. None means all tokens are visible.
 
     `mask`, [B, L], is nonzero on real tokens. `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them.
     """
@@ -32,7 +32,7 @@ def nearby(length: int, window: int) -> mx.array | None:
 
 
 def earlier(queries: int, keys: int) -> mx.array:
-    """Return the causal mask, bool[1, 1, queries, keys]. Each query sees its own token and earlier tokens. The queries are the last tokens.
+    """Return the causal mask for queries of the last tokens, bool[1, 1, queries, keys]. Each query sees its own token and earlier tokens.
 
     >>> earlier(2, 3).squeeze().tolist()
     [[True, True, False], [True, True, True]]
@@ -41,7 +41,7 @@ def earlier(queries: int, keys: int) -> mx.array:
 
 
 def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
-    """Combine masks with a logical AND and return the bias for the scores in `attend`. None means no mask."""
+    """Return the array that `attend` adds to the attention scores: 0 if every mask is True, else `HIDDEN`. A mask None hides nothing."""
     combined = _all(*seen)
     return None if combined is None else mx.where(combined, 0.0, HIDDEN).astype(dtype)
 

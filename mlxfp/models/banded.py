@@ -68,14 +68,14 @@ class Blocks:
         distances = mx.arange(self.size)[:, None] + self.before * self.size - mx.arange(self.span)
         near = (distances >= 0) & (distances <= reach) if causal else mx.abs(distances) <= reach
         real = mx.ones((1, self.length), mx.bool_) if mask is None else mask != 0
-        seen = mx.logical_and(near, self._labels(self.spread, real))  # `&` is wrong under mx.vmap, see `attention`
+        seen = mx.logical_and(near, self._labels(self.spread, real))  # under mx.vmap, `&` gives wrong results (MLX 0.32.4)
         if segment_ids is None:
             return seen
         same = self._labels(self.cut, segment_ids).swapaxes(-1, -2) == self._labels(self.spread, segment_ids)
         return mx.logical_and(seen, same)
 
     def _labels(self, arrange: Any, labels: mx.array) -> mx.array:
-        """Cut one number per token, [B, length], into blocks. The argument `arrange` is the method `cut` or `spread`."""
+        """Cut an array with one number per token, [B, length], into blocks. The argument `arrange` is the method `cut` or `spread`."""
         return mx.unflatten(arrange(labels[:, None, :, None])[..., 0], 0, (-1, self.count))
 
 

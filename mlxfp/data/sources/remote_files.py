@@ -21,7 +21,7 @@ _AHEAD = 1 << 22
 
 _ATTEMPTS, _WAIT = 5, 0.1  # maximum number of attempts, and seconds before the first retry; each further pause is four times as long
 _SILENCE = 60.0  # seconds without data after which an HTTP request fails
-_PASSING = (408, 429)  # HTTP codes worth a retry besides server errors: timeout, too many requests
+_PASSING = (408, 429)  # HTTP codes below 500 after which a retry may succeed: request timeout, too many requests
 _ABSENT = (404, 410)  # HTTP codes of a missing file
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
@@ -35,7 +35,7 @@ class FileStamp(NamedTuple):
 
     path: str
     size: int  # bytes on disk
-    modified: int  # modification time in nanoseconds, or for a remote file a hash of its version
+    modified: int  # for a local file, modification time in nanoseconds; for a remote file, a hash of the version
     partition: Partition = ()  # partition columns from folder names such as `year=2024`
     hash: str | None = None  # SHA-256 hash in the manifest of the folder, if there is one
 
@@ -56,7 +56,7 @@ def is_shown(name: str) -> bool:
 
 
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that match an address. Patterns and folders work as for local paths, if the file system supports them."""
+    """Return the files that match an address. If the file system can list files, the address may be a pattern or a folder."""
     system, path = _split(address)
     infos = [info for info in _look_up(system, address, lambda: _find(system, path, suffixes)) if info["type"] == "file"]
     if not infos:
@@ -84,7 +84,7 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     """Return the contents of several files in a folder. The files are fetched concurrently if the file system supports this."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # Read whole files: `cat()` without ranges would treat [ in a file name as a pattern.
+    ends = [None] * len(names)  # read whole files with `cat_ranges`, because `cat` would treat [ in a file name as a pattern
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
     read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
@@ -95,8 +95,8 @@ def open_remote(address: str, *, exactly: bool = False, jumps: bool = False) -> 
 
     `exactly=True` disables read-ahead, for a reader that requests large ranges of bytes.
 
-    `jumps=True` declares that the reader moves back and forth. The whole file is then fetched if the server gives no file size (because it
-    compresses the answer) or does not support range requests.
+    `jumps=True` is for a reader that moves back and forth. The whole file is fetched if the server does not support range requests, or if
+    the server gives no file size (because the server compresses the answer).
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
@@ -111,7 +111,7 @@ class _Retried(RawIOBase):
     """Remote file that is reopened after a failed or short read, because a connection can break at any byte."""
 
     def __init__(self, file: Any, opens: Callable[[], Any], streams: Callable[[], Any], address: str, jumps: bool) -> None:  # noqa: FBT001
-        """Store `file`, open at offset 0. `opens()` opens the file for reading at any offset, and `streams()` for reading in order."""
+        """Store `file`, opened by `opens()` at offset 0. `streams()` opens the same file for reading in order, without range requests."""
         self.file, self.opens, self.streams, self.address, self.jumps = file, opens, streams, address, jumps
         self.at, self.size = 0, int(file.size)
         self.ranges = True  # False if the server does not support range requests
@@ -154,7 +154,7 @@ class _Retried(RawIOBase):
             self.ranges = False
             return self._read(size)
         except Exception:
-            self.file.close()  # The next attempt opens the file again.
+            self.file.close()  # the next call of `_read` opens the file again
             raise
         if len(data) < size:
             self.file.close()
@@ -163,7 +163,7 @@ class _Retried(RawIOBase):
 
 
 class _Stream:
-    """File on a server that does not support range requests, so the content is read in order.
+    """File that is read in order, because the server does not support range requests.
 
     `whole=True`: the whole content stays in memory. `whole=False`: a seek to an earlier offset closes the file and raises
     `ConnectionError`. The caller then opens the file again.
@@ -219,7 +219,7 @@ class _Unsized:
 
 
 def _retried(call: Callable[[], A], location: str) -> A:
-    """Call a function. Repeat the call if the error may be temporary. Raises `DataError` after the last attempt."""
+    """Call a function. After an error that may be temporary, repeat the call. Raises `DataError` after the last attempt."""
     tenacity = optional("tenacity", extra="remote", needed_by=f"Reading {location}")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -231,7 +231,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
     try:
         result: A = attempts(call)
     except Exception as raised:
-        # If the location contains a secret, the new error has no cause, because the traceback of the cause would show the secret.
+        # If the address contains a secret, the new error has no cause: the traceback of a cause would show the secret.
         error, cause = _reason(raised), None if without_secrets(location) != location else raised
         if _may_pass(error):
             raise _unreadable(error, _ATTEMPTS, location) from cause
@@ -248,7 +248,7 @@ def _retried(call: Callable[[], A], location: str) -> A:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return the underlying cause of an error. If a server gives no file size, fsspec raises `FileNotFoundError` for every failure."""
+    """Return the cause of a `FileNotFoundError` if a retry may help, else `error`. fsspec may raise `FileNotFoundError` for any error."""
     hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
     return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
 
@@ -269,7 +269,7 @@ def _unreadable(error: Exception, attempts: int, location: str) -> DataError:
 
 def _refused(error: Any, status: int, location: str) -> DataError:
     """Return the error for a request that the server refused. fsspec itself reports such requests as missing files."""
-    loops = status < 400  # HTTP code of a redirect, or 0
+    loops = status < 400  # aiohttp reports too many redirects with the code of a redirect, or with 0
     reason = "the server redirects in a loop" if loops else f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
     remedy = (
         "Open the address in a browser, and use the final address." if loops else "Check the address and your permission to read the file."
@@ -333,7 +333,7 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
 
 
 def _named_folder(path: str) -> str:
-    """Return the path itself if the path has no wildcard. Otherwise return the part before the first folder with a wildcard."""
+    """Return the path before the first folder or file name with a wildcard: the whole path if no name has a wildcard."""
     return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 

@@ -1,4 +1,4 @@
-"""Functions that cut rows into chunks. The rows come from an iterable of examples or from a table."""
+"""Functions that divide an iterable of examples, or the rows of a table, into chunks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice

@@ -296,7 +296,7 @@ def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> I
 
 
 def _chunks(rows: Iterable[_Row], schema: Schema) -> Iterator[tuple[RecordBatch, bool]]:
-    """Yield the rows of an archive in chunks. Each chunk comes with True if it is the last chunk, otherwise False."""
+    """Group the rows of an archive into chunks. Yield (chunk, True) for the last chunk, and (chunk, False) for all other chunks."""
     waiting: list[_Row] = []
     size = 0
     for row in rows:

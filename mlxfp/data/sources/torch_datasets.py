@@ -90,8 +90,8 @@ class _Items:
             )
         if len(parts) != len(self.columns):
             raise DataError(
-                f"An item has {len(parts)} parts, but there are {len(self.columns)} columns ({', '.join(self.columns)}): item {index} of "
-                f"{type(self.dataset).__name__}. Name every part in columns=, or return fewer parts from the dataset."
+                f"Item {index} of {type(self.dataset).__name__} has {len(parts)} parts, but there are {len(self.columns)} columns "
+                f"({', '.join(self.columns)}). Name every part in columns=, or return fewer parts from the dataset."
             )
         return {name: without_arrays(part) for name, part in zip(self.columns, parts, strict=True)}
 
@@ -126,12 +126,12 @@ class FromItems(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        """Properties that the planner needs. Threads must not read rows at the same time, because `items` may not be thread-safe."""
+        """Properties that the planner needs. Threads must not read rows at the same time, because the dataset may not be thread-safe."""
         return SourceTraits(costly=lambda: True, task=self.task, take_workers=frozenset({"processes"}))
 
     @cached_property
     def inferred(self) -> Schema:
-        """Schema declared by the user, or inferred from the first items. The schema is cached, because `take` is called often."""
+        """Schema declared by the user, or inferred from the first items. The schema is cached, because each `take` needs the schema."""
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
@@ -144,7 +144,7 @@ class FromItems(Source):
         return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
-        """Return a task that reads some items. The task holds the schema, so that worker processes need not infer it again."""
+        """Return a task that reads some items. The task holds the schema, so that worker processes need not infer the schema again."""
         return IndexTask(self._declared, epoch, indices)
 
     @cached_property

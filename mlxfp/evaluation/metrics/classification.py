@@ -40,9 +40,9 @@ def accuracy(
 def log_loss(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Sum the negative log-likelihood of the labels: (sum, rows), two scalars. The arguments are the same as for `accuracy`.
+    """Return two scalars: the sum of the negative log-likelihoods of the labels, and the weighted number of rows.
 
-    If the model returns probabilities, pass their logarithm.
+    The arguments are the same as for `accuracy`. If the model returns probabilities, pass the logarithms of the probabilities.
 
     >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
     >>> round(total.item(), 4), rows.item()
@@ -56,7 +56,7 @@ def log_loss(
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
     """Sum the `log_loss` of a batch for the perplexity. `compute` returns the perplexity, e to the power of the mean `log_loss`.
 
-    The perplexity is the number of equally likely tokens with the same uncertainty.
+    A model with perplexity n is as uncertain as a uniform choice among n tokens.
 
     >>> import mlxfp as fp
     >>> round(fp.metrics.compute({"perplexity": fp.metrics.perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
@@ -112,7 +112,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    check_same_shape("roc_auc", scores, labels)  # discard the returned float32 arrays: large integer scores become equal in float32
+    check_same_shape("roc_auc", scores, labels)  # the returned float32 arrays are not used: float32 makes large integer scores equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
@@ -177,7 +177,7 @@ class Ranking(Measured):
             )
         if len(np.unique(labels)) < 2:
             raise DataError(
-                f"The metric {name!r} needs positive and negative examples, got {len(labels)} of one kind. Evaluate on more examples."
+                f"The metric {name!r} needs positive and negative examples, got {len(labels)} of a single class. Evaluate on more examples."
             )
         if np.isnan(self.scores[kept]).any():
             return float("nan")

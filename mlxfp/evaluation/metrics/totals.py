@@ -1,7 +1,7 @@
-"""Values of metrics before the final division, such as sums. The values of batches are merged, and become final numbers at the end.
+"""Values of metrics on batches, and functions that merge values and compute the final numbers.
 
-The value of a metric on a batch is a pair (sum, weight), or an instance of a subclass of `Measured`. Values can be merged in any order. The
-division happens at the end, so the result does not depend on batches or on the distribution of examples to machines.
+The value of a metric on a batch is a pair (sum, weight), or an instance of a subclass of `Measured`. Values can be merged in any order. A
+sum is divided by its weight only at the end. The result therefore does not depend on batch sizes or on the number of machines.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from mlxfp.support.trees import tree_map
 
 
 class Measured(ABC):
-    """Collected values of a metric over some examples, such as sums. The fields are numbers or arrays (MLX arrays for a single batch).
+    """Base class for values of a metric on some examples, such as sums. The fields are numbers or arrays (MLX arrays for a single batch).
 
     >>> from attrs import frozen
     >>> @frozen
@@ -53,8 +53,8 @@ Totals = Mapping[str, tuple[Number, Number] | Measured]
 def merge(parts: Iterable[Totals]) -> dict[str, Any]:
     """Combine the sums of several batches by metric name. The result for an empty iterable is {}, the initial state of an evaluation.
 
-    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. All values are moved to the host: numbers
-    become Python floats, arrays become NumPy arrays. Raises `ArgumentTypeError` if the totals of a name are of different kinds.
+    Sums are exact (`math.fsum`) and rounded once, so the order of the batches does not matter. All values are moved to the host: numbers
+    become Python floats, arrays become NumPy arrays. Raises `ArgumentTypeError` if values with the same metric name have different types.
 
     >>> merge([{"accuracy": (3, 4)}, {"accuracy": (1, 4), "loss": (2.5, 4)}])
     {'accuracy': (4.0, 8.0), 'loss': (2.5, 4.0)}
@@ -69,7 +69,7 @@ def merge(parts: Iterable[Totals]) -> dict[str, Any]:
 
 
 def compute(totals: Totals) -> dict[str, float]:
-    """Compute each metric from its merged sums. The result of a pair, such as (hits, rows), is the first number divided by the second.
+    """Compute each metric from its merged sums. For a pair, such as (hits, rows), divide the first number by the second.
 
     Raises `DataError` for a mean with weight 0, and for a metric that is undefined for the examples, for example `roc_auc` of one class.
 

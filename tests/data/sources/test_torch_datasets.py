@@ -152,7 +152,7 @@ def test_mistakes_are_named():
         ArgumentError, match=r"a name for each part of an item, got tuple of 2 for item 0 of Pairs\. Name the parts with columns="
     ):
         list(fp.from_torch(Pairs([1.0])))
-    with pytest.raises(DataError, match=r"An item has 2 parts, but there are 1 columns \(x\): item 0 of Pairs\. Name every part"):
+    with pytest.raises(DataError, match=r"Item 0 of Pairs has 2 parts, but there are 1 columns \(x\)\. Name every part"):
         list(fp.from_torch(Pairs([1.0]), columns=["x"]))
     with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time"):
         fp.from_torch(7)

@@ -26,7 +26,7 @@ def test_roc_auc_is_the_share_of_pairs_in_the_right_order(rows):
         right = sum((a > b) + (a == b) / 2 for a in positive for b in negative)
         assert value(measured) == pytest.approx(right / (len(positive) * len(negative)), abs=1e-12)
     else:
-        with pytest.raises(DataError, match=r"'m' needs positive and negative examples, got \d+ of one kind"):
+        with pytest.raises(DataError, match=r"'m' needs positive and negative examples, got \d+ of a single class"):
             value(measured)
 
 

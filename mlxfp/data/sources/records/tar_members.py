@@ -14,8 +14,8 @@ _MOST_BYTES = 1 << 30  # maximum size of a file in an archive, in bytes
 class _Member(tarfile.TarInfo):
     """Header of a file in an archive. A damaged header, or an archive without zeros at the end, raises an error.
 
-    Without this class, `TarFile.next` would silently end the archive in both cases. All common writers end an archive with zeros, so an
-    archive without zeros is cut or unfinished.
+    Without this class, `TarFile.next` would return no more files after a damaged header, and raise no error. All common writers end an
+    archive with zeros, so an archive without zeros is cut or unfinished.
     """
 
     @classmethod
@@ -36,9 +36,9 @@ Members = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None,
 
 
 def tar_members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> Members:
-    """Yield the files of an archive that belong to rows. An item is ((key, extension), header, bytes).
+    """Yield ((key, extension), header, bytes) for each file of an archive, except folders, hidden files and files without an extension.
 
-    The bytes are None for an unwanted extension.
+    If the extension is not in `wanted`, the bytes are None.
     """
     last = ""
     try:

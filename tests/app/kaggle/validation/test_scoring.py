@@ -95,7 +95,7 @@ def test_agreement_on_one_label_is_full_agreement():
         ("accuracy", [0, 1], [0.2, 2.5], ArgumentError, "The metric compares predicted classes, got predictions from 0.2 to 2.5"),
         ("rmse", [0, 1], [[0, 1], [1, 0]], ArgumentError, r"rmse needs one value for each row, \[N\], got \[2, 2\]"),
         ("rmsle", [0, 1], [-1, 0], DataError, "rmsle needs values above -1, got a value of -1"),
-        ("roc_auc", [1, 1], [0.2, 0.4], DataError, "The metric 'roc_auc' needs positive and negative examples, got 2 of one kind"),
+        ("roc_auc", [1, 1], [0.2, 0.4], DataError, "The metric 'roc_auc' needs positive and negative examples, got 2 of a single class"),
         ("log_loss", [0, 1], [0.2, 1.4], DataError, "log_loss needs probabilities, got values from 0.2 to 1.4"),
         ("log_loss", [0, 1], [[0, 0], [0, 1]], DataError, "a row of zeros: row 0"),
         ("log_loss", [0, 2], [[0.5, 0.5], [0.5, 0.5]], ArgumentError, "Targets must be class numbers from 0 to 1, .* got 0 to 2"),

@@ -216,7 +216,7 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
             {"time": "odd"},
             {},
             ArgumentError,
-            r"Texts must sort by time: numbers, dates such as 2026-11-21 .* Got '3/1/2020' in the column 'odd'\. Convert the times",
+            r"Times as text must be numbers, dates such as 2026-11-21 .* Got '3/1/2020' in the column 'odd'\. Convert the times",
         ),
         ({"time": "gap"}, {}, ArgumentError, "times must not be missing, got nan in row 1"),
         ({}, {"count": 9}, ArgumentError, "from 2 to 4 folds, because there are 4 rows, got count=9"),

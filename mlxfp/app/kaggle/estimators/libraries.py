@@ -24,8 +24,8 @@ from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 
 # Number of table cells per additional thread, chosen by fit times of LightGBM with 300 trees on two cores.
-# A table of 50,000 rows and 20 columns needs 1.45 s with one thread, and 0.85 s with two threads.
-# A table of 5,000 rows and 10 columns needs 0.22 s with one thread, and 0.15 s with two threads.
+# A fit to 50,000 rows and 20 columns takes 1.45 s with one thread, and 0.85 s with two threads.
+# A fit to 5,000 rows and 10 columns takes 0.22 s with one thread, and 0.15 s with two threads.
 # If another program occupies one of the two cores, a fit to 5,000 rows takes 12 s with two threads.
 _NUMBERS = 200_000
 
@@ -55,8 +55,8 @@ class Library:
     - `suffix`: file suffix of saved models.
     - `settings(threads, seed)`: return defaults for the model parameters that the user did not set.
     - `fit(model, examples)`: return the fitted object for `predict`.
-    - `predict(fitted, numbers, classed)`: return predictions of rows. `classed=False` gives values [n]. `classed=True` gives probabilities
-      [n, C], or for two classes probabilities [n] of the second class.
+    - `predict(fitted, numbers, classed)`: return values [n] if `classed=False`, and probabilities [n, C] if `classed=True`. With two
+      classes, some libraries return only the probabilities [n] of the second class.
     - `stops`: True if the library supports early stopping.
     """
 
@@ -71,7 +71,7 @@ class Library:
 
 
 def threads(size: int) -> int:
-    """Return the number of threads for a table with `size` cells: the idle cores, or one thread for small tables.
+    """Return the number of threads for a table with `size` cells: one thread for small tables, at most one thread per idle core.
 
     OpenMP threads wait for each other at every node of every tree. If another program occupies a core, a second thread makes fits up to
     100 times slower.
@@ -96,14 +96,14 @@ def _fit_lightgbm(model: Any, examples: Examples) -> Any:
 
     def stop_in_time(state: Any) -> None:
         if expired():
-            raise lightgbm.callback.EarlyStopException(state.iteration, [])  # the model keeps the trees of all iterations so far
+            raise lightgbm.callback.EarlyStopException(state.iteration, [])  # the model keeps the trees of all finished iterations
 
     stopping: dict[str, Any] = {"callbacks": [stop_in_time]}
     if examples.valid is not None:
         numbers, targets = examples.valid
         early = lightgbm.early_stopping(examples.patience, verbose=False)
         stopping = {"eval_X": (numbers,), "eval_y": (targets,), "callbacks": [early, stop_in_time]}
-    # Category codes are passed as plain numbers. The category support of LightGBM is not used, because scores do not improve.
+    # LightGBM gets category codes as plain numbers, because the category support of LightGBM does not improve the scores.
     # With category support, the error on house_prices rises from 0.1244 to 0.1265, and the error on titanic stays the same.
     return model.fit(examples.numbers, examples.targets, sample_weight=examples.weights, **stopping).booster_
 
@@ -156,7 +156,7 @@ class _InTime:
 
 @frozen
 class _Coded:
-    """CatBoost model with the column indices of categories."""
+    """CatBoost model, and the indices of the categorical columns."""
 
     model: Any
     coded: tuple[int, ...]
@@ -191,7 +191,7 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     weights = {} if examples.weights is None else {"sample_weight": examples.weights}
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", unfinished)  # ignore warnings about unfinished fits: the validation score shows the quality
+        warnings.simplefilter("ignore", unfinished)  # an unfinished fit is no error: the validation score shows the quality of the model
         try:
             return model.fit(examples.numbers, examples.targets, **weights)
         except ValueError as error:  # for example too few rows of a class

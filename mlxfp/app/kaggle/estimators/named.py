@@ -15,7 +15,7 @@ from mlxfp.support.optional import optional
 from mlxfp.support.registries import Registry
 
 Arguments = Mapping[str, Any]
-_FEW = 5000  # maximum number of training rows for settings with small trees
+_FEW = 5000  # from this number of training rows on, LightGBM builds larger trees
 # Settings of LightGBM, tuned on out-of-fold predictions of titanic, house_prices (80 columns) and calhousing.
 # Tables with few columns need a larger `colsample_bytree`.
 _FEW_CLASSED = {"n_estimators": 300, "learning_rate": 0.03, "num_leaves": 15, "min_child_samples": 10, "colsample_bytree": 0.6}

@@ -62,10 +62,10 @@ class NumberFormat:
 
 
 def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
-    """Divide numbers, float64[N], into `count` quantiles. Return the smallest number of each quantile and the percentage below it.
+    """Divide numbers, float64[N], into `count` quantiles. Return pairs of the smallest number and the percentage of smaller numbers.
 
-    NaN is ignored. Quantiles with equal smallest numbers are merged. The smallest number of a quantile is a number of the column, not an
-    interpolated value with many digits (Hyndman and Fan 1996, definition 1: inverse of the distribution function).
+    One pair describes one quantile. NaN is ignored. Quantiles with equal smallest numbers are merged. Each smallest number occurs in the
+    column, without interpolation (Hyndman and Fan 1996, definition 1: inverse of the distribution function).
     """
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):

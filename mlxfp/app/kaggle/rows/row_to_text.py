@@ -91,7 +91,7 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
 def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
-    """Return the stage of `fit_row_to_text` for quantiles that are already known. The argument `bins` maps column names to quantiles."""
+    """Return the stage of `fit_row_to_text` from known quantiles, without reading rows. The dict `bins` maps column names to quantiles."""
     _check_written(spec, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
@@ -136,7 +136,7 @@ def _known(chunk: RecordBatch, column: ColumnSpec) -> NDArray[np.float64]:
 
 
 def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
-    """Return a mask of the values declared absent in the spec, or None without a declaration."""
+    """Return a mask of the values in `ColumnSpec.absent`, or None if the spec lists no absent values."""
     if not column.absent:
         return None
     if column.kind.is_number:
@@ -191,9 +191,9 @@ class RowToText(RowWise):
         return set_column(chunk, self.into, self.texts(chunk, keys))
 
     def texts(self, chunk: RecordBatch, keys: Keys | None = None) -> pa.StringArray:
-        """Return the text of every row. `keys`, uint64[N], holds a random number per row, which determines the order of columns."""
+        """Return the text of every row. `keys`, uint64[N], selects the random order of the columns in each row."""
         phrases = self.phrases(chunk)
-        names = [f"c{index}" for index in range(len(phrases))]  # column names may be invalid as template fields
+        names = [f"c{index}" for index in range(len(phrases))]  # some column names, such as names with braces, are invalid in a template
         pattern = "".join(f"{{{name}}}{'. ' if self.form == 'sentence' else '; '}" for name in names)
         written = Template(pattern.rstrip(), policy="drop").render(pa.record_batch(list(phrases.values()), names), keys=keys)
         if not self.question:
@@ -238,5 +238,5 @@ def _check_type(column: ColumnSpec, kind: pa.DataType) -> None:
     if pa.types.is_nested(inner) or is_binary(inner):
         raise SchemaError(
             f"The column {column.name!r} has the type {kind}, which cannot be written as text. Remove the column from the spec, or convert "
-            "the values with map."
+            "the values with fp.map."
         )

@@ -31,7 +31,7 @@ def shortest(value: float) -> str:
 
 
 def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringArray:
-    """Format a numeric column as texts. Call `write` once per distinct number; null and NaN become null."""
+    """Format a numeric column as texts. The function `write` formats each distinct number once. Null and NaN become null."""
     encoded = numbers.dictionary_encode()
     texts = [None if value is None or value != value else write(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
@@ -40,7 +40,7 @@ def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringA
 def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     """Return a column as texts, formatted as in a CSV file.
 
-    Whole floats have no decimal point, because integer columns with nulls often become float columns.
+    A whole float such as 3.0 becomes "3", because integer columns with nulls often become float columns.
     """
     column = decoded(chunk.column(name))
     if pa.types.is_floating(column.type):

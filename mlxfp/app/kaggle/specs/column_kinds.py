@@ -40,10 +40,10 @@ class ColumnKind:
 
     - `is_number`: True if cells are read as float64, False if cells are read as strings. Only numbers are scaled or divided into quantiles.
     - `has_names`: True if a spec may give names to the values of the column.
-    - `phrase`: template of the words before a value in a sentence. `{title}` or `{Title}` stands for the column title, `{verb}` for a verb.
+    - `phrase`: start of a sentence, up to the value. `{title}` or `{Title}` stands for the column title, `{verb}` for a verb.
     - `holds`: plural noun for the cells, used in error messages.
-    - `recognizes(known, others)`: return True if a column has this type. The arguments hold the non-missing cells: `known` those of the
-      train file, `others` those of the test file.
+    - `recognizes(known, others)`: return True if a column has this type. The argument `known` holds the non-missing cells of the train
+      file, `others` the non-missing cells of the test file.
     - `unfit(cells)`: return the distinct cells that are invalid for this type.
     - `synthesize(codes, count, random)`: return `count` random cells. If `codes` is not empty, each cell is one of the `codes`.
     """
@@ -75,7 +75,7 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _are_codes(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
-    """Return True for columns of codes: integers too large for float64, or integers with leading zeros and few distinct values."""
+    """Return True if integers are codes, not amounts: some exceed the precision of float64, or a few distinct codes have leading zeros."""
     if not (are_numbers(known) and are_numbers(others)):
         return False
     return bool(rounded_integers(known) or rounded_integers(others)) or (have_leading_zeros(known) and _are_categories(known, others))

@@ -32,7 +32,7 @@ _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
-    If day and month are both possible as the first number, dates with dots begin with the day, and all other dates with the month.
+    If all dates are valid in two orders, such as 1/2/1997, the day is first in dates with dots, and the month is first in other dates.
 
     >>> date_order(pa.array(["2026-11-23", None, "2026-11-23T18:30:00Z"])), date_order(pa.array(["2026"]))
     ('year', None)
@@ -47,8 +47,9 @@ def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    Only the first number depends on the time zone. The argument `order` is the result of `date_order`. Missing dates and texts in another
-    order become NaN. A day after the end of its month falls into the next month: February 30 is read as March 2, or March 1 in a leap year.
+    Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Missing texts and texts that are
+    no dates in this order become NaN. A day after the end of its month falls into the next month: February 30 is read as March 2, or
+    March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]
@@ -69,7 +70,7 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
 
 
 def sortable_times(name: str, times: ArrayLike) -> NDArray[Any]:
-    """Return times [N] as values that sort by time. The argument `name` is the name of the times in error messages.
+    """Convert times [N] to numbers or texts that can be sorted by time. The argument `name` describes the times in error messages.
 
     - Texts that contain numbers or dates become numbers, because "10" sorts before "9" as text.
     - Periods that begin with the year, such as 2026-W05, stay texts if all texts have the same form.
@@ -92,8 +93,8 @@ def sortable_times(name: str, times: ArrayLike) -> NDArray[Any]:
     wrong = next((text for text in known if not _PERIOD.fullmatch(text) or re.sub(r"\d", "0", text) != form), None)
     if wrong is not None:
         raise ArgumentError(
-            f"Texts must sort by time: numbers, dates such as 2026-11-21 or 11/21/2026, or periods such as 2026-W05 that all have the same "
-            f"number of digits. Got {wrong!r} in {name}. Convert the times to numbers or to dates such as 2026-11-21."
+            "Times as text must be numbers, dates such as 2026-11-21 or 11/21/2026, or periods of equal length such as 2026-W05. "
+            f"Got {wrong!r} in {name}. Convert the times to numbers or to dates such as 2026-11-21."
         )
     return array
 
@@ -104,5 +105,5 @@ def _matches(texts: pa.Array, pattern: str) -> bool:
 
 
 def _floats(texts: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
-    """Convert texts with numbers to float64[N]. An empty text becomes 0, and a missing text becomes NaN."""
+    """Convert texts such as "12" to float64[N]. An empty text, such as the hour of a date without a time, becomes 0. Null becomes NaN."""
     return np.asarray(pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

@@ -35,8 +35,8 @@ from mlxfp.support.progress import Progress
 
 _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target column with at most 20 distinct values is never treated as free text
-_DISTINCT = 0.8  # minimum number of distinct ids per train row
-_FEW_TEXTS = 0.1  # in a numeric target column, at most 10 % of the cells contain other text
+_DISTINCT = 0.8  # minimum ratio of distinct ids to train rows
+_FEW_TEXTS = 0.1  # maximum fraction of cells with other text in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
@@ -133,7 +133,7 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
 
 
 def _check_numbers(path: Path, train: pa.Table, name: str) -> None:
-    """Raise `DataError` if only a few target cells are not numbers, or if the numbers have formats such as "$1,000"."""
+    """Raise `DataError` if a target of numbers also contains a few other texts, or if the numbers have formats such as "$1,000"."""
     known = train[name].drop_null()
     plain = pc.match_substring_regex(known, f"^{NUMBER}$")
     others = len(known) - (pc.sum(plain).as_py() or 0)
@@ -166,7 +166,7 @@ def _check_archive(path: Path) -> None:
     if len(names) > 1:
         folder = str(path.with_suffix(""))
         raise DataError(
-            f"An archive has several files: got {listed(map(repr, names))}, in {str(path)!r}. Unpack the archive: unzip {quote(str(path))} "
+            f"The archive {str(path)!r} has several files: {listed(map(repr, names))}. Unpack the archive: unzip {quote(str(path))} "
             f"-d {quote(folder)}, then give the folder {folder!r}."
         )
 
@@ -204,7 +204,7 @@ def _file(path: Path, table: pa.Table) -> FileSpec:
 
 
 def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-    """Treat the words None and NA as class names in targets with text classes. Only empty cells are missing values there."""
+    """Read the words None and NA as class names if the classes of a target are texts. Only empty cells are missing in such targets."""
     for name in targets:
         known = train[name].drop_null()
         if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
@@ -216,7 +216,7 @@ def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> p
 def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | None:
     """Return the id column. An id of the sample file may have a few duplicates, which `check_spec` reports."""
     fewest = {name: _DISTINCT if name in first else 1.0 for name in train.column_names if name in first or name.lower() == "id"}
-    names = sorted((name for name in fewest if name not in targets), key=fewest.__getitem__)  # names in the sample file come first
+    names = sorted((name for name in fewest if name not in targets), key=fewest.__getitem__)  # try the columns of the sample file first
     return next((name for name in names if len(train[name].drop_null().unique()) >= fewest[name] * train.num_rows), None)
 
 
@@ -295,7 +295,7 @@ def _classes(path: str, train: pa.Table, names: tuple[str, ...]) -> tuple[str, .
 def _answers(sample: pa.Table, answered: tuple[str, ...], targets: tuple[str, ...]) -> set[str]:
     """Return the distinct target values in the sample submission.
 
-    If there is one target, and the sample has one column besides the id, this column may have another name than the target.
+    A single prediction column of the sample belongs to a single target, even if the names differ.
     """
     names = answered if len(targets) == len(answered) == 1 else {*targets} & {*sample.column_names}
     return {cell for name in names for cell in sample[name].drop_null().unique().to_pylist()}
@@ -319,7 +319,7 @@ def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
 _GROUPS = 10  # minimum number of groups in the train file
 _ROWS = 3  # minimum number of train rows per group on average
 _SHARED = 0.8  # minimum fraction of train rows that share the group with another row
-_TESTED = (20, 2)  # minimum numbers of test rows and of test groups; in smaller test files, all groups may be new by chance
+_TESTED = (20, 2)  # minimum numbers of test rows and of test groups; a smaller test file may contain only new groups by chance
 
 
 def find_group(train: pa.Table, test: pa.Table, names: list[str]) -> str | None:

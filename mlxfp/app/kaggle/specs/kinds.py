@@ -17,9 +17,9 @@ Answer = Literal["class", "labels", "value"]  # answer of a model per row: a sin
 _FEW = 20  # the targets 0, 1, 2, ... or 1, 2, 3, ... are class numbers if there are at most 20 distinct targets
 _MOST_CLASS_NUMBERS = 10  # more than 10 distinct integers may be counts instead of class numbers, such as numbers of visits
 _STEPS = 1.5  # tolerance for noise
-_RARE = 0.3  # in targets of counts, the rarest count is at most 0.3 times as frequent as the most common count
+_RARE = 0.3  # in a target of counts, the rarest integer has at most 0.3 times as many rows as the most frequent integer
 _STRATA = 10
-# Names of metrics. This module must stay free of MLX, and the metrics in `METRICS` would import MLX.
+# The names of metrics are strings, because an import of `METRICS` would import MLX. This module must stay free of MLX.
 _OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc")
 _OF_RANKS = ("map_at_3", "map_at_5")
 _OF_VALUES = ("rmse", "mae", "r2", "rmsle", "spearman")

@@ -25,7 +25,7 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
 
-# Readers of typed formats, by suffix. All other suffixes are read as CSV, with any delimiter.
+# Readers of file formats with column types, by suffix. Files with any other suffix are read as CSV, with any delimiter.
 TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
     ".parquet": read_parquet,
     **dict.fromkeys(with_compressions(".jsonl", ".ndjson"), read_jsonl),
@@ -69,7 +69,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     check_choice(PARTS, part=part)
     file = part_file(spec, part)
     if file is None:
-        raise ArgumentError(f"The spec of {spec.name!r} names no {part} file. Add {part}=FileSpec(name=...), or read another part.")
+        raise ArgumentError(f"The spec of {spec.name!r} names no {part} file. Add {part}=FileSpec(name=...), or pass another part=.")
     source = folder_of(path) / file.name
     if not source.is_file():
         raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
@@ -175,7 +175,7 @@ def read_cells(path: Path) -> pa.Table:
 
 
 def location(path: Path, table: pa.Table, index: int) -> str:
-    """Return the line of a row in a CSV file, or the number of the row in another file. `table` holds the cells as strings."""
+    """Return the position of a row for messages: the line in a CSV file, the row number in other files. `table` holds all cells as text."""
     if typed_reader(path) is not None:
         return f"row {index} of {str(path)!r}"
     breaks = sum(pc.sum(pc.count_substring(column.slice(0, index), "\n")).as_py() or 0 for column in table.columns)
@@ -183,7 +183,7 @@ def location(path: Path, table: pa.Table, index: int) -> str:
 
 
 def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
-    """Replace null texts such as NA by null, except the texts in `kept`."""
+    """Replace texts that mean a missing value, such as NA, by null. Texts in `kept` stay unchanged."""
     missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())
     return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
 
@@ -199,14 +199,14 @@ def column_names(path: Path) -> list[str]:
     """Return the column names of a file."""
     read = typed_reader(path) or partial(read_csv, delimiter=delimiter_of(path))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # no warning for files without rows: only their column names are needed
+        warnings.simplefilter("ignore", RuntimeWarning)  # ignore the warning about a file without rows
         return list(schema(read(path)).names)
 
 
 def split_sample(test: Sequence[str], sample: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the ids and of the predictions in a sample submission. Ids are the columns that the test file also has.
+    """Return the names of the id columns and of the prediction columns in a sample submission. The test file also has the id columns.
 
-    If the test file has none or all of these columns, the first column is the id.
+    If the test file has none or all columns of the sample, the first column is the id.
 
     >>> split_sample(["x", "id"], ["y", "id"]), split_sample([], ["id", "y"])
     ((('id',), ('y',)), (('id',), ('y',)))
@@ -234,9 +234,9 @@ def hash_file(path: Path) -> str:
 
 @frozen(repr=False)
 class _Typed(RowWise):
-    """Cast columns to strings or floats. Null texts such as NA become null, except the texts in `kept` for the column.
+    """Cast columns to strings or floats. Texts such as NA become null, except the texts in `kept` for the column.
 
-    `kept=None` means that the file format has real nulls: no text is replaced.
+    `kept=None` keeps all texts, for file formats that store null for a missing value.
     """
 
     types: tuple[tuple[str, pa.DataType], ...]

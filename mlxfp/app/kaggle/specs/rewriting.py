@@ -1,4 +1,4 @@
-"""Code in messages: Python lines that rewrite the CSV files of a competition. Users paste these lines."""
+"""Python code for error messages. Users paste the code to rewrite the CSV files of a competition."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +9,8 @@ from mlxfp.app.kaggle.specs.reading import delimiter_of
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas") -> str:
     """Return indented Python lines that change CSV files.
 
-    The argument `change` is a line that changes the data frame `frame`. All cells are texts, so codes such as 007 keep their zeros. The
-    original files are renamed to `<name>.original`. An existing file of this name stays unchanged.
+    The argument `change` is code that changes the data frame `frame`. All cells are texts, so codes such as 007 keep the zeros. The
+    original file is first renamed to `<name>.original`, unless a file with the new name exists.
 
     >>> print(rewriting_code([Path("train.csv")], "frame = frame[frame['y'] != '']"))
     <BLANKLINE>

@@ -74,9 +74,9 @@ class ColumnSpec:
     """Type and title of an input column, with names for its values.
 
     `values` maps values of a categorical column, such as "1" in the file, to names, such as "first class". `absent` lists values that mean
-    "none", such as a pool area of 0 for a house without a pool. The conversion of a row to text omits these values or writes "none".
+    "none", such as a pool area of 0 for a house without a pool. Rows written as text omit absent values or contain the word "none" instead.
 
-    The texts None and NA usually mean a missing value (see `read_part`). If `values` or `absent` lists such a text, the text is a value.
+    The texts None and NA usually mean a missing value (see `read_part`). To keep such a text as a value, add it to `values` or `absent`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())
@@ -119,7 +119,7 @@ class ColumnSpec:
 @explain_class
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """Format of a submission: the columns in order, with the id, and the text format of predictions.
+    """Format of a submission. `columns` lists all columns in file order, including the id. `spelling` is the text format of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')

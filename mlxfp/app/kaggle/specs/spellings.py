@@ -33,7 +33,7 @@ def _is_absent(value: Any) -> bool:
         return True
     try:
         return not value == value  # noqa: SIM201  # only missing values differ from themselves
-    except TypeError:  # the truth value of `pandas.NA` is an error
+    except TypeError:  # `bool(pandas.NA)` raises TypeError
         return True
 
 
@@ -84,10 +84,9 @@ class CellSpelling:
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
-    """Return the first of the formats integer, boolean, number and text that fits all cells. Return the format text if there are no cells.
+    """Return the format of cells: the first of integer, boolean, number and text that fits all cells. Without cells, return text format.
 
-    If `name` is given, the result is the format with this name. The spelling of truth values still follows the cells: "true", "True" or
-    "TRUE".
+    If `name` is given, return the format `name` instead. In both cases, truth values are spelled as in the cells: "true", "True" or "TRUE".
     """
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
     spellings = [CellSpelling(spelling, truths) for spelling in get_args(Spelling)]

@@ -21,7 +21,7 @@ from mlxfp.support.checks import check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in, generator
 
-_MISSING, _ABSENT = 0.1, 0.25  # fraction of empty cells in a column, and fraction of cells with the value that means "none"
+_MISSING, _ABSENT = 0.1, 0.25  # fractions of cells in a column: empty cells, and cells with a value from `ColumnSpec.absent`
 _GROUP = 5  # rows per group
 _NOISE = 0.3  # scale of the noise; the signal has standard deviation 1, so a linear model predicts most rows correctly
 _FIRST_DAY = np.datetime64("2020-01-01")
@@ -103,14 +103,14 @@ class _SyntheticRows:
         cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
             signals = [column.signal[rows] for column in inputs.values()]
-            # Each target gets the input columns in another order, because the first column has the largest effect.
+            # The first input column has the largest effect on a target. Each target gets a different order of columns.
             for index, name in enumerate(spec.target):
                 if name != spec.id:
                     cells[name] = self.target(name, (*signals[index:], *signals[:index]))
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
-        """Yield the time, group and id columns. Skip columns with listed values (`ColumnSpec.values`): the method `column` creates them."""
+        """Yield the time, group and id columns. Columns with values in the spec (`ColumnSpec.values`) come from the method `column`."""
         spec = self.spec
         named = {column.name for column in spec.columns if column.values}
         numeric = {column.name for column in spec.columns if column.kind.is_number}

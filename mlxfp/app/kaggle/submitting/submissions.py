@@ -133,7 +133,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
 
 
 def _as_array(values: Any) -> NDArray[Any]:
-    """Return predictions as an array and keep missing values. NumPy itself ignores masks, and converts NaN in a list of texts to "nan"."""
+    """Convert predictions to an array with missing values. NumPy would drop the mask of a masked array, and write NaN as "nan"."""
     array = np.asarray(values)
     if isinstance(values, np.ma.MaskedArray):
         array = array.astype(object)
@@ -143,21 +143,19 @@ def _as_array(values: Any) -> NDArray[Any]:
 
 
 def _id_of(model: Submission, shared: Sequence[str], sample: PathLike) -> str:
-    """Return the id column: the first column that the sample shares with the test file and that has distinct values.
-
-    Kaggle identifies rows by one id column.
-    """
+    """Return the id column: the first column in `shared` with distinct values. Kaggle identifies rows by one id column."""
     name = next((name for name in shared if len({*model.column(name)}) == len(model.rows)), None)
     if name is None and len(shared) > 1:
         raise DataError(
-            f"A submission needs one id column with distinct values, got the columns {', '.join(shared)} with repeated values in each, in "
-            f"{os.fspath(sample)!r}. Write one id column, for example with these values joined by '_', into the test and the sample file."
+            f"A submission needs one id column with distinct values, got the columns {', '.join(shared)} in "
+            f"{os.fspath(sample)!r}, each with repeated values. Add one id column to the test and the sample file, for example the "
+            f"values of {' and '.join(shared)} joined by '_'."
         )
     return shared[0] if name is None else name
 
 
 def _copy_problems(checked: Submission, model: Submission, name: str, shared: Sequence[str]) -> Iterator[str]:
-    """Yield a problem for each column that a submission copies from the test file, if the values differ from the sample."""
+    """Compare the columns `shared`, copied from the test file, with the sample. Yield a message for each column with different values."""
     for column in shared:
         expected = dict(zip(model.column(name), model.column(column), strict=True))
         pairs = zip(checked.column(name), checked.column(column), strict=True)

@@ -395,7 +395,7 @@ def test_case_a3_an_archive_of_all_files_says_how_to_unpack_it_and_the_advice_wo
         opened.writestr("sample_submission.csv", "id,target\n" + "".join(f"{i},0\n" for i in range(40, 50)))
     for path in (archive, tmp_path):
         with pytest.raises(
-            DataError, match=r"An archive has several files: got 'train\.csv', .* Unpack the archive: unzip '.*' -d '.*'"
+            DataError, match=r"The archive '.*' has several files: 'train\.csv', .* Unpack the archive: unzip '.*' -d '.*'"
         ) as caught:
             fp.kaggle.infer_spec(path)
     folder = re.search(r"then give the folder '(.*)'\.$", str(caught.value))

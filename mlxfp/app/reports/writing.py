@@ -70,7 +70,7 @@ def report_page(run: FinishedRun) -> str:
     """Return the report of a run as an HTML page."""
     results = (sections.predictions, sections.worst)
     parts = (
-        (sections.scores, sections.blended, sections.cautions, *results)  # all other sections need a model, but a blend has none
+        (sections.scores, sections.blended, sections.cautions, *results)  # a blend has no model, so sections about models are left out
         if run.blended
         else (
             *(sections.scores, sections.members, sections.cautions, sections.importance, sections.curves, *results),

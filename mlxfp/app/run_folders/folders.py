@@ -46,7 +46,7 @@ _SHOWN = 5  # differences in a message
 
 @frozen
 class FoldFolder:
-    """The folder of a fold, counted from 1."""
+    """Folder of one fold of a run. `fold` is the number of the fold, starting at 1."""
 
     run: Path
     fold: int
@@ -128,15 +128,15 @@ def remove(new: Sequence[Path]) -> None:
 
 
 def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> bool:
-    """Return True if `settings` continue the run in the folder, and False if a new run starts. Change no file.
+    """Return True if the options `settings` continue the run in the folder, and False if a new run starts. Change no file.
 
-    A run continues with equal options. If options differ, a folder without weights gets a new run. For a folder with weights, raise
-    `ConfigError` with the first differences. An unfinished run may get a larger time limit. `extends=True` permits more epochs.
+    With equal options, the run in the folder continues. With different options, a folder without weights gets a new run, and a folder with
+    weights raises `ConfigError`. An unfinished run may get a larger time limit. `extends=True` permits more epochs.
     """
     if not (folder / CONFIG).is_file():
         return False
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    # also compare stored options that are missing in `settings`, such as a removed argument of an estimator
+    # An option can be stored, but missing in `settings`: for example, a removed argument of an estimator.
     names = [*new, *(name for name in stored if name not in new)]
     names = [name for name in names if stored.get(name) != new.get(name) and not (extends and name == _EPOCHS)]
     if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file()):
@@ -230,7 +230,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 def settings_in(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read the options of a run. The path of the folder determines `output` and `name`, because the folder may have moved."""
+    """Read the options of a run. `output` and `name` are taken from the current path of the folder, because a run can be moved."""
     path = located(folder)
     return stored_settings(path) | {"output": fspath(path.parent), "name": path.name}
 
@@ -250,7 +250,7 @@ def locked(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / _LOCK, thread_local=False)  # any thread may release the lock, because another thread may close the generator
+    lock = FileLock(folder / _LOCK, thread_local=False)  # another thread may close the generator, and must then be able to release the lock
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
@@ -269,7 +269,7 @@ def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
 
 
 def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | None = None) -> None:
-    """Raise `DataError` if stored fingerprints of the data differ from `identities`. The fingerprint `ignored` is not compared."""
+    """Raise `DataError` if the stored fingerprints of the data differ from `identities`. `ignored` is the name of a fingerprint to skip."""
     stored = read_json(folder / DATA) if (folder / DATA).is_file() else identities
     differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key) and key != ignored]
     if differ:
@@ -282,7 +282,7 @@ def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | No
 def decisive(settings: Settings) -> dict[str, Any]:
     """Return the options that influence results, with keys such as "training.epochs". A continued run must not change these options.
 
-    Weights and tokenizers may move to another path. Hashes in `data.json` reveal changes of their content.
+    The paths of weights and tokenizers may change. Hashes in `data.json` reveal changes in the files.
     """
     values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}

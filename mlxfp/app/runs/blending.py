@@ -39,7 +39,7 @@ _SAME = ("rows", "test", "folds")
 class Blended:
     """Score and submission of blended runs, returned by `blend`. `submission` is None without a test file or a sample submission.
 
-    `parts` maps each run folder to the score of this run on the rows of the blend. In folds by time, rows of the first fold are not scored.
+    `parts` maps each run folder to the score of this run on the rows of the blend. With folds by time, the first fold is not scored.
 
     >>> Blended(Score("accuracy", (0.8, 0.9), 0.85), {}, None).score.overall
     0.85

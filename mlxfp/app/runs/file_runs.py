@@ -86,14 +86,14 @@ def run_files(plan: FilePlan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
 
 
 def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, Any]:
-    """Predict the class of each file in a folder. Return the columns path, class and the probability of each class.
+    """Predict the class of each file in a folder. Return the columns `path` and `class`, and a column of probabilities for each class.
 
-    If own.rows names a function that reads rows, predict the split "test" of this function. The result has row numbers instead of paths.
+    If `own.rows` names a function, predict the rows of its split "test". The column `row` (row number) replaces the column `path`.
     """
     task, own = model.task, model.own
     rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
     if rows is None:
-        raise DataError(f"There are no rows to predict: own.rows returned None for the part 'test' of {str(path)!r}. Return a dataset.")
+        raise DataError(f"There are no rows to predict: own.rows returned None for the split 'test' of {str(path)!r}. Return a dataset.")
     network = model.make(0)
     batches = pipe(task.to_predict(rows), batch(_TO_PREDICT), collate(task.collator(None)))
     answers = predict(network, task.goal.answers)(load_weights(files, network), batches)

@@ -32,12 +32,12 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, sug
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
-    """Predict the rows of a file with the ensemble of a finished run. Return columns by name.
+    """Predict the rows of a file with the ensemble of a finished run. Return a dictionary of columns.
 
-    The file needs the columns of the test file. The first column of the result is the id or, if the file has no id, `row`: the number of
-    the row from 0. For classes, predictions are probabilities of class 1 or of every class, or labels if the
-    run tuned a threshold. For regression, predictions are values. `probabilities=False` returns a column of class names for each target.
-    See `run` for `code`.
+    The file needs the columns of the test file. The first column of the result is the id. Without an id, the first column is `row`: the
+    row number, starting at 0. A classification predicts the probability of class 1, or of every class. If the run tuned a threshold,
+    labels are predicted. A regression predicts numbers. With `probabilities=False`, the result has a column of class names for each target.
+    The argument `code` is explained in `run`.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -95,8 +95,8 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     `models.load` and `load_tokenizer` read `config.json`, `model.safetensors` and `tokenizer.json` in each folder. `recipe.json` holds
     everything else that a prediction needs: the classes in output order, the scale of values and the text format of a row.
 
-    An estimator is written as by `kaggle.save_estimator`. With `model.name=auto`, each model of the blend has a parent
-    folder for the fold folders. The argument `code` is explained in `run`. Raises `DataError` for an unfinished run, `ArgumentError` for a
+    An estimator is written in the format of `kaggle.save_estimator`. With `model.name=auto`, each model of the blend has a folder with a
+    subfolder for each fold. The argument `code` is explained in `run`. Raises `DataError` for an unfinished run, `ArgumentError` for a
     folder that is not empty, and the errors of `models.save` for a user-defined model.
 
     >>> import mlxfp as fp

@@ -37,8 +37,8 @@ def run_fold(
 ) -> Iterator[RunEvent]:
     """Train a fold or continue its training, predict, and yield the events. For a finished fold, read the result from the folder.
 
-    With `ranks`, all ranks train together. Files with a wrong hash are written again. Raises `CheckpointError` with the path of a damaged
-    checkpoint.
+    The argument `ranks` trains the fold on several ranks. Damaged files of a finished fold are computed again. Raises `CheckpointError`
+    with the path of a damaged checkpoint.
     """
     yield from without_damage(plan.folder, files)
     if not files.done:

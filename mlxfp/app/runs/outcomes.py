@@ -52,9 +52,9 @@ def environment() -> dict[str, Any]:
 
 
 def claim_environment(folder: Path) -> Iterator[RunEvent]:
-    """Write the environment of a new run.
+    """Write the package versions and the number of OpenBLAS threads of a new run.
 
-    For a continued run, restore the number of OpenBLAS threads, and yield a note about changed versions.
+    For a continued run, restore the number of OpenBLAS threads, and yield a message about changed versions.
     """
     before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
     blas_threads(before.get("blas_threads"))  # the number of threads can change the last digits of results
@@ -155,7 +155,7 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
 
 
 def target_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Any]:
-    """Convert predictions to one column per target. A column holds class names, the numbers 0 and 1 (yes or no), or predicted numbers."""
+    """Convert predictions to one column per target. A column holds class names, labels 0 and 1 (no and yes), or numbers of a regression."""
     if spec.task.one_class:
         return {spec.target[0]: np.array(spec.classes)[labels_of(predictions).astype(np.int64)]}
     values = predictions.reshape(len(predictions), -1).T
@@ -183,7 +183,7 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
         return {"without_duplicates": None}
     try:
         values = [plan.metric(scored.targets[kept], predictions[kept]) for kept, predictions in zip(rows, scored.predictions, strict=True)]
-    except DataError:  # the metric cannot be computed without the duplicate rows
+    except DataError:  # the metric is undefined on the rows without duplicates
         return {"without_duplicates": None}
     return {"without_duplicates": float(np.mean(values))}
 
@@ -232,7 +232,7 @@ def identities(plan: Plan) -> dict[str, str]:
 
 
 def _model_files(path: Path) -> list[Path]:
-    """Return the files of weights and of the tokenizer. The argument `path` is a file or a folder."""
+    """Return the weight and tokenizer files in a folder. The argument `path` can also be a single file."""
     if not path.is_dir():
         return [path] if path.is_file() else []
     return sorted(file for file in path.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())

@@ -284,7 +284,7 @@ def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
     assert end.score.overall == 1
     assert json.loads((end.folder / "fold-01" / "recipe.json").read_text())["classes"] == ["9", "10"]  # numbers in their order
     assert json.loads((end.folder / "metrics.json").read_text())["rows"] == {"train": 20, "valid": 24}
-    with pytest.raises(fp.errors.DataError, match=r"There are no rows to predict: own\.rows returned None for the part 'test' of 'new'"):
+    with pytest.raises(fp.errors.DataError, match=r"There are no rows to predict: own\.rows returned None for the split 'test' of 'new'"):
         fp.runs.predict(end.folder, "new", code=tmp_path)
     few = ("text.column=said", "text.vocab_size=300", "text.max_length=16", "name=texts")
     *_, end = fp.runs.run(owned("language_model", own_rows, "texts", *few), code=tmp_path)

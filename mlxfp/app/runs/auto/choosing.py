@@ -15,12 +15,12 @@ from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.support.errors import DataError
 
-_ROUNDS = 25  # number of rounds of the greedy selection; each round adds a model, possibly again
+_ROUNDS = 25  # number of rounds of the greedy selection; each round adds a model or increases the weight of an added model
 _RESAMPLES = 100  # number of bootstrap resamples for estimating a standard error
 _RESAMPLED = 5000  # maximum number of rows for fitting blend weights, and for each bootstrap resample
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # for these metrics, a learned threshold scores worse on new rows than the likeliest class
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # no threshold is learned for these metrics: the most probable class scores better on new rows
 
 
 @frozen
@@ -35,10 +35,7 @@ class Choice:
     logarithmic: bool = False
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        """Combine the predictions, one array for each model.
-
-        Models with weight zero are skipped, because adding zeros could change the last digits.
-        """
+        """Combine the predictions of all models, one array for each model. Models with weight 0 are ignored."""
         combined = self.mean(predictions)
         return combined if self.after is None else self.after((combined,))
 
@@ -105,8 +102,8 @@ def _without_harmful(
 ) -> tuple["_Stage", dict[str, float], list[str]]:
     """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
-    Return the remaining blend, the improvement of the score by each model, and the names of the remaining models. To measure the
-    improvement by a model, the weights of the blend are fitted again without the model.
+    Return the remaining blend, the gain by each model, and the names of the remaining models. The gain by a model tells how much worse
+    the score is if the weights are fitted again without the model.
     """
     kept, adds = list(oofs), dict[str, float]()
     while True:
@@ -126,7 +123,7 @@ def _without_harmful(
 
 
 def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> bool:
-    """Return True if the last model gets a weight above 0 in a blend. `predictions` has one array for each model."""
+    """Return True if the model with the last array of `predictions` gets a weight above 0 in a blend of all models."""
     choice = _learn(metric, greedy(_learned_by(spec, metric), rounds=_ROUNDS), None, targets, predictions)
     assert isinstance(choice, Choice)
     return choice.weights[-1] > 0

@@ -20,7 +20,7 @@ PACKAGES = ("sklearn", "lightgbm", "catboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
-# Boosted trees stop after this number of rounds without improvement on a tenth of the training rows.
+# Rounds without improvement before boosting stops. The improvement is measured on a tenth of the training rows.
 # Early stopping is needed, because noisy tables need only 50 rounds, while tables with little noise need 1000 rounds.
 # On the noisy table InstEval (R package lme4), the out-of-fold RMSE is 1.302 with early stopping, and 1.331 with 1000 rounds.
 # On the noisy table movies (R package ggplot2movies), the RMSE is 1.391 with early stopping, and 1.464 with 1000 rounds.
@@ -28,7 +28,7 @@ _FEW = 5000  # maximum number of rows for forests (because of the file size) and
 _PATIENCE = 30
 _BOOSTED = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "min_child_samples": 20, "colsample_bytree": 0.8}
 _CATBOOST = {"iterations": 500, "learning_rate": 0.1}
-# Small trees suit tables with few rows or much noise. Their errors differ from those of large trees, which improves a blend.
+# Small trees suit tables with few rows or much noise. Small and large trees make different errors, so a blend of both is better.
 _SHALLOW = {"n_estimators": 200, "learning_rate": 0.03, "num_leaves": 7, "min_child_samples": 20, "reg_lambda": 5.0}
 # On Calhousing (house prices in California) with 5 folds, the RMSE is 44,139 with these settings, and 44,857 with the defaults of LightGBM.
 _LARGE = {
@@ -93,7 +93,7 @@ class Facts:
 
 @frozen
 class Member:
-    """A model of a run with several models. `values` has the options that differ from the run, by section and name."""
+    """One of several models in a run. `values` holds the options that the model changes in the run, by section and name."""
 
     name: str
     values: Values
@@ -105,7 +105,7 @@ class Member:
 
 
 def _watched(run: Trackers) -> dict[str, Any]:
-    """Return the logging and tracking options for a single model. Model names repeat between runs, so trackers also need the run name."""
+    """Return the logging and tracking options for a single model. Runs share model names, so the TensorBoard folder has the run name."""
     board = run.tensorboard
     return {
         "observers.progress": False,
@@ -227,7 +227,6 @@ def _boosted(name: str, model: str, settings: Mapping[str, Any], facts: Facts) -
 
 
 def _with(member: Member, **options: bool) -> Member:
-    """Return the same model with other options of the section `model`."""
     return evolve(member, values={**member.values, "model": {**member.values["model"], **options}})
 
 

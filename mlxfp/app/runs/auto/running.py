@@ -20,22 +20,22 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.88  # share of the time limit until the end of the last model; the rest is for blending and the report
+_MEMBERS = 0.88  # fraction of the time limit for the training of all models; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
 _FIRST_LEAST = 0.1  # the first successful model always gets this fraction of the time limit, even after a slow start
-_FITS = 0.8  # a further model may use 80 % of the remaining time for fitting, and 20 % for predicting
-_CHEAP = 0.1  # a model that needs less than this share of the remaining time is not judged by its first fold
+_FITS = 0.8  # each model after the first may use 80 % of the remaining time for fitting, and 20 % for predicting
+_CHEAP = 0.1  # a model that needs less than this fraction of the remaining time trains all folds without a test of its usefulness
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
-# The import of this module is slow, and should not count as training time of a fold.
-# The import happens after the training of the first model, which rarely needs the module.
+# The module `skops.io` is slow to import. The training time of a fold should not include the import.
+# The module is imported after the training of the first model, because the first model rarely needs `skops.io`.
 _SLOW = "skops.io"
 
 
 def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iterator[RunEvent]:
     """Train several models or continue their training, write the submission of the blend, and yield the events.
 
-    The time limit counts for the whole run, including the `elapsed` seconds before this call. Each decision that depends on time is
-    written to the record of the run before the next step. The outputs depend only on the recorded decisions.
+    The time limit counts for the whole run, including the `elapsed` seconds before this call. Decisions that depend on time are
+    written to the record of the run before the training goes on. Equal records lead to equal outputs.
     """
     began = monotonic() - elapsed
     if (over := outcome(plan)) is not None:
@@ -86,12 +86,12 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
 def _members_events(  # noqa: PLR0913, PLR0917
     whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
 ) -> Generator[RunEvent, None, Entry]:
-    """Train one model of a blend. Yield the events of the training, and return the updated entry of the model in the record of the run.
+    """Train one model of a blend, yield the events, and return the updated entry of the model for the record of the run.
 
-    The argument `remaining` is the number of seconds left for all models. None means no limit. With a limit, a model is excluded in its
-    first fold if it does not improve the blend, or if the estimated time of all its folds exceeds the limit. The estimate counts the
-    time before the first training step only once, because kernels are compiled only once.
-    A network that is too slow gets fewer epochs: the returned entry has `kept=None`, and the caller trains the network again.
+    `remaining` is the number of seconds left for all models, or None without a time limit. With a limit, a model is excluded after its
+    first fold if it does not improve the blend, and during its first fold if the estimated time of all its folds exceeds the limit.
+    Kernels are compiled only once, so the estimate counts the time before the first training step only once.
+    For a slow network, the returned entry has fewer epochs and `kept=None` (undecided), and the caller trains the network again.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
         return _decided(record, entry, "no time was left")
@@ -156,7 +156,7 @@ def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Ca
 
 
 def _is_useful(plan: Plan, record: Record, entry: Entry, number: int) -> bool:
-    """Return True if this model gets a weight above 0 in a blend with the earlier models, learned on the validation rows of one fold."""
+    """Return True if a blend with the earlier models gives the new model a weight above 0. The blend is fitted on one validation fold."""
     targets = plan.data.targets[list(plan.folds)[number - 1].valid]
     names = [kept.name for kept in record.kept if kept.name != entry.name]
     return adds_to_blend(plan.data.spec, plan.metric, targets, fold_answers(plan, [*names, entry.name], number))

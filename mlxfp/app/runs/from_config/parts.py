@@ -40,7 +40,7 @@ TOKENIZERS = get_args(TokenizerKind)  # tokenizer types for training
 _NONE = OwnParts()
 CONVNET = "convnet"  # default model of images and audio
 AUTO = "auto"  # a blend of several models; the data determine the choice of the models
-# Names of table networks that are also names of optimizers.
+# Table networks with their own optimizer. The optimizer has the name of the network.
 OWN_OPTIMIZERS = tuple(name for name, network in TABLE_MODELS.items() if network.rates is not None)
 PLATEAU = "plateau"  # schedule that lowers the learning rate when the metric stops improving; an observer applies this schedule
 
@@ -62,7 +62,7 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     - The file takes precedence over the preset. The preset is the argument `preset`, or `preset: titanic` in the file.
     - The preset takes precedence over the default settings.
 
-    A network of `models.TABLE_MODELS` has its own default settings. These settings also replace a preset that names another model.
+    A network of `models.TABLE_MODELS` has its own default settings. The default settings also override a preset for a different model.
 
     Names of models, optimizers and other components must be in `runs.CHOICES`. The section `own` names your functions as `module:name`,
     and `model.name` can name your own estimator. Raises `ConfigError` with a list of all mistakes. The list shows option, file and line,
@@ -178,9 +178,9 @@ def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *,
 
 
 def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:
-    """Return the optimizer with a schedule for a number of updates. Weight decay applies only to matrices.
+    """Return the optimizer with the schedule of the learning rate. Weight decay applies only to parameters that are matrices.
 
-    `params` has the parameters of the model, for layerwise learning rates.
+    `updates` is the number of updates in the training. `params` has the parameters of the model, for layerwise learning rates.
     """
     optimizer, schedule = config.optimizer, config.schedule
     rates = TABLE_MODELS[optimizer.name].rates if optimizer.name in OWN_OPTIMIZERS else None
@@ -253,7 +253,7 @@ def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
-    """Return the observers that stop training or lower the learning rate. All observers watch `metric`. `best` is a file for weights."""
+    """Return the observers that stop the training, save the best weights by `metric` to the file `best`, and lower the learning rate."""
     watched, schedule = config.observers, config.schedule
     result: list[Observer] = []
     if watched.patience is not None:
@@ -280,7 +280,7 @@ def step_of(  # noqa: PLR0913
 ) -> Any:
     """Return the training step, made by `train_step` or a function with the same arguments.
 
-    With ranks, all ranks have the same batches, and each rank trains on a share of the rows.
+    With `ranks`, each rank reads the whole batch and trains on its share of the rows.
     """
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)

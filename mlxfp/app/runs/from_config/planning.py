@@ -38,7 +38,7 @@ from mlxfp.support.errors import ConfigError, DataError
 from mlxfp.support.hub import is_hub_name, model_folder
 from mlxfp.support.structuring import structure, unstructure
 
-_PRETRAINED = ("*.json", "model*.safetensors", "*.txt", "*.model")  # files of a model and of its tokenizer on the hub
+_PRETRAINED = ("*.json", "model*.safetensors", "*.txt", "*.model")  # glob patterns of the files to download for a pretrained model
 
 
 def start(config: RunConfig, code: Code) -> Start:

@@ -24,7 +24,7 @@ from mlxfp.support.hub import is_hub_name
 Problem = tuple[str, str]  # option path and a sentence about the problem
 
 ARGUMENTS = "model.arguments."
-# Options that tuning cannot change, in the sections with tunable options.
+# Options that cannot be tuned, although other options in the same sections can be tuned.
 _FIXED = ("model.name", "model.path", "model.arguments", "training.seed")
 _TUNABLE = tuple(
     path
@@ -56,7 +56,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "data.spec", str(error)
     if data.target is not None and (data.spec is not None or config.own.spec is not None):
         yield "data.target", "the spec names the target; leave out data.target, or the spec"
-    own = config.own.spec is not None or config.own.rows is not None  # the spec is unknown before the import of user modules
+    own = config.own.spec is not None or config.own.rows is not None  # user modules are not imported yet, so the spec is unknown
     if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric
@@ -105,7 +105,7 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
 
 
 def _size_problems(config: RunConfig) -> Iterator[Problem]:
-    """Yield a problem if the network has no size with the name `model.size`."""
+    """Yield a problem if `model.size` is not one of the sizes of the network."""
     model = config.model
     usual = {"competition": "modernbert", "language_model": "decoder"}.get(config.task, CONVNET)
     name = model.name or usual

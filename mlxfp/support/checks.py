@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Parameter, Signature, formatannotation, signature
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar, cast, get_origin
 from unicodedata import is_normalized, normalize
 
@@ -137,6 +138,13 @@ def check_columns(needed: Collection[str], present: Collection[str], stage: str)
         raise SchemaError(
             f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}"
         )
+
+
+def check_number(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is a number (True and False are not)."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ArgumentTypeError(f"{name} must be a number, got {name}={value!r:.200}.")
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

@@ -12,6 +12,7 @@ from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
+from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.data.lengths.tokens import prompt_masks
@@ -94,7 +95,7 @@ class _Causal(Padded):
         labels = np.roll(ids, -1)  # The label of each token is the next token. The meaningless last label of a row is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
-            np.putmask(labels[:-1], aligned_values(examples, self.prompt_mask, ends, _NAME)[1:] != 0, self.ignore_index)
+            np.putmask(labels[:-1], self._prompt(examples, self.prompt_mask, ends)[1:] != 0, self.ignore_index)
         documents = document_columns(examples, ends, _NAME, packed=self.packed)
         if documents:
             segments, _ = documents["segment_ids"]
@@ -102,6 +103,18 @@ class _Causal(Padded):
         ragged |= documents
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
+
+    def _prompt(self, examples: Examples, column: str, ends: Ends) -> Numbers:
+        """Return the values of the mask of prompts. Raise `DataError` for NaN, which is neither 0 nor another number."""
+        values = aligned_values(examples, column, ends, _NAME)
+        if np.isnan(values).any():
+            index = int(np.argmax(np.isnan(values)))
+            row = row_of(ends, index)
+            raise DataError(
+                f"{at_row(examples, column, row, _NAME)} holds nan for token {index - ends[row]}, but a mask has only true and false, or "
+                "numbers. Replace nan with map."
+            )
+        return values
 
     def _check_unused_mask(self, examples: Examples) -> None:
         """Raise `DataError` if `chat` has marked prompt tokens, but no argument of the collator names the mask."""

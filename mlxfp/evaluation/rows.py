@@ -4,20 +4,27 @@ import mlx.core as mx
 
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.models.exponentials import logsumexp
+from mlxfp.support.checks import check_integer
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 
 _BLOCK = 4096
 _CLASS_BLOCK = 1 << 20
+_INT32 = (1 << 31) - 1
 
 
 def class_labels(  # noqa: PLR0913  # common arguments of classification losses
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None, *, classes: int | None = None
-) -> tuple[mx.array, mx.array]:
-    """Return int32 labels and the weight of each label. `ignore_index` becomes label 0 with weight 0.
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Return the logits, int32 labels and the weight of each label. `ignore_index` becomes label 0 with weight 0.
 
+    Arrays without rows become arrays of a row with weight 0.
     Raises `BoundError` if a label with a nonzero weight is not a class. The number of classes is `classes`, or the last axis of the logits.
     """
-    if logits.shape[:-1] != labels.shape:
+    check_arrays(function, logits=logits, labels=labels)
+    check_integer(ignore_index=ignore_index)
+    if abs(ignore_index) > _INT32:
+        raise ArgumentError(f"ignore_index must be a 32-bit integer, got ignore_index={ignore_index}. The usual value is -100.")
+    if not logits.ndim or not logits.shape[-1] or logits.shape[:-1] != labels.shape:
         one_hot = " For one-hot labels, pass labels.argmax(axis=-1)." if labels.shape == logits.shape else ""
         remedy = " The logits come first, and then the labels." if labels.shape[:-1] == logits.shape else one_hot
         raise ArgumentError(
@@ -28,13 +35,25 @@ def class_labels(  # noqa: PLR0913  # common arguments of classification losses
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
     weights = broadcast_weights(function, example_weights, labels.shape)
     checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
-    labels = labels.astype(mx.int32)  # int32, because an unsigned type would turn the label -100 into a large class number
+    if not labels.size:  # MLX cannot reduce empty arrays. A row with weight 0 gives the same sums.
+        return mx.zeros((1, logits.shape[-1]), logits.dtype), mx.zeros(1, mx.int32), mx.zeros(1)
+    labels = _as_int32(labels)
     counts = mx.where(labels == ignore_index, 0, weights)
-    return mx.where(counts == 0, 0, labels), counts
+    return logits, mx.where(counts == 0, 0, labels), counts
+
+
+def check_arrays(function: str, **arrays: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is an MLX array."""
+    for name, array in arrays.items():
+        if not isinstance(array, mx.array):
+            raise ArgumentTypeError(
+                f"{function} needs MLX arrays, got {name}={array!r:.80} ({type(array).__name__}). Pass mx.array({name})."
+            )
 
 
 def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
     """Return both arrays as float32. Raise `ArgumentError` for different shapes, because [B, 1] and [B] would broadcast to [B, B]."""
+    check_arrays(function, predictions=predictions, targets=targets)
     if predictions.shape != targets.shape:
         raise ArgumentError(
             f"{function} needs predictions and targets of the same shape, got {predictions.shape} and {targets.shape}. "
@@ -50,6 +69,7 @@ def broadcast_weights(function: str, example_weights: mx.array | None, shape: tu
     """
     if example_weights is None:
         return mx.ones(shape)
+    check_arrays(function, example_weights=example_weights)
     if example_weights.shape != shape[: example_weights.ndim]:
         raise ArgumentError(
             f"{function} needs one weight per example, got weights of shape {example_weights.shape} for values of shape {shape}. "
@@ -90,6 +110,15 @@ def at_labels(table: mx.array, labels: mx.array) -> mx.array:
     indices = mx.where(known, labels, 0)
     picked = table[indices] if table.ndim == 1 else mx.take_along_axis(table, indices[..., None], axis=-1).squeeze(-1)
     return mx.where(known, picked, mx.nan)
+
+
+def _as_int32(labels: mx.array) -> mx.array:
+    """Return labels as int32. A label beyond int32 becomes the largest or smallest int32, which is not a class."""
+    if labels.dtype in (mx.uint32, mx.uint64):
+        labels = mx.minimum(labels, _INT32)
+    elif labels.dtype == mx.int64:
+        labels = mx.clip(labels, -_INT32 - 1, _INT32)
+    return labels.astype(mx.int32)
 
 
 def negative_log_likelihood(logits: mx.array, labels: mx.array) -> mx.array:

@@ -60,7 +60,7 @@ class Bound:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
-            wrong &= numbers.astype(np.int32) != self.ignored  # the comparison uses int32, because losses compare labels as int32
+            wrong &= numbers != self.ignored
         if weights is not None:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())

@@ -38,6 +38,8 @@ def softmax(x: mx.array) -> mx.array:
 def logsumexp(x: mx.array) -> mx.array:
     """Compute log(sum(exp(x))) along the last axis. The result is float32 and lacks the last axis."""
     x = x.astype(mx.float32)
+    if not x.size:  # `mx.logsumexp` raises an error for an array without rows
+        return x.sum(axis=-1)
     if not is_better(x.size):
         return mx.logsumexp(x, axis=-1)
     maximum = mx.clip(mx.stop_gradient(x.max(axis=-1, keepdims=True)), -3e38, 3e38)  # a finite maximum avoids inf - inf, which is NaN

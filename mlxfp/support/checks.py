@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, Parameter, Signature, formatannotation, signature
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar, cast, get_origin
 from unicodedata import is_normalized, normalize
 
@@ -147,6 +148,13 @@ def resolve_index(index: Any, count: int, items: str, location: object) -> Any:
     except IndexError:
         remedy = f"Use an index from {-count} to {count - 1}." if count else "Check the source: an empty dataset has no valid index."
         raise RowIndexError(f"An index is out of range: got [{index}] for {count:,} {items}, in {location!r}. {remedy}") from None
+
+
+def check_number(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is a number (True and False are not)."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ArgumentTypeError(f"{name} must be a number, got {name}={value!r:.200}.")
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

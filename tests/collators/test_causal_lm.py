@@ -256,3 +256,10 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         fp.collators.causal(pad_id=0, lengths=[4, 2])
     with pytest.raises(ArgumentTypeError, match="carry must be a list of strings, got the string 'x'"):
         fp.collators.causal(pad_id=0, carry="x")
+
+
+def test_nan_in_a_mask_of_prompts_is_refused():
+    """NaN is not 0, and would silently count as a token of the prompt."""
+    rows = [{"input_ids": [5, 6], "p": [0.0, 1.0]}, {"input_ids": [5, 6, 7], "p": [1.0, float("nan"), 0.0]}]
+    with pytest.raises(DataError, match="column 'p' of row 1 of the group holds nan for token 1, but a mask has only true and false"):
+        fp.collators.causal(pad_id=0, prompt_mask="p")(rows)

@@ -9,7 +9,16 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, negative_log_likelihood, sums_by_class
+from mlxfp.evaluation.rows import (
+    add,
+    at_labels,
+    broadcast_weights,
+    check_arrays,
+    check_same_shape,
+    class_labels,
+    negative_log_likelihood,
+    sums_by_class,
+)
 from mlxfp.support.checks import check_choice, explain_call
 from mlxfp.support.errors import ArgumentError, DataError
 
@@ -32,7 +41,7 @@ def accuracy(
     >>> hits.item(), rows.item()
     (1.0, 2.0)
     """
-    labels, weights = class_labels("accuracy", logits, labels, ignore_index, example_weights)
+    logits, labels, weights = class_labels("accuracy", logits, labels, ignore_index, example_weights)
     return add((logits.argmax(axis=-1) == labels) * _without_nan(logits), weights)
 
 
@@ -48,7 +57,7 @@ def log_loss(
     >>> round(total.item(), 4), rows.item()
     (2.3026, 2.0)
     """
-    labels, weights = class_labels("log_loss", logits, labels, ignore_index, example_weights)
+    logits, labels, weights = class_labels("log_loss", logits, labels, ignore_index, example_weights)
     return add(negative_log_likelihood(logits, labels), weights)
 
 
@@ -83,10 +92,10 @@ def f1(
     {'f1': 0.6666666666666666}
     """
     check_choice(("macro", "micro", "binary"), average=average)
+    logits, labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     classes = logits.shape[-1]
     if average == "binary" and classes != 2:
         raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
-    labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
     known = at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
     invalid = 0 * add(known * _without_nan(logits), weights)[0]  # NaN if a row with nonzero weight is invalid, else 0
@@ -112,6 +121,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> fp.metrics.compute({"auc": fp.metrics.roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
+    check_arrays("roc_auc", scores=scores, labels=labels)
     check_same_shape("roc_auc", scores, labels)  # the returned float32 arrays are not used: float32 makes large integer scores equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 

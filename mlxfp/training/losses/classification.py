@@ -1,16 +1,17 @@
 """Classification losses: cross-entropy, cross-entropy for large vocabularies, binary cross-entropy and contrastive loss."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_arrays, check_same_shape, class_labels
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.models.exponentials import logsumexp
-from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.checks import check_number, check_positive, explain_call
 from mlxfp.support.errors import ArgumentError
 
 _LARGEST = float(mx.finfo(mx.float32).max)
@@ -43,7 +44,7 @@ def cross_entropy(  # noqa: PLR0913  # common options of other libraries, keywor
 
     See also: `linear_cross_entropy` for vocabularies, `binary_cross_entropy` for labels that do not exclude each other.
     """
-    labels, counts = class_labels("cross_entropy", logits, labels, ignore_index, example_weights)
+    logits, labels, counts = class_labels("cross_entropy", logits, labels, ignore_index, example_weights)
     rules = _rules("cross_entropy", logits.shape[-1], label_smoothing, class_weights)
     logits = logits.astype(mx.float32)
     average = rules.average(logits) if label_smoothing else None
@@ -76,14 +77,16 @@ def linear_cross_entropy(  # noqa: PLR0913  # arguments of `cross_entropy` and o
     (True, 2.0)
     """
     check_positive(chunk=chunk)
-    classes, width = matrix.shape
-    bias = mx.zeros(classes) if bias is None else bias
-    if (*labels.shape, width) != hidden.shape or bias.shape != (classes,):
+    check_arrays("linear_cross_entropy", hidden=hidden, matrix=matrix, labels=labels)
+    bias = mx.zeros(matrix.shape[:1]) if bias is None else bias
+    check_arrays("linear_cross_entropy", bias=bias)
+    if matrix.ndim != 2 or (*labels.shape, matrix.shape[1]) != hidden.shape or bias.shape != matrix.shape[:1]:
         raise ArgumentError(
             "linear_cross_entropy needs hidden [..., D], labels [...], matrix [C, D] and bias [C], "
             f"got {hidden.shape}, {labels.shape}, {matrix.shape} and {bias.shape}. The matrix has a row for each class."
         )
-    labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
+    classes, width = matrix.shape
+    hidden, labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
     rows = matrix[mx.clip(labels, 0, classes - 1)]  # `at_labels` makes the score of an invalid label NaN, so clipping hides no error
@@ -105,6 +108,7 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     >>> round(total.item(), 4), weight.item()
     (1.3863, 4.0)
     """
+    check_arrays("binary_cross_entropy", logits=logits, labels=labels)
     given = labels
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
@@ -139,15 +143,20 @@ def contrastive(
     >>> round((total / weight).item(), 4)  # log(e + 2) - 1
     0.5514
     """
+    check_arrays("contrastive", queries=queries, keys=keys)
     if queries.ndim != 2 or queries.shape != keys.shape:
         raise ArgumentError(f"contrastive needs queries and keys of the same shape, [B, D], got {queries.shape} and {keys.shape}.")
     if isinstance(temperature, mx.array):  # While a function is traced, an array has no value yet, so the sign is not checked.
         if temperature.size != 1:
             raise ArgumentError(f"temperature must be one number for all pairs, got an array of shape {temperature.shape}.")
-    elif not temperature > 0:
-        raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
+    else:
+        check_number(temperature=temperature)
+        if not temperature > 0:
+            raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
     size = queries.shape[0]
     weights = broadcast_weights("contrastive", example_weights, (size,))
+    if not size:
+        return add(weights, weights)
     logits = _normalized(queries) @ _normalized(keys).T / temperature
     seen = (weights != 0) | mx.eye(size, dtype=mx.bool_)
     return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)
@@ -178,15 +187,21 @@ class _Rules:
 
 
 def _rules(function: str, classes: int, label_smoothing: float, class_weights: Sequence[float] | None) -> _Rules:
+    check_number(label_smoothing=label_smoothing)
     if not 0 <= label_smoothing < 1:
         raise ArgumentError(f"label_smoothing must be at least 0 and below 1, got label_smoothing={label_smoothing!r}.")
     if class_weights is None:
         return _Rules(label_smoothing, None, mx.full(classes, 1 / classes))
-    if len(class_weights) != classes or not all(weight >= 0 for weight in class_weights) or not any(class_weights):
+    try:
+        numbers = [] if isinstance(class_weights, str | Mapping) else [float(weight) for weight in class_weights]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != classes or not all(0 <= number < inf for number in numbers) or not any(numbers):
         raise ArgumentError(
-            f"{function} needs {classes} class weights of at least 0, and at least one weight above 0, got {list(class_weights)!s:.80}."
+            f"{function} needs {classes} class weights of at least 0, and at least one weight above 0, got {class_weights!r:.80}. Pass a "
+            "list with a number for each class."
         )
-    weights = mx.array(list(class_weights), mx.float32)
+    weights = mx.array(numbers, mx.float32)
     return _Rules(label_smoothing, weights, weights / weights.sum())
 
 

@@ -12,7 +12,7 @@ from mlx import nn
 
 from mlxfp.evaluation.rows import add, broadcast_weights, negative_log_likelihood
 from mlxfp.models.banded import call_packed
-from mlxfp.support.checks import explain_call
+from mlxfp.support.checks import check_number, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, listed
 from mlxfp.training.losses.classification import cross_entropy
 
@@ -110,6 +110,7 @@ def dpo(
     >>> round(total.item(), 4), weight.item()  # log 2, as the model is its own reference
     (0.6931, 1.0)
     """
+    check_number(beta=beta)
     if not beta > 0:
         raise ArgumentError(f"beta must be above 0, got beta={beta!r}.")
     if missing := [name for name in (chosen, rejected) if name not in batch]:

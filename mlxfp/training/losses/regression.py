@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
-from mlxfp.support.checks import explain_call
+from mlxfp.support.checks import check_number, explain_call
 from mlxfp.support.errors import ArgumentError
 
 
@@ -34,6 +34,7 @@ def huber(
     >>> total.item(), weight.item()
     (3.0, 2.0)
     """
+    check_number(delta=delta)
     if not delta > 0:
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
     predictions, targets = check_same_shape("huber", predictions, targets)

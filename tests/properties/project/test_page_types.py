@@ -1,4 +1,4 @@
-"""The code of README.md and docs/ passes mypy and pyright.
+"""The code of README.md and docs/ passes mypy and pyright, both in strict mode.
 
 The blocks of a page become one module, with the code on the lines of the page. As in a notebook, functions need no annotations, and
 names can be reused. Packages that tests do not need have the type Any, whether installed or not.
@@ -39,10 +39,21 @@ PYRIGHT = {
     "include": ["."],
     "extraPaths": [str(ROOT)],
     "pythonVersion": "3.11",
-    "typeCheckingMode": "standard",
+    "typeCheckingMode": "strict",
     "reportMissingImports": False,
     "reportRedeclaration": False,
     "reportPossiblyUnboundVariable": False,  # a page shows the last value of a loop
+    "reportDuplicateImport": False,  # a block of a page imports the names of the block
+    "reportMatchNotExhaustive": False,  # a page shows some events of a run
+    "strictDictionaryInference": False,  # in strict mode, no dict of mixed values could be passed as keyword arguments
+    # pyarrow, scikit-learn and other packages have no annotations, and functions of pages need none
+    "reportMissingTypeStubs": False,
+    "reportMissingParameterType": False,
+    "reportUnknownArgumentType": False,
+    "reportUnknownLambdaType": False,
+    "reportUnknownMemberType": False,
+    "reportUnknownParameterType": False,
+    "reportUnknownVariableType": False,
 }
 
 # Names that pyright misses in packages that define them at run time.
@@ -58,6 +69,8 @@ EXCEPTIONS = {
         {"mypy", "pyright"},
         "the page shows a mistake",
     ),
+    'assert "the thread of prefetch" in batches._repr_html_()': ({"pyright"}, "Jupyter calls this method by its private name"),
+    'assert "% padding" in shown._repr_html_()': ({"pyright"}, "Jupyter calls this method by its private name"),
     "large.blocks = [fully_shard(block) for block in large.blocks]  # alone, blocks stay as they are": (
         {"mypy", "pyright"},
         "MLX annotates the result of fully_shard as Module, not as the class of the layer",

@@ -169,7 +169,7 @@ def test_an_error_in_the_loss_stays_as_it_is():
 
 
 def test_a_fit_that_cannot_train_together_is_refused():
-    with pytest.raises(ArgumentTypeError, match=r"together=True needs a fit with a method `together`, such as small_fit"):
+    with pytest.raises(ArgumentTypeError, match=r"together=True needs a `fit` with the method `together`, such as small_fit"):
         run(lambda parts: lambda rows: [0], together=True)
 
 

@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
-_POINTS, _FEWEST = 4000, 10  # maximum number of points of a chart, divided among the curves; every curve may have at least 10 points
+_POINTS, _FEWEST = 4000, 10  # at most 4,000 points in a chart, but at least 10 points for each curve
 _CURVE = 200  # maximum number of points of a curve, because a chart is only 400 units wide
 _CURVES = 100  # maximum number of curves in a chart; later curves are left out
 _DOTS = 1000  # maximum number of points in a scatter plot
@@ -29,8 +29,8 @@ _TICKS = 4
 def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, joined: bool = True) -> Html:
     """Draw curves in one chart, with a legend if there are several curves. Non-finite points leave a gap.
 
-    With `joined=False`, for example for scores of folds, no line connects the points. Points of several curves with the same x stand
-    side by side.
+    With `joined=False`, for example for scores of folds, no line connects the points. Curves are then shifted sideways, so that points
+    with equal coordinates do not overlap.
 
     >>> chart = line_chart("loss", {"fold 1": [(0, 1.0), (1, 0.5)], "fold 2": [(0, 0.9), (1, float("nan"))]}, x="step", y="loss")
     >>> chart.count("stroke-width"), "fold 2" in chart
@@ -43,7 +43,7 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
         return element("p", f"{title}: no finite values were logged.", class_="muted")
     axes = _Axes.around(every)
     ticks = None
-    if not joined:  # widen both axes, because dots are shifted sideways and must not cover the axis labels
+    if not joined:  # widen both axes, so that no dot covers the axis labels
         margin = (axes.high_y - axes.low_y) * _MARGIN
         axes.low_x, axes.high_x, axes.low_y, axes.high_y = axes.low_x - 0.5, axes.high_x + 0.5, axes.low_y - margin, axes.high_y + margin
         every_x = sorted({a for a, _ in every})
@@ -138,7 +138,7 @@ class _Axes:
 
 
 def _apart(low: float, high: float) -> tuple[float, float]:
-    """Return the bounds of an axis, widened if equal and clipped to avoid overflow."""
+    """Clip the bounds of an axis, to avoid overflow. Widen the range if both bounds are almost equal."""
     low, high = (min(max(float(bound), -1e300), 1e300) for bound in (low, high))
     margin = abs(low) * 0.05 if abs(low) > _LEAST else 0.05
     return (low, high) if high - low > max(_LEAST, 1e-12 * max(abs(low), abs(high))) else (low - margin, high + margin)

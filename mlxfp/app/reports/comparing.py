@@ -28,14 +28,14 @@ ASSUMPTION = (
     "rows that folds share (Nadeau and Bengio, 2003). If the interval contains 0, the data do not show which run is better."
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
-_PATHS = ("name", "output")  # options that always differ between two runs
+_PATHS = ("name", "output")  # left out of comparisons, because every run has another name and another output folder
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: number of rows, characters of a text, characters of a value
 _LINES, _LINE = 5, 80  # limits in printed comparisons: number of rows, characters of a text
 
 
 @frozen
 class Disagreement:
-    """Row predicted with different errors by two runs: id, text and the error of each run.
+    """Row that two runs predict with different errors: id and text of the row, and error of each run.
 
     >>> Disagreement("7", "The age is 22.", 0.9, 0.1).second
     0.1
@@ -49,11 +49,11 @@ class Disagreement:
 
 @frozen
 class Pair:
-    """Comparison of two runs: score difference on the same folds, and rows with the largest disagreement.
+    """Comparison of a run with the first run: score difference on the same folds, and rows with the largest disagreement.
 
-    The run `run` is compared with the first run in `compare`. `difference` is a text with the reason if the scores cannot be compared.
-    `rows` counts the rows for which both runs, one run or no run is right. For regression, `rows` counts the rows that each run predicts
-    better. `correlation` compares the out-of-fold predictions. Runs with a low correlation often make a good blend.
+    `run` is the path of the run. If the scores cannot be compared, `difference` is a text with the reason. `rows` counts the rows for
+    which both runs, one run or no run is right. For regression, `rows` counts the rows that each run predicts better. `correlation`
+    compares the out-of-fold predictions. Runs with a low correlation often make a good blend.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -70,10 +70,10 @@ class Pair:
 class RunComparison:
     """Comparison of several runs with the first run, returned by `compare`. Print the object to read the comparison.
 
-    `options` holds the differing options with the value of each run. Each pair lists the rows with the largest difference between the
-    errors of two runs. The error of a row is 1 minus the probability of the true class, or the distance to the true value. `blend` is the
-    score of a blend of all runs, or None if the runs cannot be blended. The weights of the blend for each fold are learned on the other
-    folds, as in `runs.blend(method="greedy")`.
+    `options` holds the options with different values, and the value in each run. Each `Pair` in `pairs` lists the rows with the largest
+    difference between the errors of two runs. The error of a row is 1 minus the probability of the true class, or the distance to the
+    true value. `blend` is the score of a blend of all runs, or None if the runs cannot be blended. The weights of the blend for each fold
+    are learned on the other folds, as in `runs.blend(method="greedy")`.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -127,7 +127,7 @@ def write_comparison(runs: Sequence[str | PathLike[str]], linear_of: LinearOf, o
 
 
 def comparison_page(comparison: RunComparison) -> str:
-    """Return a comparison as HTML."""
+    """Return a comparison as an HTML page."""
     names = _short(comparison.runs)
     folds = max((len(result.folds) for result in comparison.scores if result is not None), default=0)
     scores: list[tuple[object, ...]] = [("overall", *("" if result is None else result.overall for result in comparison.scores))]
@@ -188,7 +188,7 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     one, two = first.scored, other.scored
     if one is None or two is None:
         return Pair(name, "A run without folds has no paired test.", {}, ())
-    # Runs may read other columns of the same rows, so rows are compared by id and target.
+    # Compare the rows by id and target only, because the runs may read different columns.
     same_rows = one.ids == two.ids and np.array_equal(one.oof.targets, two.oof.targets, equal_nan=True)
     known, theirs = (read_json(run.folder / folders.DATA)["folds"] for run in (first, other))
     differ = [part for part, same in (("rows", same_rows), ("folds", known == theirs)) if not same]
@@ -233,10 +233,9 @@ def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
 
 
 def _blended(every: Sequence[FinishedRun]) -> Score | None:
-    """Return the score of a greedy blend of runs on the same folds."""
     scored = [run.scored for run in every]
     known = [result for result in scored if result is not None]
-    oofs = [evolve(result.oof, folds=known[0].oof.folds) for result in known]  # folds read from a file lack the groups
+    oofs = [evolve(result.oof, folds=known[0].oof.folds) for result in known]  # use equal folds for all runs: folds from files lack groups
     try:
         return score(second_stage(greedy(known[0].metric), *oofs).oof, known[0].metric)
     except DataError:  # the metric is undefined

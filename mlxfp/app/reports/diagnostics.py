@@ -33,7 +33,7 @@ class Mistake:
 
 
 def confusion(scored: Scored) -> dict[tuple[int, int], int]:
-    """Return the number of rows for each occurring pair of true class and predicted class."""
+    """Return the number of rows for each pair (true class, predicted class). Pairs without rows are left out."""
     pairs, counts = np.unique(np.stack([scored.targets, scored.labels]).astype(np.int64), axis=1, return_counts=True)
     return {(truth, predicted): count for truth, predicted, count in zip(*pairs.tolist(), counts.tolist(), strict=True)}
 

@@ -96,7 +96,7 @@ def _ends(logs: Sequence[Log]) -> Html:
 
 
 def _values(logs: Sequence[Log]) -> Html:
-    """Return a table with the last, lowest and highest value of each metric, with the steps of the extremes."""
+    """Return a table with the last, lowest and highest value of each metric. Show the training step of the lowest and highest value."""
     rows = []
     for log in logs:
         for event, prefix in (("Stepped", "train/"), ("Evaluated", "")):
@@ -131,7 +131,6 @@ def _warnings(logs: Sequence[Log]) -> Html:
 
 
 def _curves(logs: Sequence[Log]) -> Html:
-    """Return charts with the curves of all logs in the same axes."""
     drawn: dict[str, dict[str, Any]] = {}
     for log in logs:
         for title, curves in log_panels(log.lines).items():

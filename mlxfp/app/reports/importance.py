@@ -34,7 +34,7 @@ class Importance:
 
 @frozen
 class Importances:
-    """Importance of every column, in descending order. Each column was shuffled `shuffles` times, among `rows` validation rows."""
+    """Importance of every column, in descending order. Each column was shuffled `shuffles` times, with `rows` validation rows."""
 
     columns: tuple[Importance, ...]
     rows: int

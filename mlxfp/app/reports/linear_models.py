@@ -41,8 +41,8 @@ class LinearModel:
         """Out-of-fold predictions: logistic regression for classes, ridge regression for values.
 
         For more than 10,000 rows, text features are whole words only, without character n-grams. Raises `DataError` if the first fold shows
-        that all folds would take longer than `seconds`, `MissingExtraError` without scikit-learn, and the errors of fitting, for example
-        for unusable rows.
+        that all folds would take longer than `seconds`. Raises `MissingExtraError` without scikit-learn. Errors while fitting are
+        raised unchanged, for example because of unusable rows.
         """
         if isinstance(self._result, DataError):
             raise self._result

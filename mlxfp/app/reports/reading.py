@@ -63,7 +63,7 @@ class Scored:
 
     @property
     def single(self) -> bool:
-        """True if each row has exactly one of several classes."""
+        """True for classification with exactly one class per row."""
         return self.spec.task.one_class and self.predicts_classes
 
     @property
@@ -84,14 +84,14 @@ class Scored:
 
     @cached_property
     def labels(self) -> Numbers:
-        """Predicted class index of each row that has a prediction: float64[n]."""
+        """Number of the predicted class, from 0, for each row with a prediction: float64[n]."""
         means = self.predictions[self.known]
         return np.asarray(labels_of(means) if self.threshold is None else Threshold(self.threshold)((means,)), np.float64)
 
 
 @frozen(eq=False)
 class FinishedRun:
-    """Finished run, returned by `read_run`: options as plain data, file contents and, if readable, the data rows."""
+    """Finished run: options, contents of the result files, and the data rows unless reading failed. Returned by `read_run`."""
 
     folder: Path
     settings: Settings
@@ -126,9 +126,9 @@ class FinishedRun:
             return None
 
     def texts(self, numbers: Any) -> list[str]:
-        """Return the text that the model reads for each row. For models that read no text, list column names and values.
+        """Return the text that the model reads, for each row index in `numbers`.
 
-        `numbers` holds row indices. If the rows of the run cannot be read, all texts are empty.
+        If the model reads no text, return the column names and values as text. If the rows of the run cannot be read, return empty texts.
         """
         if self.linear is None or not len(numbers):
             return ["" for _ in numbers]
@@ -194,7 +194,7 @@ def read_blend(folder: Path, linear_of: LinearOf) -> FinishedRun:
 
 
 def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearModel | None) -> Scored:
-    """Read the out-of-fold predictions in `folder`. The spec and the folds are read from the run folder `run`."""
+    """Read the predictions in `folder`, and the spec and folds in `run`. For a blend, `run` is the folder of the first blended run."""
     spec, metric = load_spec(run / folders.SPEC), METRICS[metrics["metric"]]
     ids, *columns = _columns(folder / folders.OOF)
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
@@ -216,12 +216,12 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
 
 
 def _plain(value: object, digits: int) -> object:
-    """Write a whole float as an integer with leading zeros, if needed for `digits` digits. Arrow reads integers with nulls as floats."""
+    """Convert a whole float to digits, with leading zeros up to the length `digits`. Arrow reads integers with nulls as floats."""
     return f"{int(value):0{digits}}" if isinstance(value, float) and value.is_integer() else value
 
 
 def _code_lengths(data: CompetitionData) -> dict[str, int]:
-    """Return the number of digits of numerical columns with leading zeros and equally long cells in the CSV file, such as ZIP codes."""
+    """Return the number of digits of each column with codes such as ZIP codes: numbers with leading zeros and equal lengths."""
     path = data.path_of("train")
     if path is None or typed_reader(path) is not None:
         return {}

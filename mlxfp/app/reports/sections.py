@@ -123,7 +123,7 @@ def members(run: FinishedRun) -> Html:
 
 
 def importance(run: FinishedRun) -> Html:
-    """Return the report section with the importance of the columns. Reports of the single models of a blend have no such section."""
+    """Return the report section with the importance of the columns. The section is empty for a model inside a blend."""
     if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
         return Html()
     title = "Importance of columns"
@@ -162,7 +162,7 @@ def curves(run: FinishedRun) -> Html:
     drawn: dict[str, dict[str, Any]] = {}
     for name, path in run.logs.items():
         for title, lines in log_panels(read_log(path)).items():
-            if title != "steps per second":  # timing differs between equal runs, but their reports must be equal
+            if title != "steps per second":  # leave out the speed, so that equal runs have equal reports
                 for curve, points in lines.items():
                     drawn.setdefault(title, {})[curve if len(run.logs) == 1 else f"{name} {curve}"] = points
     rates = list(drawn.get("learning rate", {}).values())
@@ -283,7 +283,7 @@ def worst(run: FinishedRun) -> Html:
 
 
 def lengths(run: FinishedRun) -> Html:
-    """Return a histogram of tokens per row and the number of cut rows."""
+    """Return a histogram of the number of tokens per row, and the number of rows longer than the limit of the model."""
     counts = run.token_counts()
     if counts is None or run.recipe is None or not len(counts):
         return Html()

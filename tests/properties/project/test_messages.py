@@ -392,7 +392,7 @@ CASES: list[Case] = [
         lambda: fp.kaggle.folds.custom([0.5]),
         ArgumentTypeError,
         (
-            "assignments must be whole numbers: the fold of each row, [N], or of each row in R repeats, [R, N]. "
+            "assignments must be whole numbers: the fold number of each row. The shape must be [N], or [R, N] for R repeats. "
             "Got float64[1, 1]: array([[0.5]])."
         ),
     ),

@@ -104,7 +104,7 @@ def submit(  # noqa: PLR0913  # one argument per option
             official: Any = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit").KaggleApi()
             official.authenticate()
             client = official
-        quiet = Path(path).stat().st_size < _LARGE or not shows_bars()  # the client shows a progress bar for large files
+        quiet = Path(path).stat().st_size < _LARGE or not shows_bars()  # show the progress bar of the client only for large files
         reply = client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises any network error, and exits without credentials
         return Verdict("failed", f"The upload failed: {_reason(error)}. {_remedy(error, competition)}")

@@ -104,7 +104,7 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
     targets = target_numbers(rows, target)
     if together:
         if not hasattr(fit, "together"):
-            raise ArgumentTypeError(f"together=True needs a fit with a method `together`, such as small_fit(...), got {fit!r:.60}.")
+            raise ArgumentTypeError(f"together=True needs a `fit` with the method `together`, such as small_fit(...), got {fit!r:.60}.")
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
@@ -146,11 +146,11 @@ def validate_fold(  # noqa: PLR0913  # one argument per option
 
 
 def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
-    """Return a model that changes the rows in several ways, predicts each version, and returns the mean prediction, [N] or [N, C].
+    """Return a model that predicts several changed versions of the rows and averages the predictions, [N] or [N, C].
 
-    Each stage in `views` creates one version of the rows, without changing their number or order. For example, `map` with a function
-    creates a stage. To cross-validate the new model, return it from the function `fit` of `cross_validate`. Raises `ArgumentError` if the
-    versions have different numbers of rows.
+    Each stage in `views` creates one version of the rows, for example `map` with a function. A stage must keep the number and the order
+    of the rows. For cross-validation, the function `fit` of `cross_validate` returns the new model. Raises `ArgumentError` if the versions
+    have different numbers of rows.
 
     >>> import mlxfp as fp
     >>> model = lambda rows: column_values(rows, "x")

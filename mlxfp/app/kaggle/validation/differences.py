@@ -13,7 +13,7 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
-_UNSEEN = 0.1  # a larger fraction of test rows with unseen, missing or out-of-range values is reported as a difference
+_UNSEEN = 0.1  # a difference is reported if more than 10 % of the test rows have unseen, missing or out-of-range values
 
 
 def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any]) -> Iterator[str]:

@@ -41,9 +41,9 @@ class Fold:
 
     @property
     def train(self) -> Indices:
-        """Indices of the training rows: all rows except the validation rows.
+        """Indices of the training rows: in most folds, all rows except the validation rows.
 
-        Folds by time also leave out later rows, and earlier rows of groups that have validation rows.
+        Folds by time only train on rows before the validation rows, and on no group of the validation rows.
         """
         assigned = self.folds.assignments[self.repeat]
         rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
@@ -208,7 +208,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     kinds = int(units.max()) + 1
     if kinds <= count:
         raise ArgumentError(f"Folds by time need more distinct times than folds, got {kinds} times for count={count}. Reduce count.")
-    ends = np.cumsum(np.bincount(units))  # for each time: number of rows up to this time
+    ends = np.cumsum(np.bincount(units))  # number of rows up to and including each distinct time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for index in range(count):  # assign at least one distinct time to every period
         cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))
@@ -227,10 +227,11 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
-    """Create folds from your own assignments: for each row, the number of its validation fold, from 0. Rows with -1 only train.
+    """Create folds from your own assignments: for each row, the number of the validation fold, from 0.
 
-    `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is given, all rows of a group stay together in early
-    stopping. Raises `ArgumentError` for a fold without rows or without training rows, and for a group in several folds.
+    Rows with the number -1 are only used for training. `assignments` has the shape [N], or [R, N] for R repeats. If `groups`, [N], is
+    given, all rows of a group stay together in early stopping. Raises `ArgumentError` for a fold without rows or without training rows,
+    and for a group in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
     [[1, 2], [0]]
@@ -238,7 +239,7 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
     array = np.atleast_2d(np.asarray(assignments))
     if array.dtype.kind not in "iu" or array.ndim != 2 or not array.size:
         raise ArgumentTypeError(
-            "assignments must be whole numbers: the fold of each row, [N], or of each row in R repeats, [R, N]. "
+            "assignments must be whole numbers: the fold number of each row. The shape must be [N], or [R, N] for R repeats. "
             f"Got {array.dtype}{list(array.shape)}: {array!r:.60}."
         )
     units = np.arange(array.shape[1]) if groups is None else _codes("groups", groups)
@@ -350,7 +351,7 @@ def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.ran
     for group in order:
         trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
-        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # ties go to the smallest fold
+        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # if equal, the fold with the fewest rows
         filled[assigned[group]] += table[group]
     return assigned[groups]
 

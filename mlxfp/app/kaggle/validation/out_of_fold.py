@@ -130,7 +130,7 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """Mean over folds; NaN without any score."""
+        """Mean over the folds with a score; NaN if no fold has a score."""
         return float(np.mean(known)) if (known := self._known) else float("nan")
 
     @property

@@ -18,11 +18,12 @@ from mlxfp.support.errors import ArgumentError
 
 @frozen
 class Confidence:
-    """Rule for selecting pseudo-labels: rows with a probability of at least `threshold` for the likeliest class, within limits.
+    """Rule for selecting rows with pseudo-labels by the probability of the likeliest class.
 
-    The rule selects at least the fraction `least` of the rows, and at most the fraction `most`. If too few rows reach the
-    threshold, the most confident rows are selected. Each class is limited to its fraction among the labelled rows, because a
-    frequent class could otherwise displace the other classes. Threshold and limits follow AutoGluon.
+    The rule selects the rows with a probability of at least `threshold`, but at least the fraction `least` and at most the fraction `most`
+    of all rows. If too few rows reach the threshold, the rows with the highest probabilities are selected. The fraction of a class
+    among the labelled rows limits the number of selected rows of the class. Otherwise, a frequent class could displace the other
+    classes. Threshold and limits follow AutoGluon.
 
     >>> Confidence().choose([[0.99, 0.01], [0.4, 0.6], [0.97, 0.03], [0.02, 0.98], [0.01, 0.99]], [0, 1, 1])
     (array([0, 3, 4]), array([0, 1, 1]))
@@ -58,7 +59,7 @@ class Confidence:
         quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
         order = np.argsort(-sure, kind="stable")
         within = np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)])
-        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # the sum of the rounded `quotas` may exceed `size`
+        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # at most `size` rows: the rounded quotas may add up to more
         chosen = np.sort(surest)
         return chosen, classes[chosen]
 
@@ -102,7 +103,7 @@ def _fit_both(  # noqa: PLR0913, PLR0917  # arguments of `pseudo_label`
     train = to_table(parts.train)
     check_columns([name for name in train.column_names if name != target], schema(unlabelled).names, "pseudo_label")
     taught = teacher(parts)
-    check_callable(**{"what teacher returns": taught})  # the user may have passed a fitted model as `teacher`
+    check_callable(**{"what teacher returns": taught})  # a fitted model, wrongly passed as `teacher`, returns no function
     rows, labels = confidence.choose(taught(unlabelled), plain_array(train.column(target)))
     added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
     weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))

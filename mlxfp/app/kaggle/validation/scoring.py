@@ -70,7 +70,7 @@ class Metric:
                 row = int(np.argmax(truth != np.round(truth)))
                 raise ArgumentError(
                     f"{self.name} needs class numbers as targets, got {truth[row]:g} in row {row}. Make class numbers from the targets: "
-                    "numpy.unique(targets, return_inverse=True)[1], or choose a metric of values such as rmse."
+                    "numpy.unique(targets, return_inverse=True)[1], or choose a regression metric such as rmse."
                 )
             guesses = labels_of(guesses)
         elif self.needs == "values" and guesses.ndim > 1:
@@ -78,7 +78,7 @@ class Metric:
         return float(self.function(truth, guesses))
 
     def measure(self, outputs: Any, labels: Any) -> Any:
-        """Compute totals of the metric for one batch, with the function `device`. Raise `ArgumentError` if the metric needs all rows."""
+        """Compute the totals of one batch, such as sums and counts. Raise `ArgumentError` if the metric needs all rows at once."""
         if self.device is None:
             raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
         return self.device(outputs, labels)
@@ -89,7 +89,7 @@ class Metric:
 
 
 def finite_numbers(name: str, values: ArrayLike) -> Numbers:
-    """Convert to float64. Raise `ArgumentTypeError` for values other than numbers, and `DataError` for NaN and infinity."""
+    """Convert `values` to float64. Raise `ArgumentTypeError` for values other than numbers, and `DataError` for NaN and infinity."""
     try:
         array = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
@@ -101,7 +101,7 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
 
 
 def read_only(values: Any) -> NDArray[Any]:
-    """Copy numbers to a read-only float64 or int64 array. Writes would invalidate the fingerprint of the folds or predictions."""
+    """Copy numbers to a read-only float64 or int64 array. The fingerprint of folds or predictions then stays correct."""
     copied = np.array(values, np.int64 if np.asarray(values).dtype.kind == "i" else np.float64)
     copied.setflags(write=False)
     return copied
@@ -116,10 +116,10 @@ def is_shaped(predictions: Numbers, count: int) -> bool:
 
 
 def labels_of(predictions: ArrayLike) -> Numbers:
-    """Convert predictions to labels [N]: the likeliest class for [N, C], or class 1 for probabilities [N] above 0.5.
+    """Convert predictions to class labels [N].
 
-    If all predictions [N] are whole numbers, the predictions are already labels and stay unchanged. Raises `ArgumentError` for
-    probabilities below 0 or above 1.
+    For probabilities [N, C], return the likeliest class. For probabilities [N], return 1 above 0.5, and 0 otherwise. If all predictions
+    [N] are whole numbers, return the predictions unchanged as labels. Raises `ArgumentError` for probabilities below 0 or above 1.
 
     >>> labels_of([[0.2, 0.8], [0.5, 0.5]]).tolist(), labels_of([0.4, 0.6]).tolist(), labels_of([3, 1]).tolist()
     ([1.0, 0.0], [0.0, 1.0], [3.0, 1.0])
@@ -199,7 +199,7 @@ def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
-        return 1.0  # if all targets and labels are equal, the formula of Cohen's kappa would divide by zero
+        return 1.0  # with only one class in targets and predictions, the formula of Cohen's kappa would divide by zero
     # Keep unused labels in the confusion matrix, because the metric weights an error by the distance between the two labels.
     kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)
     return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
@@ -230,8 +230,8 @@ def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
     classes = targets.astype(np.int64)
     if (classes != targets).any() or classes.min() < 0 or classes.max() >= probabilities.shape[1]:
         raise ArgumentError(
-            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, one per column of probabilities, "
-            f"got {targets.min():g} to {targets.max():g}."
+            f"Targets must be class numbers from 0 to {probabilities.shape[1] - 1}, "
+            f"because the probabilities have {probabilities.shape[1]} columns, got {targets.min():g} to {targets.max():g}."
         )
     return classes
 

@@ -93,7 +93,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
 
 @frozen(eq=False)
 class _Column:
-    """Column as value codes: the index of each row's value among the distinct values, int64[N]."""
+    """Column with codes instead of values: the index of each row's value among the distinct values, int64[N]."""
 
     name: str
     codes: NDArray[np.int64]
@@ -146,9 +146,9 @@ def _targets(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[tuple[str, NDArr
 
 
 def _explained(column: _Column, target: NDArray[np.float64], *, classed: bool) -> float:
-    """Return the fraction of errors avoided by predicting the target from the column instead of a constant.
+    """Return 1 - (error of predictions from the column) / (error of a constant prediction).
 
-    Each row is predicted from the other rows.
+    The target of each row is predicted from the other rows.
     """
     kinds, codes = np.unique(target, return_inverse=True)
     if len(kinds) == 1 or (classed and len(kinds) > _CLASSES):

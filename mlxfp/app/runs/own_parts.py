@@ -17,7 +17,7 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # options that are stored in an attribute of `OwnParts` with another name
+_PARTS = {"model.name": "estimator"}  # attribute of `OwnParts` for an option, if the names differ
 Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 
@@ -35,7 +35,7 @@ class OwnParts:
     files: dict[str, Path] = field(factory=dict)
 
     def make_model(self, name: str | None, task: Any, seed: int) -> Any:
-        """Return the model created by the user's function, or None without a function. `name` is the option value for error messages."""
+        """Create a model with the user's function. Return None if there is no function. Error messages show the option value `name`."""
         if self.model is None:
             return None
         model = self.model(task, seed)

@@ -29,7 +29,7 @@ class Models:
     - `estimator(spec, rows=, seed=)` creates an estimator. `rows` is the number of training rows. For networks, `estimator` is None.
     - `recipe(spec, rows, seed=)` fits the recipe (conversion of rows to inputs of a network). `rows` is a dataset of training rows.
     - `network(recipe, seed=, rows=)` creates the network.
-    - `views` is the number of predictions per row. Each prediction reads the columns in a different order. The result is their mean.
+    - `views` is the number of predictions per row, each with a different column order. The final prediction is the mean.
     """
 
     name: str | None
@@ -49,8 +49,8 @@ class Training:
       and `params` holds the parameters of the model.
     - `step(model, goal, optimizer, ranks)` creates the training step.
     - `observers(metric, best, control, ranks)` creates the observers.
-    - `patient=True` enables early stopping, and the run keeps the weights with the best score.
-    - `decided=True` means that scores influence the training, for example by early stopping.
+    - `patient=True` enables early stopping. The run then keeps the weights with the best score.
+    - `decided=True`: evaluation scores influence the training, as in early stopping. The evaluation rows are then held-out training rows.
     - `every` is the number of steps between log entries, `evaluate_every` between evaluations, `checkpoint_every` between checkpoints.
     """
 
@@ -147,7 +147,7 @@ class FileModel:
 class FilePlan:
     """Plan of a run on images, sounds or texts.
 
-    `kind` is the name of the task. `source` describes the files or the user's rows in error messages.
+    `kind` is the name of the task. Error messages use `source` to describe the input: files or user-defined rows.
     """
 
     folder: Path
@@ -164,7 +164,7 @@ class FilePlan:
 
 @frozen
 class Start:
-    """A run before the inputs are read. `settings` holds the options as plain data. Calling `plan()` reads the inputs.
+    """Start of a run: folder and options. `settings` holds the options as plain data. Calling `plan()` reads the inputs.
 
     `code` is the folder of the user's modules.
     """

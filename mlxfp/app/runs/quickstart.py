@@ -61,7 +61,7 @@ class PreparedFold:
         return labelled_batches(self.recipe, self.splits.valid)
 
     def training_batches(self, *, ahead: Ahead | None) -> Dataset[Any]:
-        """Return `batches`, prepared in advance by the stage `ahead`."""
+        """Return the training batches. The stage `ahead`, for example `prefetch`, prepares batches in advance."""
         training = self.plan.training
         return training_batches(self.recipe, self.splits.train, size=training.size, seed=training.seed, ahead=ahead)
 
@@ -91,7 +91,7 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     check_config(config)
     if config.model.name == AUTO:
         raise ConfigError(
-            "model.name=auto trains several models, and each model has other inputs. Choose the model to show or prepare, as in "
+            "model.name=auto trains several models, and each model has different inputs. Choose one of the models, as in "
             "model.name=modernbert."
         )
     run_plan = plan(config, code=code)

@@ -83,6 +83,6 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
 
 
 def linear_of(folder: Path, code: Code = None) -> LinearModel:
-    """Return the linear baseline on the rows and folds of the run in a folder."""
+    """Return a linear model for comparison with the run in `folder`. The model uses the rows and folds of the run."""
     plan = plan_in(folder, code)
     return LinearModel(plan.data, plan.folds)

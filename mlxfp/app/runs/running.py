@@ -104,7 +104,7 @@ def _resume(begun: Start, epochs: int) -> Iterator[RunEvent]:
 
 
 def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, epochs: int | None = None) -> Iterator[RunEvent]:
-    """Start or continue a run. If the run gets more epochs, `epochs` is the previous number. All checks come before the first change."""
+    """Check the inputs, then start or continue a run. If the number of epochs increases, `epochs` is the previous number."""
     folder, settings, since = begun.folder, begun.settings, monotonic() if since is None else since
     folders.check_folder(folder, settings["name"])
     new = folders.missing(folder)
@@ -149,7 +149,7 @@ def _extended(folder: Path, before: int, epochs: int) -> Noted:
 
 
 def _events(plan: Plan | FilePlan, code: Code, ranks: Ranks | None, since: float) -> Iterator[RunEvent]:
-    """Train and yield the events. The folder of the run exists and is locked. The run began at the time `since`."""
+    """Train the models of a run and yield the events. The run folder must exist and be locked. The run began at the time `since`."""
     folder = plan.folder
     if isinstance(plan, FilePlan):
         yield from _reported(run_files(plan, ranks), plan, None, code)

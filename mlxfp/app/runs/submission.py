@@ -55,7 +55,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
-    """Return the format "number" for columns of probabilities or numbers, even if the sample submission shows class labels."""
+    """Return the format "number" for every column if the submission must hold numbers. Otherwise, return an empty dict."""
     columns, decided = column_names(sample), _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 2
     return dict.fromkeys(columns, "number") if not decided or several else {}
@@ -74,7 +74,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
 
 
 def _target_indices(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Return the index of the target for each column of the sample file. If there is only one target, its column may have another name."""
+    """Return the target index of each column in the sample file. A single column may have another name than the single target."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):

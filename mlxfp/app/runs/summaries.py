@@ -70,7 +70,7 @@ def _codes(plan: Plan) -> list[str]:
 
 
 def _columns(spec: DatasetSpec) -> Iterator[str]:
-    """Yield a text for each column type, with the number of columns and some column names."""
+    """Yield a description of each column type: the number of columns and the first column names."""
     for kind in dict.fromkeys(column.type for column in spec.columns):
         names = [column.name for column in spec.columns if column.type == kind]
         more = ["..."] if len(names) > _NAMES else []

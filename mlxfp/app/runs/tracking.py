@@ -39,13 +39,13 @@ class TrackedRun:
 
 @frozen
 class Tracking:
-    """Records of a run in experiment trackers, such as MLflow. Trackers that did not answer at the start of the run are left out."""
+    """Connections of a run to experiment trackers, such as MLflow. Trackers that failed at the start of the run are omitted."""
 
     folder: Path
     runs: tuple[TrackedRun, ...] = ()
 
     def fold(self, number: int) -> Generator[RunEvent, None, tuple[Observer, ...]]:
-        """Yield messages about trackers that do not answer, and return the observers for a fold. The next fold tries all trackers again."""
+        """Return the observers for a fold, and yield a message for each tracker that fails. The next fold tries all trackers again."""
         tracked: list[Observer] = []
         for run in self.runs:
             observer = yield from _attempt(self.folder, run.tracker, partial(run.observer, number))
@@ -78,7 +78,7 @@ def track(chosen: Trackers, folder: Path, experiment: str) -> Generator[RunEvent
 
 
 def _track_in_mlflow(chosen: Trackers, folder: Path, experiment: str, uri: str) -> TrackedRun:
-    """Start a parent run with a child for each fold, or continue the parent. Children of a killed process are marked as killed."""
+    """Start or continue an MLflow run with a child run for each fold. Child runs of a killed process are marked as killed."""
     # With the default retries, MLflow needs four minutes to detect a dead server, and every log entry is a request.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     begin = partial(observers.begin_mlflow_run, experiment, uri=uri)
@@ -137,7 +137,7 @@ def score_metrics(score: Score | None) -> tuple[Number, ...]:
 
 
 def _attempt(folder: Path, tracker: str, job: Callable[[], T]) -> Generator[RunEvent, None, T | None]:
-    """Return the result of `job`, or yield a message and return None if the tracker fails."""
+    """Call `job` and return the result. If the tracker fails, yield a message and return None."""
     try:
         return job()
     except Exception as error:  # noqa: BLE001  # an error of a tracker must not end the run

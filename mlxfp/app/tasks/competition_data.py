@@ -157,7 +157,7 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
 
 def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Folds:
     if repeats > 1:
-        raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Remove repeats.")
+        raise ArgumentError(f"Folds by time are equal in every repeat, so repeats must be 1, got repeats={repeats}. Remove repeats.")
     groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
     times = sortable_times(f"the column {data.spec.time!r}", _column(data, data.spec.time, "time"))
     return folds.time(times, count=count, groups=groups)
@@ -214,6 +214,7 @@ def _mismatches(spec: DatasetSpec, folder: Path) -> str:
 def _column(data: CompetitionData, name: str | None, role: str) -> NDArray[Any]:
     if name is None or name not in schema(data.rows).names:
         raise ArgumentError(
-            f"Folds by {role} need a column, but the spec of {data.spec.name!r} has {role}={name!r}. Name a column of the train file."
+            f"Folds by {role} need a column, but the spec of {data.spec.name!r} has {role}={name!r}. "
+            f"Set {role} to a column of the train file."
         )
     return column_values(data.rows, name)

@@ -42,7 +42,7 @@ from mlxfp.support.errors import FEW, ArgumentError, DataError, listed
 from mlxfp.support.file_formats import with_compressions
 from mlxfp.support.randomness import fold_in, generator
 
-_VALID = ("valid", "val", "validation", "test")  # folder names of the validation part
+_VALID = ("valid", "val", "validation", "test")  # possible names of the folder with validation rows
 # Readers by suffix. Files with other suffixes are read as lines.
 _READERS = {**dict.fromkeys(with_compressions(".csv", ".tsv"), read_csv), **TYPED}
 
@@ -87,7 +87,7 @@ class Pictures(FileClasses):
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=0)
 
     def collator(self, label: str | None) -> Collator:
-        """Return the collator: `images` float32[B, side, side, 3], and `labels` if `label` names a column."""
+        """Return the collator of image batches: `images` float32[B, side, side, 3], and `labels` if `label` names a column."""
         return vision(
             mode="rgb",
             size=(self.side, self.side),
@@ -126,7 +126,7 @@ class Sounds(FileClasses):
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=0)
 
     def collator(self, label: str | None) -> Collator:
-        """Return the collator: `features` float32[B, T, mels], and `labels` if `label` names a column."""
+        """Return the collator of spectrogram batches: `features` float32[B, T, mels], and `labels` if `label` names a column."""
         spectrogram = LogMel(self.rate, size=self.rate // 40, hop=self.rate // 100, mels=self.mels)
         frames = 1 + self._samples // spectrogram.hop
         return audio(spectrogram=spectrogram, length=frames, label=label, classes=len(self.classes) if label else None)
@@ -146,7 +146,7 @@ class Sounds(FileClasses):
 
 @frozen(eq=False)
 class LanguageModel:
-    """Task of predicting the next token of texts, in rows of `length` tokens."""
+    """Task of predicting the next token of texts. Each training sequence has `length` tokens."""
 
     tokenizer: Tokenizer
     length: int
@@ -224,9 +224,8 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
         parts = Splits(rows, valid=read(str(other)))
         if (valid_classes := _classes(parts.valid)) != classes:
             raise DataError(
-                f"Classes differ: {listed(classes, most=FEW)} in {path!r}, and {listed(valid_classes, most=FEW)} in "
-                f"{str(other)!r}. Use the "
-                "same class folders in both parts."
+                f"The class folders differ: {listed(classes, most=FEW)} in {path!r}, and {listed(valid_classes, most=FEW)} in "
+                f"{str(other)!r}. Create the same class folders for training and validation."
             )
     return limited(parts, limit, seed=seed), classes
 

@@ -57,14 +57,14 @@ class TextFormat:
     bins: Bins = field(factory=dict)
 
     def stage(self, spec: DatasetSpec, seed: int | None = None) -> Callable[[Dataset[Any]], Dataset[Any]]:
-        """Return the stage that adds the column `text`. With `seed`, every row has a different column order."""
+        """Return the stage that writes each row as text in the column `text`. With `seed`, each row has a random column order."""
         if self.template is not None:
             return template(self.template, policy="drop" if self.missing == "drop" else "say", seed=seed)
         spec, options = self._options(spec)
         return write_rows(spec, self.bins, seed=seed, **options)
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
-        """Fit the text format to training rows: compute quantiles if the number format is "quantile". Otherwise, nothing needs fitting."""
+        """Return the format with quantiles of the training rows if the number format is "quantile", otherwise an equal format."""
         if self.template is not None:
             return self
         spec, options = self._options(spec)
@@ -129,19 +129,19 @@ class Recipe:
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
         """Append the conversion stages for training to the dataset `rows`, which must have the target.
 
-        With `permute` or `drop`, training rows differ between epochs.
+        With `permute`, rows have a random column order. With `drop`, random values are hidden. The random choices differ between epochs.
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # Permuting columns may make a row one token longer than the limit that the method `budget` has checked. Such a row is cut.
+        # A permuted row may be one token longer than the row that `budget` has checked. Tokens beyond `max_length` are cut.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
-        """Append a stage to the dataset `rows` that adds the column `text`. With `seed`, every row has a different column order."""
+        """Append a stage that writes each row as text in the column `text`. With `seed`, each row has a random column order."""
         return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """Return rows for prediction, without labels. `number` selects a column order; 0 is the original order."""
+        """Return rows for prediction, without labels. With `number=0`, the column order is the original order, otherwise a random order."""
         return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:
@@ -150,12 +150,12 @@ class Recipe:
 
     @property
     def collator(self) -> Collator:
-        """Collator of training batches: ids, mask, labels and numbers."""
+        """Collator of training batches: token ids, attention mask, labels and scaled numbers."""
         return self._collator(LABELS)
 
     @property
     def unlabelled(self) -> Collator:
-        """Collator of prediction batches: ids, mask and numbers."""
+        """Collator of prediction batches: token ids, attention mask and scaled numbers."""
         return self._collator(None)
 
     @property

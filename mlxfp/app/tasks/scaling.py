@@ -42,7 +42,7 @@ class Scale:
     def write(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Scale the values of a column, float64[N] with NaN for missing values. Return float32[N, 1].
 
-        If `flag` is true, return float32[N, 2]. The second number is 1 for a missing value, otherwise 0.
+        If `flag` is true, return float32[N, 2], with a second column: 1 for a missing value, otherwise 0.
         """
         missing = np.isnan(values) | np.isin(values, self.absent)
         known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)

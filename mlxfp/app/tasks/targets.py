@@ -180,7 +180,7 @@ class Labelled(RowWise):
             if self.target.log and (values < 0).any():
                 negative = _first(chunk, values, values < 0)
                 raise DataError(
-                    f"rmsle needs targets of at least 0, got {negative} of {name!r}. Correct the value, or choose another metric."
+                    f"rmsle needs targets of at least 0, but {name!r} contains {negative}. Correct the value, or choose another metric."
                 )
         return columns
 

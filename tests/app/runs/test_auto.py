@@ -582,7 +582,7 @@ def test_options_that_members_choose_are_refused(binary):
         fp.errors.ConfigError, match=r"training.epochs: model.name=auto chooses this option for each model; leave out the option"
     ):
         list(fp.runs.run(auto(binary, "training.epochs=3")))
-    with pytest.raises(fp.errors.ConfigError, match="trains several models, and each model has other inputs"):
+    with pytest.raises(fp.errors.ConfigError, match="trains several models, and each model has different inputs"):
         fp.runs.prepare(auto(binary))
 
 

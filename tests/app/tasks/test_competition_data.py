@@ -208,10 +208,20 @@ def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
 @pytest.mark.parametrize(
     ("changes", "config", "kind", "message"),
     [
-        ({}, {"method": "time"}, ArgumentError, r"Folds by time need a column, but the spec of 'ships' has time=None\. Name a column"),
+        (
+            {},
+            {"method": "time"},
+            ArgumentError,
+            r"Folds by time need a column, but the spec of 'ships' has time=None\. Set time to a column",
+        ),
         ({}, {"method": "grouped"}, ArgumentError, "Folds by group need a column, but the spec of 'ships' has group=None"),
-        ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Name a column of the train file"),
-        ({"time": "day"}, {"repeats": 2}, ArgumentError, r"Folds in time cannot be repeated, got repeats=2\. Remove repeats\."),
+        ({"group": "sea"}, {}, ArgumentError, "has group='sea'. Set group to a column of the train file"),
+        (
+            {"time": "day"},
+            {"repeats": 2},
+            ArgumentError,
+            r"Folds by time are equal in every repeat, so repeats must be 1, got repeats=2\. Remove repeats\.",
+        ),
         (
             {"time": "odd"},
             {},

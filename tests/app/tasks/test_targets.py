@@ -146,7 +146,7 @@ def test_a_class_that_is_not_known_names_its_row(values, message: str):
         (
             "rmsle",
             [1.0, -2.5],
-            r"rmsle needs targets of at least 0, got -2\.5 in source row 3 of 'y'\. Correct the value, or choose another",
+            r"rmsle needs targets of at least 0, but 'y' contains -2\.5 in source row 3\. Correct the value, or choose another",
         ),
     ],
 )

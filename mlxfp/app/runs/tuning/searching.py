@@ -54,7 +54,7 @@ def search(
 
 
 def _shown(events: Iterator[RunEvent], progress: Progress) -> Iterator[RunEvent]:
-    """Yield the events of a trial, and update the progress after each fold and trial."""
+    """Yield the events of a trial, and update the progress display after each fold and trial."""
     for event in events:
         yield event
         if isinstance(event, FoldEnded | TrialEnded):

@@ -150,7 +150,7 @@ def check_space(plan: Plan, space: Space) -> None:
 
 
 def values_of(plan: Plan, space: Space) -> dict[str, Any]:
-    """Return the current values of the options in a search space. Options with an unknown or unsuitable value are omitted."""
+    """Return the current value of each option in a search space. The result omits options with an unknown or unsuitable value."""
     known = flatten(plan.settings)
     if plan.models.estimator is not None:
         model = plan.models.estimator(plan.data.spec, rows=_rows(plan), seed=0).model
@@ -162,7 +162,7 @@ def values_of(plan: Plan, space: Space) -> dict[str, Any]:
 
 
 def _arguments(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of nested estimators, then of the estimator itself. In a dict, later values thus replace earlier values."""
+    """Yield (name, value) of nested arguments, then of the estimator's own arguments. For equal names, a dict keeps the own value."""
     arguments = model.get_params()
     yield from ((name.rpartition("__")[2], value) for name, value in arguments.items() if "__" in name)
     yield from ((name, value) for name, value in arguments.items() if "__" not in name)

@@ -17,14 +17,14 @@ from mlxfp.support.optional import optional
 from mlxfp.support.randomness import fold_in
 
 FILE = "study.db"
-_FIRST = "first"  # name of a trial attribute: if a trial is repeated, the attribute holds the trial number of the first attempt
+_FIRST = "first"  # trial attribute with the number of the first attempt, for repeated trials
 _SECONDS = 60  # timeout in seconds while another program uses the SQLite file
 _STARTUP = 4  # minimum number of completed trials before pruning
 
 
 @frozen(eq=False)
 class Trial:
-    """A running trial, with the values of the parameters."""
+    """A running trial. `values` holds the tried option values."""
 
     number: int
     values: dict[str, Any]
@@ -32,7 +32,7 @@ class Trial:
 
     @property
     def given(self) -> bool:
-        """True if the trial is the original configuration."""
+        """True for trial 0, the trial of the original configuration."""
         return self.number == 0
 
 
@@ -68,10 +68,9 @@ class Study:
         return len(self._in("COMPLETE", "PRUNED"))
 
     def next(self, trials: int | None, *, late: bool) -> Trial | None:
-        """Start and return the next trial, or return None if the search has ended.
+        """Start and return the next trial. Return None after `trials` trials, or if no time is left (`late=True`).
 
-        The search ends after `trials` trials, or if no time is left (`late=True`). Exception: the trial of the original configuration is
-        never left out, because every search needs its score.
+        The trial of the original configuration runs in any case, because every search needs the score for comparison.
         """
         given = [trial.state.name for trial in self._in("COMPLETE", "WAITING") if _number(trial) == 0]
         if not given:
@@ -102,7 +101,7 @@ class Study:
 
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
         """Record the score of a trial, or the reason for a missing score."""
-        if score is None:  # with the state PRUNED, Optuna avoids similar values
+        if score is None:  # the state PRUNED makes Optuna avoid similar option values in later trials
             trial.inner.set_user_attr("reason", reason)
             self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
         else:
@@ -133,7 +132,7 @@ def opened(  # noqa: PLR0913
     storage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # connect by a function, because an SQLite URL cannot express every path
+        # connect with a function, not with a URL, because an SQLite URL cannot express every path
         connect = {"creator": lambda: sqlite3.connect(folder / FILE, timeout=_SECONDS, check_same_thread=False)}
         storage = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
         direction = "maximize" if maximize else "minimize"

@@ -149,7 +149,7 @@ class _Causal(Padded):
     def _even_length(self, size: int) -> int:
         length = self.fit(size)
         if length is None:
-            # Users do not see this message. `collate` then retries each group separately, and `too_long` returns the final error.
+            # Users never see this message: `collate` repeats the call for each group, and then raises the error of `too_long`.
             raise DataError("The rows are too long.")
         return length
 

@@ -61,7 +61,7 @@ class _Foreign(Part):
         return {name: self._converted(name, part) for name, part in named_arrays(self._named(batch)).items()}
 
     def _named(self, batch: Any) -> Any:
-        """Return the arrays as a mapping. The parts of a tuple get the names in `names`."""
+        """Return the arrays of a batch by name. If the batch is a tuple or a single array, `names` contains the names."""
         parts = (batch,) if is_array(type(batch)) else batch
         if not isinstance(parts, tuple | list):
             if self.names:

@@ -44,7 +44,7 @@ def collate(
     return _Collate(collator)
 
 
-_BYTES_AT_ONCE = 1 << 20  # Size of the rows gathered before their batches are created. 1 MB fits into the cache of a core.
+_BYTES_AT_ONCE = 1 << 20  # Size of the rows read in one step, in bytes: 1 MB fits into the cache of a CPU core.
 _BYTES_OF_A_STACK = 1 << 17  # Bytes gathered at once from rows of equal size. Sizes from 64 KB to 256 KB are about equally fast.
 _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
 _UNEQUAL = re.compile("non-uniform|inhomogeneous|same shape|same length")  # matches errors of MLX and NumPy about unequal lengths
@@ -52,7 +52,7 @@ _UNEQUAL = re.compile("non-uniform|inhomogeneous|same shape|same length")  # mat
 
 @frozen(repr=False)
 class _Collate(Stage):
-    collator: Any  # function from a sequence of examples to a batch; objects of `Choosing` are such functions
+    collator: Any  # function from a sequence of examples to a batch, for example a `Choosing` object
     accepts = frozenset({"groups"})
     emits = "batches"
 
@@ -110,7 +110,7 @@ class _Collate(Stage):
 
 @frozen(repr=False)
 class _CollateCuts(Stage):
-    """A grouping stage and `collate` as one stage. Columns of many groups are read at once, and batches are cut from these columns."""
+    """Combination of a grouping stage, such as `batch`, and `collate`. The columns of many groups are read in one step."""
 
     grouping: Grouping
     collate: _Collate
@@ -136,12 +136,12 @@ class _CollateCuts(Stage):
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             batches: Iterable[Any] = repeat(None)
-            with suppress(MlxfpError):  # Errors are ignored here. The run raises the error when it reaches the invalid group.
+            with suppress(MlxfpError):  # The error of an invalid group is ignored here, and raised by a second call below.
                 batches = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # There is no batch. Collate this group alone, so that an error names the invalid row.
+                else:  # Without a batch, collate the group in a separate call, so that an error names the invalid row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:

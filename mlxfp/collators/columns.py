@@ -33,14 +33,14 @@ Numbers = NDArray[Any]
 Batch = dict[str, Any]
 Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
 _EXACT = largest_exact(pa.float32())
-GROUP = "group"  # Error messages use this word for the rows that a collator receives.
+GROUP = "group"  # noun in error messages for the rows that a collator receives
 
 
 class Prepared(NamedTuple):
     """A collator in two parts: `stages` prepare columns in workers, and `collator` makes batches from the prepared columns."""
 
     columns: tuple[str, ...]
-    stages: tuple[RowWise, ...]  # stages for workers, defined in modules without MLX
+    stages: tuple[RowWise, ...]  # stages for workers, from modules without MLX, because workers never import MLX
     collator: Collator
 
 
@@ -71,7 +71,7 @@ class Choosing(Part):
 
 
 class Cutting(Choosing):
-    """Collator that reads the columns of many groups at once. `collate` cuts batches from the columns."""
+    """Collator that reads the columns of many groups in one step, and then makes a batch of each group."""
 
     __slots__ = ()
 
@@ -83,15 +83,15 @@ class Cutting(Choosing):
         """
 
     def arrays(self, schema: pa.Schema) -> Arrays | None:
-        """Map the name of each array of a batch to a pair: the source column, and the function that converts the column to the array.
+        """Return a mapping from the name of each array of a batch to the source column and the conversion function.
 
-        Return None if an array needs several columns. The function converts many groups in one call. After an `MlxfpError`, `collate`
-        converts each group in a separate call, so that the error names the invalid row.
+        Return None if an array needs several columns. A function converts the rows of many groups in one call. If the call raises an
+        `MlxfpError`, each group is converted separately, so that the error names the invalid row.
         """
         return None
 
     def finished(self, batch: Batch) -> Batch:
-        """Run the last MLX operations of a batch. Evaluates the arrays, because a lazy array must not leave its thread."""
+        """Apply the MLX operations of the collator, and evaluate the arrays, because another thread cannot evaluate lazy arrays."""
         return batch
 
 
@@ -111,8 +111,8 @@ def check_group(examples: Sequence[Example]) -> None:
 def as_view(examples: Sequence[Example]) -> Examples:
     """Return a non-empty group as a view (`Examples`). A list of mappings is converted to Arrow.
 
-    Rows that come from a view keep their column types, source rows and keys. If some mappings do not come from a view, column types are
-    inferred from all mappings of the list.
+    A `Row` of a view keeps column types, source row and key. If the list also has other mappings, column types are inferred from all
+    mappings.
     """
     check_group(examples)
     if isinstance(examples, Examples):
@@ -169,7 +169,7 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
 
 
 def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
-    """Return the vectors of all rows, [total, size], and the row bounds, int64[B + 1].
+    """Return the vectors of all rows as one array [number of vectors, vector size], and the row bounds, int64[B + 1].
 
     Rows are lists of vectors, or tensors with two axes. Vectors become int32 or float32, but 8-bit and 16-bit tensors keep their type.
     """
@@ -266,7 +266,7 @@ def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str
 
 
 def integer_lists(kind: pa.DataType) -> bool:
-    """Return True for types of columns with token ids, as read by `ids_of`."""
+    """Return True for types of integer lists, such as columns of token ids."""
     return is_list_like(kind) and bool(pa.types.is_integer(kind.value_type))
 
 
@@ -322,7 +322,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
 
 
 def unnamed(index: int) -> str:
-    """Name a number in an error message by its index, for example "value 3"."""
+    """Return the start of an error message about a number in an unknown row, for example "value 3"."""
     return f"value {index}"
 
 

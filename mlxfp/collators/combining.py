@@ -56,7 +56,7 @@ class _Multimodal(Choosing):
         prepared_parts: list[Prepared | None] = [part.prepared(schema) if isinstance(part, Choosing) else None for part in parts]
         columns = tuple(concat(part.columns for part in prepared_parts if part is not None))
         readers = [getattr(collator, "uses", None) or schema.names for collator in self.collators]
-        # If two collators read the same column, workers cannot convert the column in advance for one of the collators.
+        # Workers may convert a column only if a single collator reads the column.
         if not columns or any(sum(name in names for names in readers) > 1 for name in columns):
             return None
         rest = [collator if part is None else part.collator for collator, part in zip(self.collators, prepared_parts, strict=True)]

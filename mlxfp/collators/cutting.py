@@ -1,4 +1,4 @@
-"""Collators of rows with different lengths: columns are read once for many rows, and batches are cut from these columns."""
+"""Collators for rows of different lengths. The columns of many rows are read in one step, then padded batch by batch."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from mlxfp.support.arrow_types import is_text, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
 PaddedColumn = tuple[NDArray[Any], float]  # concatenated values of all rows, and the padding value
-Cut = tuple[int, int, int]  # batch: first row, end row (exclusive), padded length
+Cut = tuple[int, int, int]  # (first row, end row, padded length) of a batch; the end row is exclusive
 
 MASK = "attention_mask"
 OF_PACK = "segment_ids", "positions"  # columns of `pack`
 _view: Any = memoryview  # MLX copies a memoryview in two thirds of the time that a NumPy array takes.
-_CELLS = 1 << 19  # Number of values that one call pads, per column. Smaller numbers are slower (measured on rows of 45 tokens).
+_CELLS = 1 << 19  # Most values per column in one padding call. Calls with fewer values are slower (measured on rows of 45 tokens).
 
 
 @frozen(eq=False)
@@ -109,9 +109,9 @@ class Columns:
         return batch
 
     def _kept(self, start: int, stop: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that selects the values of the rows from `start` to `stop` (exclusive) from an array of all values.
+        """Return a function that takes the values of all rows, and returns the values from row `start` to row `stop` (exclusive).
 
-        If `spare` is 1, the labels are the next tokens. The function then omits the last token of each row, which has no label.
+        If `spare` is 1, labels are next tokens. The function then leaves out the last token of each row, because a last token has no label.
         """
         selected, ends = slice(self.ends[start], self.ends[stop]), self.ends[start : stop + 1] - self.ends[start]
         if not self.collator.spare:
@@ -129,7 +129,7 @@ class Columns:
 
 
 def _rectangles(values: NDArray[Any], shapes: Sequence[tuple[int, int]]) -> Iterable[NDArray[Any]]:
-    """Cut concatenated numbers into arrays of the given shapes."""
+    """Split concatenated numbers into arrays of the given shapes."""
     if len(set(shapes)) == 1:
         return values.reshape(-1, *shapes[0])
     ends = accumulate((rows * length for rows, length in shapes), initial=0)
@@ -145,7 +145,7 @@ def _array(values: NDArray[Any]) -> mx.array:
 
 
 class Padded(Cutting):
-    """Collator of token ids. It reads the columns of many rows at once, and `collate` cuts batches from the columns."""
+    """Collator that pads rows of token ids. The columns of many rows are read in one step, then padded batch by batch."""
 
     __slots__ = ()
     column = "input_ids"
@@ -218,10 +218,10 @@ def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: 
 
 
 def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:
-    """Raise `SchemaError` for rows of `pack` if neither `segment_ids` nor `positions` is in `carry`, the columns that a batch keeps."""
+    """Raise `SchemaError` for rows of `pack`, unless `carry` contains at least one of the columns `segment_ids` and `positions`."""
     if set(columns).issuperset(OF_PACK) and not set(carry).intersection(OF_PACK):
         raise SchemaError(
-            f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so documents of a row would see each other. "
+            f"{wanted_by} would lose the columns 'segment_ids' and 'positions' of pack, so tokens would attend to other documents. "
             f"{remedy}, or remove the columns with drop_columns(['segment_ids', 'positions']) before batch."
         )
 

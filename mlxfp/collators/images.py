@@ -250,7 +250,7 @@ def _four_axes(pixels: Pixels, name: str) -> Pixels:
     return images.astype(np.float32, copy=False)
 
 
-_BRIGHT = 2.0  # Pixels should be at most 1, and augmentations exceed 1 only a little. A larger maximum means pixels from 0 to 255.
+_BRIGHT = 2.0  # Float pixels should be at most 1. Augmentation may exceed 1 slightly, but a maximum above 2 means values from 0 to 255.
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: Classes, wanted
 
 
 def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], str]) -> Numbers:
-    """Convert numbers to labels, like `labels_of`. A message begins with `at(index)`, where `index` belongs to the invalid number."""
+    """Convert numbers to class indices (int32) or to values (float32). `at(index)` begins the error message about number `index`."""
     if kind == "value":
         return as_floats(plain, at)
     if plain.size and isinstance(classes, tuple) and _are_other_numbers(classes):

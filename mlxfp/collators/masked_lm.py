@@ -147,7 +147,7 @@ def _position_keys(seed: int, count: int) -> Keys:
 
 def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
     table = np.zeros(vocab_size, np.bool_)
-    table[[number for number in ids if 0 <= number < vocab_size]] = True  # A padding id may lie outside the vocabulary.
+    table[[number for number in ids if 0 <= number < vocab_size]] = True  # skip a padding id outside the vocabulary
     return table
 
 

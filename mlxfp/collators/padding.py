@@ -42,7 +42,7 @@ def padded_mask(
 ) -> NDArray[np.bool_]:
     """Return a mask, bool[B, length]: True for values, and False for padding.
 
-    Raises `DataError` for a row that is too long. The message begins with `at(row)`, and recommends the function call in the text `cut`.
+    Raises `DataError` for a row that is too long. The message begins with `at(row)`, and recommends `cut`, the text of a function call.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -58,7 +58,7 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row with `count` values, more than `most`. The message recommends the function call in the text `cut`."""
+    """Return the error for a row with `count` values, more than `most`. The message recommends `cut`, the text of a function call."""
     return DataError(
         f"{at} has {count} values, more than the padded length of {most}. "
         f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."
@@ -88,13 +88,13 @@ def _positions(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Return a padded array [B, length, ...]. `values` fill the True positions of `real`, row by row. Other positions contain `fill`."""
+    """Return a padded array [B, length, ...]: `values`, row by row, where the mask `real` is True, and `fill` elsewhere."""
     shape = (*real.shape, *values.shape[1:])
     if len(values) == real.size:  # no row is padded
         return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
-        out.fill(fill)  # np.full takes twice the time for small arrays
+        out.fill(fill)  # For small arrays, `np.full` takes twice as long as `np.empty` with `fill`.
     else:
         out = np.zeros(shape, values.dtype)
     out[real] = values
@@ -124,7 +124,7 @@ def pad_end_to_end(rows: Ragged, lengths: Indices, fill: float, side: Side) -> N
     """
     values, counts, width = rows.values, rows.lengths, rows.values.dtype.itemsize
     missing = lengths - counts
-    if not missing.any() and counts.sum() == len(values):  # No row needs padding, and `values` contains only these rows.
+    if not missing.any() and counts.sum() == len(values):  # No row needs padding, and `values` has no values of other rows.
         return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
@@ -137,10 +137,10 @@ def mask_end_to_end(counts: Indices, lengths: Indices, side: Side) -> NDArray[np
     """Return the mask of the rows padded by `pad_end_to_end`, int32[sum of lengths]: 1 for values, 0 for padding."""
     if np.array_equal(counts, lengths):
         return np.ones(counts.sum(), np.int32)
-    first = counts if side == "right" else lengths - counts  # number of leading ones (right padding) or leading zeros (left padding)
+    first = counts if side == "right" else lengths - counts  # number of leading ones (or zeros, with left padding) in each mask row
     most = _power(lengths)
     halves, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
-    pieces = Pieces(len(counts))  # `halves` is a run of ones beside a run of zeros. Each mask row is a slice of `halves`.
+    pieces = Pieces(len(counts))  # `halves` holds ones followed by zeros, or zeros followed by ones. Each mask row is a slice of `halves`.
     pieces.put(slice(None), pa.py_buffer(halves), (most - first) * width, lengths * width)
     return np.frombuffer(pieces.joined()[1], np.int32)
 

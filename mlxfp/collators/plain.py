@@ -100,7 +100,7 @@ class _Default(Stacking):
             arrays = self._column(view, name)
             clash = next((key for key in arrays if key != name and key in names), None)
             if clash is not None:
-                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {clash!r}. Rename this column.")
+                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {clash!r}. Rename {clash!r}.")
             batch |= arrays
         return batch
 

@@ -102,7 +102,7 @@ class _Seq2seq(Choosing):
         return with_carried(batch, view, self.carry, _NAME)
 
     def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Return the concatenated token ids of all rows, and the mask of their positions in the batch, bool[B, L]."""
+        """Return the token ids of all rows, concatenated, and a mask bool[B, L]: True for tokens, and False for padding."""
         ids, ends = ids_of(view, column, self.vocab_size, _NAME)
         at = partial(at_row, view, column, wanted_by=_NAME)
         return ids, padded_mask(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)

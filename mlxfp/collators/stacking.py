@@ -31,7 +31,7 @@ class Stacking(Cutting):
     @abstractmethod
     def arrays(self, schema: Schema) -> Arrays | None: ...
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[Batch | None]:
-        """Cut batches from columns in memory."""
+        """Convert whole columns to arrays, and return one slice of the arrays as the batch of each group."""
         stack = stacking(self.arrays(examples.chunk.schema) or {}, lambda name: _sliced(examples, name), self.finished)
         if stack is None:
             return repeat(None, len(ends) - 1)
@@ -47,7 +47,7 @@ class Stack:
     finished: Callable[[Batch], Batch]
 
     def __call__(self, rows: Any, ends: Sequence[int]) -> Iterator[Batch | None]:
-        """Yield a batch for each group of rows, or None for a group with an error. Collating this group alone raises the error."""
+        """Yield a batch for each group of rows, or None for a group with an invalid value. A separate `collate` then raises the error."""
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
@@ -64,9 +64,9 @@ class Stack:
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return a function that converts rows to batches. Return None if a column has no reader, for example because of nulls.
+    """Return a function that converts rows to batches, or None if a column cannot be read as one array, for example because of nulls.
 
-    The function call `values(name)` returns the reader of a column, or None.
+    `values(name)` returns a function that reads the values of the column `name`, or None for an unreadable column.
     """
     columns = {column: values(column) for column, _ in arrays.values()}
     if not columns or None in columns.values():
@@ -79,17 +79,17 @@ def _sliced(examples: Examples, name: str) -> Values | None:
     return None if values is None else values.__getitem__
 
 
-# Field metadata of a tensor column. Arrow specifies the name `arrow.variable_shape_tensor` for tensors of different shapes.
+# Metadata that marks an Arrow field as a column of tensors with different shapes (the Arrow type `variable_shape_tensor`).
 _TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}
-_DTYPE = b"mlx"  # Metadata key of the MLX dtype. Arrow has no bfloat16 and no complex numbers, and packs eight booleans into a byte.
-_STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}
+_DTYPE = b"mlx"  # metadata key for the MLX dtype of an array
+_STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}  # Arrow lacks bfloat16 and complex64, and packs bool
 _SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # shape of an array without axes
 
 
 def to_chunk(batch: Batch, schema: Schema | None) -> RecordBatch:
-    """Return a batch as a row: a tensor per array, in the Arrow layout `variable_shape_tensor`, and a list of strings per tuple.
+    """Convert a batch to a table row: arrays become tensors (Arrow type `variable_shape_tensor`), tuples of strings become lists.
 
-    Raises `ArgumentError` if the batch has another schema than `schema`, the schema of earlier batches.
+    Raises `ArgumentError` if the schema of the batch differs from `schema`, the schema of earlier batches.
     """
     fields, columns = zip(*(_column(name, value) for name, value in batch.items()), strict=True) if batch else ((), ())
     batch_schema = pa.schema(fields)

@@ -1,4 +1,4 @@
-"""Collators by name and by task. A task is a modality, a kind of learning, and the roles of columns."""
+"""Registry of all collators, and choice of the collator for a task. A task is a modality, a kind of learning, and the roles of columns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

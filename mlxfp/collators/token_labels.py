@@ -120,8 +120,8 @@ def character_spans(
     `labels[: len(row["token_starts"])]`.
 
     Special tokens without text are ignored. White space at the ends of a span is removed, because some tokenizers include the space
-    before a word in its token. With "bio", an entity without a begin tag starts where the kind changes. Raises `ArgumentError` for lists
-    of different lengths.
+    before a word in its token. With "bio", an inside tag starts a span if the previous token has another span label. Raises
+    `ArgumentError` for lists of different lengths.
 
     >>> character_spans("by Ada Lovelace", [-100, 0, 1, 2, 2, -100], [0, 0, 2, 6, 11, 0], [0, 2, 6, 11, 15, 0], scheme="bio")
     [{'start': 3, 'end': 15, 'label': 1}]
@@ -222,7 +222,7 @@ class _Tokens(Padded):
         labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
         if not len(spans.labels):
             return labels
-        # The character positions of row i are shifted by i * stretch. A single search then finds the spans of all tokens.
+        # Add `i * stretch` to the positions in row `i`, so that one search finds the spans of the tokens in all rows.
         stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
         rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

@@ -75,7 +75,7 @@ def test_every_kind_of_column_becomes_what_it_can():
         (
             {"x": [[1]], "x_mask": [1]},
             SchemaError,
-            "collators.default: the mask of column 'x' would replace the column 'x_mask'. Rename this column.",
+            "collators.default: the mask of column 'x' would replace the column 'x_mask'. Rename 'x_mask'.",
         ),
         (
             {"x": [1, None]},

@@ -23,7 +23,7 @@ _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
 def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iterator[str]:
-    """Yield warnings about possibly misleading scores. `inferred=True`: column types were inferred from the files."""
+    """Yield warnings about possibly misleading scores. `inferred=True` means that the spec was inferred from the files."""
     if data.mismatches:
         yield f"{data.mismatches}\nThe run uses the files unchanged.{_new_spec(data) if inferred else ''}"
     yield from _differences(data)
@@ -42,7 +42,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             "test rows. For random folds, set validation.method=stratified."
         )
     yield from column_warnings(data.spec, data.rows)
-    if inferred:  # users who write a spec chose the text columns on purpose
+    if inferred:  # A user who writes a spec chooses the text columns, so only an inferred spec needs these warnings.
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder)
     if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
         yield (
@@ -58,7 +58,7 @@ def _new_spec(data: CompetitionData) -> str:
 
 
 def _differences(data: CompetitionData) -> Iterator[str]:
-    """Yield a warning with all differences between training and test rows. Also yield a warning if the id column holds dates."""
+    """Yield a warning that lists the differences between training and test rows. Yield another warning if the id column holds dates."""
     spec = data.spec
     differences = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
     if differences:

@@ -40,7 +40,7 @@ def as_numpy(value: Any) -> Any:
     """
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor is copied from the device and detached from the gradient graph
         value = value.detach().cpu()
-    if isinstance(value, pa.Array | pa.ChunkedArray):  # converted to Python values, because numpy turns integers with nulls into floats
+    if isinstance(value, pa.Array | pa.ChunkedArray):  # Arrow arrays become Python values: numpy would turn integers with nulls into floats
         return value.to_pylist()
     if np.ma.is_masked(value) and value.ndim > 1:
         raise SchemaError(
@@ -84,7 +84,7 @@ def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
         return _any_masked(chain.from_iterable([row.values() for row in rows])) or any(
             holds_masked([row.get(member.name) for row in rows], member.type) for member in deeper
         )
-    inner = getattr(kind, "value_type", None)  # maps and unions have no value_type
+    inner = getattr(kind, "value_type", None)  # Arrow types of maps and unions have no `value_type`, so the values inside are not searched.
     if inner is None or not pa.types.is_nested(inner) or _is_of_text(inner):
         return False
     return holds_masked(list(chain.from_iterable([value for value in values if isinstance(value, list | tuple)])), inner)

@@ -28,10 +28,10 @@ Indices = NDArray[np.int64]
 ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
-EPOCH = "__epoch__"  # column of epoch numbers, used by `collate` to find rows in a table in memory (see `InTable` in `sources.py`)
+EPOCH = "__epoch__"  # name of the column of epoch numbers in the result of `InTable.places` (in `sources.py`)
 
-LEAF_BITS = 44  # in joined datasets, the low bits of `__row__` hold the row number, and the high bits the number of the data source
-LARGE = 64 << 20  # size in bytes up to which chunks are joined; Arrow allows at most 2 GiB per column of a chunk
+LEAF_BITS = 44  # number of low bits of `__row__` for the row number; in joined datasets, the high bits hold the index of the data source
+LARGE = 64 << 20  # approximate size in bytes of joined chunks; Arrow allows at most 2 GiB per column of a chunk
 CHUNK_ROWS = 4096  # default number of rows in a chunk: enough to amortise Arrow calls, few enough to resume quickly
 
 
@@ -51,10 +51,10 @@ def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
 
 
 def number_joined(chunk: RecordBatch, index: int, leaf: int) -> RecordBatch:
-    """Make row numbers and random keys unique across joined datasets. The chunk belongs to one of these datasets.
+    """Make the row numbers and random keys of a chunk unique across joined datasets.
 
-    The argument `index` is the position of the dataset, and changes the random keys. The argument `leaf` is the number of data sources in
-    the datasets before this position, and is stored in the high bits of `__row__`.
+    The argument `index` is the index of the chunk's dataset among the joined datasets, and changes the random keys. The argument `leaf` is
+    the number of data sources in all earlier datasets, and is stored in the high bits of `__row__`.
     """
     if leaf:
         chunk = set_column(chunk, ROW, number_array(source_rows(chunk) + (leaf << LEAF_BITS)))
@@ -68,7 +68,7 @@ def visible(chunk: RecordBatch) -> RecordBatch:
 
 
 def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
-    """Append the hidden columns `__row__` and `__key__` of `origin` to `chunk`, which has the same number of rows."""
+    """Append the hidden columns `__row__` and `__key__` of the chunk `origin` to `chunk`. Both chunks have the same number of rows."""
     if ROW not in origin.schema.names:
         return chunk
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
@@ -90,7 +90,7 @@ def source_rows(chunk: RecordBatch) -> Indices:
 def row_keys(chunk: RecordBatch) -> Keys:
     """Return the random key of each row, uint64[N]. A key depends on the epoch and on the source row.
 
-    A stage calls `fold_into_rows` to derive its own keys from the row keys.
+    To derive other keys from the row keys, a stage calls `fold_into_rows`.
 
     >>> import mlxfp as fp
     >>> [chunk] = fp.parts.read_all(fp.from_examples([{"x": 5}, {"x": 6}]))

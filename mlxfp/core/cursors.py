@@ -13,18 +13,18 @@ from mlxfp.support.html import clip, fragment, table
 
 @frozen
 class Snapshot:
-    """State of an iteration before a source chunk: the position in the source, and the states of all stages."""
+    """State of an iteration at the start of a source chunk: the position in the source, and the states of all stages."""
 
     epoch: int
     position: Any = None
-    rows: int = 0  # number of source rows before the position
-    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None: initial states
+    rows: int = 0  # number of source rows before `position`
+    states: tuple[Any, ...] | None = field(default=None, eq=comparable)  # states of the stages; None stands for the initial states
     items: int = 0  # number of items since the start of the epoch
 
 
 @frozen
 class Recorded:
-    """Description of the pipeline that made a cursor, read from the bytes of the cursor."""
+    """Description of the pipeline that created a cursor. `Cursor.from_bytes` reads the description from the bytes."""
 
     identity: Identity
     division: Division
@@ -60,12 +60,12 @@ class Cursor:
 
     @property
     def items(self) -> int:
-        """Number of items that were read in the current epoch."""
+        """Number of items that the current epoch has yielded."""
         return self.base.items + self.done
 
     @property
     def level(self) -> str:
-        """Kind of the items: "examples", "groups" or "batches", or "items" if the kind is unknown."""
+        """What the pipeline yields: "examples", "groups" or "batches", or "items" if unknown."""
         return "items" if self.owner is None else self.owner.level
 
     @property
@@ -75,14 +75,14 @@ class Cursor:
 
     @property
     def division(self) -> Division | None:
-        """Division of the rows between ranks, or None if the cursor records no division."""
+        """Number of ranks and batch size of the pipeline, or None if unknown."""
         return None if self.owner is None else self.owner.division
 
     def __repr__(self) -> str:
         return f"Cursor(epoch={self.epoch}, {self.level}={self.items})"
 
     def back(self, items: int) -> "Cursor":
-        """Return a cursor to the position that lies `items` items earlier. Both positions must lie in the same chunk of the source."""
+        """Return a cursor to an earlier position: `items` items back. Both positions must lie in the same chunk of the source."""
         return Cursor(self.base, self.done - items, self.owner)
 
     def to_bytes(self) -> bytes:

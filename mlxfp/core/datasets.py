@@ -54,8 +54,8 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
-    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # wrappers around each function of each stage; see `with_hooks`
-    columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # projected columns; None selects all
+    hooks: Hooks = field(default=NO_HOOKS, kw_only=True)  # functions that wrap the methods of the source and stages; see `with_hooks`
+    columns: tuple[str, ...] | None = field(default=None, kw_only=True, eq=False)  # names of the columns to read; None: all columns
 
     @cached_property
     def traits(self) -> SourceTraits:
@@ -64,7 +64,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @property
     def level(self) -> Level:
-        """Kind of the items: `examples`, `groups` or `batches`."""
+        """What the dataset yields: `examples`, `groups` or `batches`."""
         return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.traits.level)
 
     @property
@@ -115,7 +115,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def row_segment(self) -> Segment:
-        """Steps that process rows which were read by their index. Only a dataset with random access has these steps."""
+        """Steps that compute output rows in random access. Only a dataset with random access has these steps."""
         return Segment(self.plan.steps, self.hooks)
 
     @cached_property
@@ -125,7 +125,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     @cached_property
     def division(self) -> Division:
-        """Division of the rows between ranks. Cached."""
+        """Number of ranks and batch size of the pipeline. Cached."""
         return divide(self)
 
     def __iter__(self) -> Iterator[Item]:
@@ -158,13 +158,13 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the rows of epoch 0 as an Arrow stream, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
 
-        Raises `PipelineError` after `batch` and for endless data. Raises `SchemaError` if a column name contains a zero byte, because an
-        Arrow stream cuts the name there. If a stage fails, the reading library raises its own error with our message.
+        Raises `PipelineError` after `batch` and for endless data. Raises `SchemaError` if a column name contains a zero byte, because Arrow
+        streams cut off a name at a zero byte. If a stage fails, the reading library raises an error of its own type with the mlxfp message.
         """
         reader = rows_reader(self, "An Arrow stream")
         if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
             raise SchemaError(
-                f"A column name contains a zero byte, where Arrow streams cut off the name: got {reader.schema.names} from {self!r}. "
+                f"Arrow streams cut off a column name at a zero byte: got {reader.schema.names} from {self!r}. "
                 "Rename the column with rename_columns, or use to_table."
             )
         return reader.__arrow_c_stream__(requested_schema)
@@ -260,7 +260,7 @@ class Wrapper(Source):
         return self.dataset.plan.schema
 
     def size(self, count: int) -> int | None:
-        """Return the number of items of this source, given that the inner dataset has `count` items."""
+        """Return the number of items of this source for an inner dataset of `count` items."""
         return count
 
     def length(self) -> int | None:
@@ -285,15 +285,15 @@ class Wrapper(Source):
         return ()
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
-        """Return a source that reads only `columns` of the dataset. Return `self` if the source uses other columns to select rows."""
+        """Return a source that reads only `columns` of the inner dataset. Return `self` if the source itself needs column values."""
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
-        object.__setattr__(less, "resolved", self.dataset.resolved)  # the schemas of the dataset do not depend on the projected columns
+        object.__setattr__(less, "resolved", self.dataset.resolved)  # the inferred schemas do not depend on `columns`
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return a pair (inner dataset, cursor) for each cursor in `position`."""
+        """Return a pair (inner dataset, cursor of the inner dataset) for each cursor in a position of this source."""
         positions = position if isinstance(position, tuple) else (position,)
         return tuple((self.dataset, cursor) for cursor in positions if isinstance(cursor, Cursor))
 
@@ -338,7 +338,7 @@ def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset with the hooks `hooks(dataset)`, which wrap calls of stages. Inner datasets also get new hooks."""
+    """Return a copy of a dataset with the hooks that the function `hooks` returns for the dataset. Inner datasets also get new hooks."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -355,7 +355,7 @@ def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) ->
 
 
 def unoptimized(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Return a copy of a dataset that runs without optimizations, inner datasets included. Tests compare optimized runs with this copy."""
+    """Return a copy of a dataset without optimizations, also in inner datasets. Tests compare optimized runs with the copy."""
     return with_hooks(dataset, lambda inner: AsWritten(inner.hooks))
 
 

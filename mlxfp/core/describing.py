@@ -54,8 +54,8 @@ def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["t
 
     `columns=True` lists all columns after every part.
 
-    `format="html"` returns the notebook diagram of the dataset without its rows, for web pages: HTML of bounded size without scripts,
-    in the colours of the page. Raises `UnknownNameError` for another format.
+    `format="html"` returns HTML for web pages: the diagram from notebooks, without rows. The HTML has a bounded size, no scripts, and the
+    colours of the surrounding page. Raises `UnknownNameError` for another format.
 
     >>> import mlxfp as fp
     >>> print(fp.explain(fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2))))
@@ -80,13 +80,13 @@ def explain(dataset: Pipeline[Any], *, columns: bool = False, format: Literal["t
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
-    with suppress(MlxfpError, OSError):  # The error is ignored here, because the description of the columns shows the error.
+    with suppress(MlxfpError, OSError):  # The error is ignored here, because `_schema` shows the error text.
         lines = list(rewrites(dataset))
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in lines)] if lines else []
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
-    """Yield a description of every part of a pipeline. `runs_in` holds the names of the thread and of the workers that run the parts."""
+    """Yield a description of every part of a pipeline. `runs_in` is a pair of texts: the thread and the workers that run the parts."""
     inner = children(dataset.source)
     for child in inner:
         yield from part_facts(child, depth + (len(inner) > 1), getattr(dataset.source, "runs_in", runs_in))
@@ -117,8 +117,8 @@ def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] 
 
 
 def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
-    """Return the indices of the stages that run in workers; -1 is the source."""
-    with suppress(MlxfpError, OSError):  # The error is ignored here, because the description of the schema shows the error.
+    """Return the indices of the stages that run in workers. The index -1 stands for the source."""
+    with suppress(MlxfpError, OSError):  # The error is ignored here, because `_schema` shows the error text.
         plan = dataset.plan
         indices = {index for step in (*plan.segment, *plan.host) for index in range(step.index, max(step.stop, step.index + 1))}
         return frozenset(indices | ({-1} if plan.source.traits.costly() and not children(plan.source) else set()))
@@ -126,12 +126,12 @@ def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
 
 
 def _count(dataset: Pipeline[Any]) -> str:
-    """Return the number and kind of the items as text, such as "5 examples"."""
+    """Return the number of items as text, such as "5 examples"."""
     if dataset.endless:
         return f"endless {dataset.level}"
     try:
         items = known_length(dataset)
-    except (MlxfpError, OSError):  # The error is ignored here, because the description of the columns shows the error.
+    except (MlxfpError, OSError):  # The error is ignored here, because `_schema` shows the error text.
         return f"{dataset.level} (number not known)"
     if items is None:
         return f"{dataset.level} (number known after reading)"
@@ -139,7 +139,7 @@ def _count(dataset: Pipeline[Any]) -> str:
 
 
 def _schemas(dataset: Pipeline[Any]) -> tuple[Schema, ...]:
-    """Return the schema after every part. Return an empty tuple if a schema cannot be inferred."""
+    """Return the output schemas of the source and of each stage. Return an empty tuple if a schema cannot be inferred."""
     with suppress(MlxfpError, OSError):
         schemas: tuple[Schema, ...] = dataset.resolved.schemas
         return schemas

@@ -1,4 +1,4 @@
-"""Examples: a group of rows as a sequence of mappings."""
+"""Groups of examples. A group is an immutable sequence of rows, and each row is a mapping from column names to values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -17,10 +17,10 @@ from mlxfp.support.terminal import COLUMNS, printed
 
 
 class Row(dict[str, Any]):
-    """One example of a group, as a dict with metadata. A collator makes the same batch from a list of these dicts as from the group.
+    """Dict with the values and attributes of one example. A collator makes the same batch from a list of `Row` dicts as from a group.
 
-    `schema` is the Arrow schema of the columns. `number` is the source row, or -1 if unknown. `key` is the random key of the row, or None.
-    A row equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.
+    `schema` is the Arrow schema of the columns. `number` is the row index in the source, or -1 if unknown. `key` is the random key of the
+    row, or None if unknown. A `Row` equals a plain dict with the same values. A changed copy, as in `{**row, "x": 1}`, is a plain dict.
     """
 
     __slots__ = ("key", "number", "schema")
@@ -39,7 +39,7 @@ class Examples(Sequence[Example]):
     """
 
     chunk: RecordBatch
-    decoders: Mapping[str, Decoder] = field(factory=dict)  # tokenizer of each column of token ids, if known, for notebooks
+    decoders: Mapping[str, Decoder] = field(factory=dict)  # tokenizers for the display in notebooks, by column name
 
     def __reduce__(self) -> tuple[type["Examples"], tuple[RecordBatch]]:
         """Pickle the rows without `decoders`, because tokenizers can be large."""
@@ -85,7 +85,7 @@ class Examples(Sequence[Example]):
         return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash only the column names and the number of rows. A hash of all values would be slow."""
+        """Return a hash of the column names and the number of rows, because a hash of all values would be slow."""
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:

@@ -24,9 +24,9 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Operators that compare the minimum of a column with the value of a condition. If the result is False, no row matches.
+# Comparisons of the column minimum with the value of a condition, by operator. If a comparison gives False, no row meets the condition.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
-# Operators that compare the maximum of a column with the value of a condition. If the result is False, no row matches.
+# Comparisons of the column maximum with the value of a condition, by operator. If a comparison gives False, no row meets the condition.
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 
@@ -67,5 +67,5 @@ def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
         raise TypeError(f"{value!r} is not an integer")
     scalar = pa.scalar(value, kind)
     if pa.types.is_temporal(kind) and scalar.cast((original := pa.scalar(value)).type) != original:
-        raise TypeError(f"{value!r} has a time of day, or a finer unit than the column")
+        raise TypeError(f"{value!r} has a time of day, or a finer time unit than the type {kind}")
     return scalar

@@ -23,7 +23,7 @@ def _bits(column: Any) -> int:  # noqa: PLR0911  # one case per column type
         return rows * int(kind.index_type.bit_width)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset : 4 * (column.offset + rows)]
-        return 8 * (views.nbytes + int(views[::4].sum(dtype=np.int64)))  # the first int32 of a binary view is the length
+        return 8 * (views.nbytes + int(views[::4].sum(dtype=np.int64)))  # the first int32 of a binary view is the length of the value
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return 32 * rows + 8 * _span(column, np.int32)
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mlxfp.support.arrow_types import decoded, float_widths, is_text, parts_of
 
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # limit up to which a float type holds every integer, by bits of the type
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # by number of bits of a float type: limit up to which the type holds every integer
 INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that becomes infinite as a float of 16, 32 or 64 bits
 _INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 
@@ -36,7 +36,7 @@ def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
-    """Return True if the conversion of texts to floats (`numbers`) rounded an integer, or made a finite number infinite."""
+    """Return True if the conversion of `texts` to the floats `numbers` rounded an integer, or made a finite number infinite."""
     infinite = pc.is_inf(numbers.cast(pa.float64()))
     if pc.any(pc.and_(infinite, pc.match_substring_regex(texts, r"\d"))).as_py():
         return True

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from mlxfp.core.arrow.exact_casts import INFINITE, cast_exactly, largest_exact
 from mlxfp.support.arrow_types import decoded, float_widths, has_times, in_unit, is_list_like, parts_of, value_type
 
-_PLAIN = {int, type(None)}  # Python types of values that integer columns store without a change
+_PLAIN = {int, type(None)}  # Python types of values that an integer column stores exactly
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
 def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Return Python values as an Arrow array of the type `kind`. Raises `ArrowInvalid` for a value that the type cannot hold.
 
-    The rounding of fractions such as 0.1 is no error. If `kind` is None, Arrow infers the type, and pandas times keep their nanoseconds.
+    Rounding a fraction such as 0.1 raises no error. If `kind` is None, Arrow infers the type, and times from pandas keep nanoseconds.
 
     >>> array_of([1, 1.5], pa.int64())
     Traceback (most recent call last):
@@ -118,7 +118,7 @@ def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
 
 
 def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool:
-    """Return True if a conversion to `kind` changes a value. All values have the same Python type. `zoned`: the values have a time zone."""
+    """Return True if a conversion to the Arrow type `kind` changes a value. All values have one Python type, and a time zone if `zoned`."""
     dated = pa.types.is_timestamp(kind) and hasattr(values[0], "tzinfo")
     if (dated and zoned != (kind.tz is not None)) or (zoned and pa.types.is_time(kind)):
         return True
@@ -128,7 +128,7 @@ def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool
 
 
 def _changes_array(array: Any, kind: pa.DataType) -> bool:
-    """Return True if the conversion of a NumPy array to the type `kind` changes a value. Arrow itself rejects integers out of range."""
+    """Return True if a conversion of a NumPy array to the Arrow type `kind` changes a value. Arrow itself checks the range of integers."""
     return not (array.dtype.kind in "iu" and pa.types.is_integer(kind)) and _fails_to_cast(pa.array(array), kind)
 
 
@@ -141,7 +141,7 @@ def _fails_to_cast(column: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _infinities(column: pa.Array) -> int:
-    """Return the number of infinite values in a column, at any depth."""
+    """Return the number of infinite values in a column, also inside lists and structs."""
     column = decoded(column)
     if pa.types.is_floating(column.type):
         return int(pc.sum(pc.is_inf(column.cast(pa.float64()))).as_py() or 0)

@@ -23,11 +23,11 @@ from mlxfp.support.errors import DataError
 
 Positions = NDArray[np.integer[Any]]
 At = Indices | slice  # positions in the result
-Parts = list[tuple[pa.Array, At, Indices]]  # parts of one column: chunk array, positions in the result, row indices in the chunk
+Parts = list[tuple[pa.Array, At, Indices]]  # for each chunk of a column: array, positions in the result, row indices in the array
 
 LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
-_INLINE = 12  # Arrow stores values of up to this number of bytes inside the view
-_SLICES_PER_TAKE = 16  # number of slices of consecutive rows that cost as much as one call of `take` (measured with 3 columns)
+_INLINE = 12  # maximum number of bytes of a value that Arrow stores in the view itself, without a separate buffer
+_SLICES_PER_TAKE = 16  # number of slices of consecutive rows with the same cost as one call of `take` (measured with 3 columns)
 
 
 @frozen(eq=False)
@@ -35,10 +35,10 @@ class Rows:
     """Table chunks with random access to rows."""
 
     schema: pa.Schema
-    starts: Indices  # row index of the start of each chunk, and at the end the number of rows
+    starts: Indices  # index of the first row of each chunk, followed by the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
-    in_memory: bool = True  # True if the chunks are in memory, so that reading a chunk is free
-    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # cache of the results of `_fixed`
+    in_memory: bool = True  # True if the chunks are in memory, so that a chunk can be read again at no cost
+    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # results of `_fixed`, for reuse
 
     def take(self, rows: Indices) -> RecordBatch:
         """Return the rows at these indices, int64[N], in this order. Reads only the chunks with these rows."""
@@ -50,10 +50,10 @@ class Rows:
             return self._gathered([(0, slice(None), rows)], len(rows))
         chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
         positions = rows - self.starts[chunk_of]
-        # Positions in `rows` at which a sequence of consecutive row numbers starts.
+        # Positions in `rows` at which a new sequence of consecutive row indices, or another chunk, starts.
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
         order = np.argsort(chunk_of, kind="stable")
-        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # index in `order` of the first row of each chunk
+        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # start of the rows of each chunk in `order`
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):
             runs = zip(chunk_of[firsts].tolist(), positions[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
             return concat_chunks([self.chunks[chunk]().slice(first, size) for chunk, first, size in runs])
@@ -63,9 +63,9 @@ class Rows:
         )
 
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
-        """Return a function that reads up to `most` rows of a column at given indices. Each call overwrites the array of the previous call.
+        """Return a function from row indices to the column values of the rows, as an array. A call takes at most `most` indices.
 
-        Return None if the table has several chunks, or if the values of the column can differ in size.
+        Each call overwrites the result of the previous call. Return None if the table has several chunks, or if the values differ in size.
         """
         values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
         if values is None:
@@ -128,9 +128,9 @@ def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
-    """Yield the rows in chunks of `size` rows.
+    """Yield the rows in chunks of `size` rows. The last chunk may be shorter.
 
-    The last chunk may be shorter. If two input chunks have more than `LARGE` bytes together, no chunk contains rows of both.
+    An earlier chunk is also shorter if joining its rows with the next input chunk would give more than `LARGE` bytes.
     """
     remaining: list[RecordBatch] = []
     for chunk in chunks:
@@ -168,12 +168,12 @@ class Pieces:
     def __init__(self, count: int) -> None:
         """Allocate positions for `count` pieces."""
         # Format: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
-        # An Arrow binary view has four int32 values: length, first four bytes (unused here), buffer index, offset in the buffer.
+        # Each Arrow binary view consists of four int32 numbers: length, first four bytes (unused here), buffer index, offset in the buffer.
         self._views = np.empty((count, 4), np.int32)
         self._buffers: list[pa.Buffer] = []
 
     def put(self, at: Positions | slice, buffer: pa.Buffer, begins: Positions, lengths: Positions) -> None:
-        """Add pieces of `buffer`. The argument `at`, int[N], holds the position of each piece in the result of `joined`.
+        """Add byte ranges (pieces) of `buffer`. The argument `at`, int[N], holds the position of each piece in the result of `joined`.
 
         Piece `i` has `lengths[i]` bytes from byte `begins[i]` of the buffer. Buffers must be smaller than 2 GB (int32 offsets).
         """

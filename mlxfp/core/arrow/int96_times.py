@@ -24,9 +24,9 @@ def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
 
 
 def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """Return `chunk`, but take the columns that `schema` declares in nanoseconds from `finer`.
+    """Return the rows of `chunk`, with times in the units of `schema`.
 
-    `chunk` holds times in microseconds. `finer` holds the same times in nanoseconds. Raises `DataError` for a time that does not fit.
+    `chunk` holds times in microseconds, and `finer` the same times in nanoseconds. Raises `DataError` for a time that the unit cannot hold.
     """
     columns = []
     for field, coarse, fine in zip(chunk.schema, chunk.columns, finer.columns, strict=True):
@@ -71,7 +71,7 @@ def _outside(coarse: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def _shortened(coarse: pa.Array, fine: pa.Array) -> str | None:
-    """Return the first timestamp that differs between the two columns, as text, or None."""
+    """Return the first time that differs between columns in microseconds and nanoseconds, as text. Return None if no time differs."""
     if coarse.type == fine.type:
         return None
     if not pa.types.is_timestamp(coarse.type):

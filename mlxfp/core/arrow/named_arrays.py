@@ -15,10 +15,10 @@ from mlxfp.support.errors import ArgumentTypeError
 
 
 def named_parts(batch: Any) -> dict[str, Any]:
-    """Return the arrays and the lists of texts of a batch by name, without conversion. Lists of texts become tuples.
+    """Return the arrays and the lists of texts of a batch by name. Arrays stay unchanged, and lists of texts become tuples.
 
-    The name of an element is the key in a mapping or the index in a tuple or list. Nested names are joined by a dot. A single array
-    counts as a tuple of one array. Raises `ArgumentTypeError` for a value that is neither an array nor a list of texts.
+    An element of a mapping is named by its key, an element of a tuple or list by its index. A dot joins nested names. A single array has
+    the name "0". Raises `ArgumentTypeError` for a value that is neither an array nor a list of texts.
 
     >>> list(named_parts({"x": np.zeros(2), "names": ["a", "b"]})), list(named_parts((np.zeros(2), {"y": np.ones(2)})))
     (['x', 'names'], ['0', '1.y'])

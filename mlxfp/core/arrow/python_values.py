@@ -47,7 +47,7 @@ def _drops_nanoseconds(column: pa.Array) -> bool:
 
 
 def _fault(column: pa.Array) -> tuple[str, pa.DataType] | None:
-    """Check an Arrow column with one value. Return None if Python can hold the value, else a pair (reason, usable Arrow type)."""
+    """Check a column with one value. Return None if Python can hold the value. Otherwise return the reason, and a type for a cast."""
     kind = column.type
     try:
         column.to_pylist()

@@ -2,8 +2,8 @@
 
 Two layouts exist, as in Arrow:
 
-- Contiguous: the values of all rows end to end, and the array `ends`: 0, then the end offset of each row, int64[N + 1].
-- List view: a `Ragged`. Its rows may overlap, have any order, and skip values.
+- Contiguous: the values of all rows end to end, and the array `ends` of row offsets, int64[N + 1]: 0, then the end of each row.
+- List view: an object of the class `Ragged`. The rows may overlap, have any order, and skip values.
 """
 
 from typing import Any
@@ -75,7 +75,7 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
 def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
     """Return a column without nulls. Raises `DataError` with the number of the first null row.
 
-    The argument `of` names the container of the rows in the message, for example "chunk".
+    If the source row is unknown, the message says "row 2 of the chunk", with the word `of` instead of "chunk".
     """
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:

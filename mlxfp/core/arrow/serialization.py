@@ -127,9 +127,9 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
 
 
 class _Blobs:
-    """Bytes values (blobs) after the JSON text of serialized data. Each blob can be read only once, in stored order.
+    """Reader of the bytes values (blobs) in serialized data. Each blob can be read only once, in stored order.
 
-    This order protects against forged data: small data that refers to the same blob many times could fill the memory.
+    Without this rule, a few forged bytes could refer to one blob many times, and fill the memory.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -164,7 +164,7 @@ def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
         chunk = reader.read_next_batch()
     if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
         raise CursorError(
-            f"The cursor declares {chunk.num_rows} rows, but only {len(data)} bytes for them. Pass the bytes returned by Cursor.to_bytes()."
+            f"The cursor declares {chunk.num_rows} rows in only {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes()."
         )
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     with_text_names(chunk.schema)

@@ -90,8 +90,8 @@ def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, 
 
     If `own.rows` names a function, predict the rows of its split "test". The column `row` (row number) replaces the column `path`.
     """
-    task, own = model.task, model.own
-    rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
+    task, user_parts = model.task, model.user_parts
+    rows = task.rows(str(path)) if user_parts.rows is None else own_part(user_parts.rows, str(path), "test")
     if rows is None:
         raise DataError(f"There are no rows to predict: own.rows returned None for the split 'test' of {str(path)!r}. Return a dataset.")
     network = model.make(0)
@@ -100,7 +100,7 @@ def predict_files(model: FileModel, files: FoldFolder, path: Path) -> dict[str, 
     chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
     source: Any = rows.source
     return {
-        **({"row": list(range(len(chances)))} if own.rows is not None else {"path": list(source.names)}),
+        **({"row": list(range(len(chances)))} if user_parts.rows is not None else {"path": list(source.names)}),
         "class": [task.classes[index] for index in chances.argmax(axis=1)],
         **dict(zip(task.classes, chances.T, strict=True)),
     }
@@ -110,7 +110,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
     folder, task, work, valid = plan.folder, plan.model.task, file_work(plan), plan.parts.valid
     assert valid is not None
     if not (files / folders.MODEL).is_file():
-        yield from train(plan.training, folder, work, files, (*plan.model.own.observers, *extra), ranks)
+        yield from train(plan.training, folder, work, files, (*plan.model.user_parts.observers, *extra), ranks)
     state = load_weights(files, work.model)
     if isinstance(task, LanguageModel):
         save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)
@@ -125,13 +125,13 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
 
 def file_identities(plan: FilePlan) -> dict[str, str]:
     """Return the fingerprints of options, data and code. A run can continue only with the same fingerprints."""
-    modules = {f"module {name}": hash_file(file) for name, file in plan.model.own.files.items()}
+    modules = {f"module {name}": hash_file(file) for name, file in plan.model.user_parts.files.items()}
     return {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules}
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:
     """Return hashes that reveal changes of the input data. Folders are hashed by file names and sizes, datasets by fingerprint."""
-    if plan.model.own.rows is None:
+    if plan.model.user_parts.rows is None:
         return {"files": _listing(str(plan.path))}
     return {name: fingerprint(part) for name, part in {"rows": plan.parts.train, "valid": plan.parts.valid}.items()}
 

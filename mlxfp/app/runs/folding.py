@@ -44,7 +44,7 @@ def run_fold(
     if not files.done:
         with naming_the_cure():
             limits = [] if plan.seconds is None else [observers.time_budget(plan.seconds)]
-            train = partial(train_model, plan.training, plan.folder, extra=(*plan.own.observers, *extra, *limits), ranks=ranks)
+            train = partial(train_model, plan.training, plan.folder, extra=(*plan.user_parts.observers, *extra, *limits), ranks=ranks)
             yield from _train_and_predict(plan, fold, files, train)
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 

@@ -227,7 +227,7 @@ def identities(plan: Plan) -> dict[str, str]:
         **test,
         "folds": plan.folds.fingerprint,
         **{file.name: hash_file(file) for path in plan.inputs for file in _model_files(path)},
-        **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
+        **{f"module {name}": hash_file(file) for name, file in plan.user_parts.files.items()},
     }
 
 

@@ -99,7 +99,7 @@ class Plan:
     data: CompetitionData
     folds: Folds
     settings: Settings = field(repr=False)
-    own: OwnParts = field(repr=False)
+    user_parts: OwnParts = field(repr=False)
     models: Models = field(repr=False, eq=False)
     training: Training = field(repr=False, eq=False)
     trackers: Trackers = field(repr=False)
@@ -134,13 +134,13 @@ class FileModel:
     """A task on images, sounds or texts, together with the function `make(seed)` that creates the model."""
 
     task: Any
-    own: OwnParts
+    user_parts: OwnParts
     make: Callable[[int], nn.Module]
 
     @property
     def goal(self) -> Any:
         """The loss and the metrics of the task. A loss function in the option `own.loss` replaces the loss."""
-        return evolve(self.task.goal, own=self.own.loss)
+        return evolve(self.task.goal, own_loss=self.user_parts.loss)
 
 
 @frozen

@@ -48,7 +48,7 @@ class PreparedFold:
     @property
     def objective(self) -> Objective:
         """The training objective: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
-        return evolve(objective(self.recipe), own=self.plan.own.loss)
+        return evolve(objective(self.recipe), own_loss=self.plan.user_parts.loss)
 
     @property
     def batches(self) -> Dataset[Any]:

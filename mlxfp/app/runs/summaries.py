@@ -39,7 +39,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 def _delimiters(plan: Plan) -> Iterator[str]:
     """Yield a text for each delimiter other than the comma, with the names of the CSV files."""
     paths = [path for part in PARTS if (path := plan.data.path_of(part)) is not None and typed_reader(path) is None]
-    marks = {path.name: delimiter_of(path) for path in paths if plan.own.rows is None}
+    marks = {path.name: delimiter_of(path) for path in paths if plan.user_parts.rows is None}
     for mark, noun in DELIMITERS.items():
         if names := [name for name in marks if marks[name] == mark]:
             yield f"{noun} in {listed(names)}" + (", where numbers such as 12,5 are read as 12.5" if mark == ";" else "")

@@ -170,12 +170,12 @@ class LanguageModel:
 class NextToken:
     """Loss and metrics of a language model. `own` replaces the loss by a function of (logits, labels)."""
 
-    own: Loss | None = None
+    own_loss: Loss | None = None
 
     def loss(self, model: Any, batch: Any) -> Any:
         """Return the cross entropy of the next tokens."""
-        if self.own is not None:
-            return self.own(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])
+        if self.own_loss is not None:
+            return self.own_loss(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])
         return causal_lm(model, batch)
 
     def measure(self, model: Any, batch: Any) -> dict[str, Any]:

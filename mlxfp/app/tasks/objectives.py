@@ -46,7 +46,7 @@ class Objective:
 
     - `absolute=True` selects the Huber loss for numerical targets, instead of the squared error.
     - `smoothing` is the label smoothing of classes in training.
-    - `own` is a function of (outputs, labels) that computes the loss instead.
+    - `own_loss` is a function of (outputs, labels) that computes the loss instead.
 
     >>> import mlxfp as fp
     >>> model = fp.models.create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -60,7 +60,7 @@ class Objective:
     answer: Answer
     absolute: bool = field(kw_only=True)
     smoothing: float = field(kw_only=True, default=0.0)
-    own: Loss | None = field(kw_only=True, default=None)
+    own_loss: Loss | None = field(kw_only=True, default=None)
 
     def outputs(self, model: Any, batch: Batch) -> mx.array:
         """Call the model with the tokens, images or spectrograms of a batch. Return logits or scaled values."""
@@ -95,7 +95,7 @@ class Objective:
         return _READ[self.answer](self.outputs(model, batch).astype(mx.float32))
 
     def _loss(self, outputs: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
-        return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own is None else self.own(outputs, labels)
+        return _LOSSES[self.answer](self, smoothing)(outputs, labels) if self.own_loss is None else self.own_loss(outputs, labels)
 
 
 # For each target type, a function that creates the loss. The arguments are the objective and the label smoothing.

@@ -32,7 +32,7 @@ def assert_ignores_padding(  # noqa: PLR0913  # a model, its input and the kind 
     before, after = (0, extra) if side == "right" else (extra, 0)
     wide_ids = np.pad(host_array(ids), ((0, 0), (before, after)), constant_values=filler)
     wide_mask = np.pad(host_array(mask), ((0, 0), (before, after)))
-    off = _gap(_real(model(ids, mask), mask), _real(model(_like(ids, wide_ids), _like(mask, wide_mask)), wide_mask))
+    off = _gap(_real(model(ids, mask), mask), _real(model(_as_array_of(ids, wide_ids), _as_array_of(mask, wide_mask)), wide_mask))
     assert off < tolerance, f"padding changes no output, but {extra} padding tokens {filler} on the {side} change outputs by {off}"
 
 
@@ -75,18 +75,18 @@ def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]
             assert off < tolerance, f"documents in a row do not affect each other, but one of {len(positions)} tokens is off by {off}"
 
 
-def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance: float = 1e-6) -> None:
-    """Check that tokens after position `place` change no output up to and including this position.
+def assert_causal(model: Model, ids: Any, position: int, *, changed: Any, tolerance: float = 1e-6) -> None:
+    """Check that tokens after `position` change no output up to and including this position.
 
     `changed` holds other ids, int[B, L]. Only the ids after the position are used.
 
     >>> import mlx.core as mx
     >>> assert_causal(lambda ids: ids.cumsum(axis=1), mx.array([[1, 2, 3]]), 1, changed=mx.array([[7, 8, 9]]))
     """
-    other = _like(ids, np.where(np.arange(ids.shape[1]) > place, host_array(changed), host_array(ids)))
-    off = _gap(model(ids)[:, : place + 1], model(other)[:, : place + 1])
+    other = _as_array_of(ids, np.where(np.arange(ids.shape[1]) > position, host_array(changed), host_array(ids)))
+    off = _gap(model(ids)[:, : position + 1], model(other)[:, : position + 1])
     assert off < tolerance, (
-        f"outputs do not depend on later tokens, but tokens after position {place} change outputs up to this position by {off}"
+        f"outputs do not depend on later tokens, but tokens after position {position} change outputs up to this position by {off}"
     )
 
 
@@ -117,7 +117,7 @@ def _gap(a: Any, b: Any) -> float:
     return float(abs(host_array(a).astype(np.float64) - host_array(b).astype(np.float64)).max(initial=0))
 
 
-def _like(array: Any, values: NDArray[Any]) -> Any:
+def _as_array_of(array: Any, values: NDArray[Any]) -> Any:
     """Convert values to an array of the same library as `array`."""
     library = type(array).__module__.partition(".")[0]
     if library == "mlx":

@@ -57,10 +57,10 @@ def assert_same_in_new_process(datasets: Sequence[Dataset[Any]], *, epoch: int =
     answers = pickle.loads(finished.stdout)  # noqa: S301  # trusted bytes
     if answers == _NOT_LOADED:
         return
-    for (dataset, _, middle), whole, (rest, again) in zip(cases, expected, answers[::-1], strict=True):
+    for (dataset, _, middle), whole, (rest, second) in zip(cases, expected, answers[::-1], strict=True):
         claim = f"{dataset!r} gives the same in a new process, where hash() of texts and values of earlier calls differ"
         assert_same(rest, whole[middle:] if isinstance(whole, list) else whole.slice(middle), f"{claim}, from item {middle} on")
-        assert_same(again, whole, claim)
+        assert_same(second, whole, claim)
 
 
 def answer() -> None:

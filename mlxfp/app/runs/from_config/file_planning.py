@@ -20,19 +20,19 @@ from mlxfp.support.structuring import unstructure
 
 def plan_files(config: RunConfig, code: Code) -> FilePlan:
     """Read the splits and fit the task on the training split. Raises `ConfigError` with all invalid options."""
-    own = own_parts_of(config, code)
+    user_parts = own_parts_of(config, code)
     if problems := tuple(file_problems(config)):
         raise ConfigError("The configuration cannot be run:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
-    task, parts = _task_and_parts(config, own)
+    task, parts = _task_and_parts(config, user_parts)
     return FilePlan(
         folder=run_folder(config),
         kind=config.task,
         parts=parts,
-        model=FileModel(task, own, partial(_model_of, config, task, own)),
+        model=FileModel(task, user_parts, partial(_model_of, config, task, user_parts)),
         path=config.data.path,
         source=repr(config.data.path) if config.own.rows is None else config.own.rows,
         settings=unstructure(config),
-        training=training_of(config, own),
+        training=training_of(config, user_parts),
         trackers=trackers_of(config),
         plots=config.observers.plots,
     )
@@ -40,21 +40,21 @@ def plan_files(config: RunConfig, code: Code) -> FilePlan:
 
 def file_model(config: RunConfig, classes: tuple[str, ...], code: Code) -> FileModel:
     """Return the object that creates the model of a run on media files. `classes` are the class names."""
-    task, own = _file_task(config, classes), own_parts_of(config, code)
-    return FileModel(task, own, partial(_model_of, config, task, own))
+    task, user_parts = _file_task(config, classes), own_parts_of(config, code)
+    return FileModel(task, user_parts, partial(_model_of, config, task, user_parts))
 
 
-def _task_and_parts(config: RunConfig, own: OwnParts) -> tuple[Any, Splits]:
+def _task_and_parts(config: RunConfig, user_parts: OwnParts) -> tuple[Any, Splits]:
     data, text, seed = config.data, config.text, config.training.seed
-    if own.rows is not None:
+    if user_parts.rows is not None:
         classed = config.task != "language_model"
-        parts, classes = own_parts_of_rows(own.rows, data.path or "", classed=classed, seed=seed, limit=data.limit)
+        parts, classes = own_parts_of_rows(user_parts.rows, data.path or "", classed=classed, seed=seed, limit=data.limit)
     else:
         read = partial(read_texts, column=text.column) if config.task == "language_model" else _file_task(config, ()).rows
         parts, classes = read_parts(str(data.path), read, seed=seed, limit=data.limit)
     if config.task != "language_model":
         return _file_task(config, check_classes(classes, config.task, str(data.path))), parts
-    if own.rows is not None:
+    if user_parts.rows is not None:
         valid = None if parts.valid is None else as_texts(parts.valid, text.column)
         parts = Splits(as_texts(parts.train, text.column), valid=valid)
     if Path(text.tokenizer).exists():
@@ -70,8 +70,8 @@ def _file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds
     return Pictures(classes, media.side) if config.task == "images" else Sounds(classes, media.rate, media.seconds, media.mels)
 
 
-def _model_of(config: RunConfig, task: Any, own: OwnParts, seed: int) -> nn.Module:
-    result: nn.Module | None = own.make_model(config.own.model, task, seed)
+def _model_of(config: RunConfig, task: Any, user_parts: OwnParts, seed: int) -> nn.Module:
+    result: nn.Module | None = user_parts.make_model(config.own.model, task, seed)
     if result is None:
         result = task.model(config.model.size, dropout=config.model.dropout, seed=seed)
     return result

@@ -90,14 +90,16 @@ def model_defaults(name: str) -> Mapping[str, Any]:
     return TABLE_MODELS[name].defaults if name in TABLE_MODELS else {}
 
 
-def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
+def competition_data(config: RunConfig, folder: Path, user_parts: OwnParts = _NONE) -> CompetitionData:
     """Read the data of a run. Without `data.path`, write synthetic rows for the spec to the folder of the run."""
     data, seed = config.data, config.training.seed
-    spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
-    if own.rows is not None:
+    spec = user_parts.spec if user_parts.spec is not None or data.spec is None else named_spec(data.spec)
+    if user_parts.rows is not None:
         if spec is None:
             raise ArgumentError("own.rows needs a spec, which describes the columns of the rows. Give own.spec or data.spec.")
-        return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
+        return read_competition(
+            data.path or "", spec=spec, rows=user_parts.rows, limit=data.limit, metric=config.competition.metric, seed=seed
+        )
     path = data_folder(folder, data.path) if data.path is None else data.path
     if data.path is None:
         if spec is None:
@@ -147,10 +149,12 @@ def recipe_class(config: RunConfig) -> type[AnyRecipe]:
     return TableRecipe if config.model.name in TABLE_MODELS else Recipe
 
 
-def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
+def model_of(
+    config: RunConfig, recipe: AnyRecipe, user_parts: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None
+) -> nn.Module:
     """Return the network for the inputs and the target of `recipe`. Training `rows`, if given, determine the initial weights."""
     model = config.model
-    own_model: nn.Module | None = own.make_model(config.own.model, recipe, seed)
+    own_model: nn.Module | None = user_parts.make_model(config.own.model, recipe, seed)
     if own_model is not None:
         return own_model
     if isinstance(recipe, TableRecipe):
@@ -169,12 +173,16 @@ def is_estimator(config: RunConfig) -> bool:
     return name is not None and (":" in name or name in ESTIMATORS)
 
 
-def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
+def estimator_of(config: RunConfig, spec: DatasetSpec, user_parts: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
     """Return the estimator. The argument `rows` is the number of training rows. Raises `ConfigError` for unknown `model.arguments`."""
     arguments = dict(config.model.arguments)
-    model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
-    made = estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
-    return evolve(made, reads_texts=config.model.texts, reads_codes=config.model.codes)
+    model = (
+        make_named(str(config.model.name), Task(spec, rows), arguments)
+        if user_parts.estimator is None
+        else user_parts.estimator(**arguments)
+    )
+    suited = estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
+    return evolve(suited, reads_texts=config.model.texts, reads_codes=config.model.codes)
 
 
 def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:
@@ -203,7 +211,7 @@ def run_folder(config: RunConfig) -> Path:
     return Path(config.output) / config.name
 
 
-def training_of(config: RunConfig, own: OwnParts) -> Training:
+def training_of(config: RunConfig, user_parts: OwnParts) -> Training:
     """Return the settings for the training of networks, with functions that create the optimizer, step and observers."""
     training, watched = config.training, config.observers
     return Training(
@@ -214,7 +222,7 @@ def training_of(config: RunConfig, own: OwnParts) -> Training:
         cache=config.data.cache,
         accumulate=training.accumulate,
         optimizer=partial(optimizer_of, config),
-        step=partial(step_of, config, make=own.step or train_step),
+        step=partial(step_of, config, make=user_parts.step or train_step),
         observers=partial(observers_of, config),
         patient=watched.patience is not None,
         decided=watched.patience is not None or config.schedule.name == PLATEAU,
@@ -243,13 +251,13 @@ def own_parts_of(config: RunConfig, code: Code) -> OwnParts:
 
 
 def _own_names(config: RunConfig) -> Iterator[tuple[str, str]]:
-    own, model = config.own, config.model.name
+    section, model = config.own, config.model.name
     if model is not None and ":" in model and needs_permission(model):
         yield "model.name", model
     for part in ("model", "loss", "step", "spec", "rows"):
-        if getattr(own, part) is not None:
-            yield f"own.{part}", getattr(own, part)
-    yield from (("own.observers", name) for name in own.observers)
+        if getattr(section, part) is not None:
+            yield f"own.{part}", getattr(section, part)
+    yield from (("own.observers", name) for name in section.observers)
 
 
 def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
@@ -305,9 +313,9 @@ def step_of(  # noqa: PLR0913
 
 
 def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:
-    def own(model: Any, batch: Mapping[str, mx.array]) -> Any:
+    def on_own_rows(model: Any, batch: Mapping[str, mx.array]) -> Any:
         if any(array.ndim and len(array) < world.copies for array in batch.values()):
             raise DataError(f"There are too few training rows: a batch has fewer rows than the {world.copies} ranks. Use fewer ranks.")
         return loss(model, {name: array[world.copy :: world.copies] if array.ndim else array for name, array in batch.items()})
 
-    return own
+    return on_own_rows

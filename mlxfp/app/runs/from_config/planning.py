@@ -68,18 +68,18 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
             f"task: task={config.task} has no folds, so there is no plan. Run the configuration: mlxfp run CONFIG, or fp.runs.run(config)."
         )
     config = evolve(config, model=evolve(config.model, path=_pretrained_folder(config.model.path)))
-    own = own_parts_of(config, code)
-    data = competition_data(config, run_folder(config), own)
+    user_parts = own_parts_of(config, code)
+    data = competition_data(config, run_folder(config), user_parts)
     if problems := (*config_problems(config), *data_problems(config, data)):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
     _check_sample(data, decided=config.competition.threshold)
-    return _plan(config, data, _folds_of(config)(data), own)
+    return _plan(config, data, _folds_of(config)(data), user_parts)
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
     """Return a run plan with other values of options such as "training.epochs". Rows, folds and imported functions stay the same."""
     config = structure(with_values(before.settings, values), RunConfig, what="a trial", choices=CHOICES, hint=hint)
-    return _plan(config, before.data, before.folds, before.own)
+    return _plan(config, before.data, before.folds, before.user_parts)
 
 
 def plan_problem(plan: Plan) -> Problem | None:
@@ -110,29 +110,29 @@ def start_again(folder: str | PathLike[str], overrides: Sequence[str], code: Cod
     return start(config, code), before.training.epochs
 
 
-def models_of(config: RunConfig, own: OwnParts) -> Models:
+def models_of(config: RunConfig, user_parts: OwnParts) -> Models:
     """Return the functions that create the models of a configuration."""
     return Models(
         name=config.model.name,
         pretrained=config.model.path is not None,
-        estimator=partial(estimator_of, config, own=own) if is_estimator(config) else None,
+        estimator=partial(estimator_of, config, user_parts=user_parts) if is_estimator(config) else None,
         recipe=partial(recipe_of, config),
         recipe_class=recipe_class(config),
-        network=partial(model_of, config, own=own),
+        network=partial(model_of, config, user_parts=user_parts),
         views=config.competition.views,
     )
 
 
-def _plan(config: RunConfig, data: CompetitionData, folds: Folds, own: OwnParts) -> Plan:
+def _plan(config: RunConfig, data: CompetitionData, folds: Folds, user_parts: OwnParts) -> Plan:
     result = config.competition
     return Plan(
         folder=run_folder(config),
         data=data,
         folds=folds,
         settings=unstructure(config),
-        own=own,
-        models=models_of(config, own),
-        training=training_of(config, own),
+        user_parts=user_parts,
+        models=models_of(config, user_parts),
+        training=training_of(config, user_parts),
         trackers=trackers_of(config),
         make_folds=_folds_of(config),
         submission=result.submission,

@@ -56,8 +56,8 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "data.spec", str(error)
     if data.target is not None and (data.spec is not None or config.own.spec is not None):
         yield "data.target", "the spec names the target; leave out data.target, or the spec"
-    own = config.own.spec is not None or config.own.rows is not None  # user modules are not imported yet, so the spec is unknown
-    if data.path is not None and not own and not (spec is None and data.spec is not None):
+    has_own_rows = config.own.spec is not None or config.own.rows is not None  # user modules are not imported yet, so the spec is unknown
+    if data.path is not None and not has_own_rows and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := spec.task.unfit_metric(metric)):
@@ -149,16 +149,16 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
 
     Also yield a problem for a class that is not an estimator.
     """
-    name, own = config.model.name, config.own
+    name, section = config.model.name, config.own
     if not is_estimator(config):
         yield from _network_problems(config)
         return
     unused: dict[str, object] = {
         "model.path": config.model.path,
-        "own.model": own.model,
-        "own.loss": own.loss,
-        "own.step": own.step,
-        "own.observers": own.observers,
+        "own.model": section.model,
+        "own.loss": section.loss,
+        "own.step": section.step,
+        "own.observers": section.observers,
     }
     for path, value in unused.items():
         if value:

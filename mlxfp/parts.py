@@ -1,4 +1,4 @@
-"""Tools for authors of sources and stages: base classes, traits for the planner, and functions that change chunks (groups of rows).
+"""Tools for authors of sources and stages: base classes, properties (traits), and functions that change chunks (groups of rows).
 
 Chunks have two hidden columns. `__row__`, int64, is the index of the row in the source. `__key__`, uint64, is the hash of epoch and row.
 """

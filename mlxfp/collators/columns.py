@@ -260,7 +260,7 @@ def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str
     index = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
     row = row_of(ends, index)
     raise DataError(
-        f"{at_row(examples, name, row, wanted_by)} has the id {ids[index]} as token {index - ends[row]}, outside the vocabulary of size "
+        f"{at_row(examples, name, row, wanted_by)} has the id {ids[index]} at position {index - ends[row]}, outside the vocabulary of size "
         f"{vocab_size}. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
     )
 

@@ -80,7 +80,7 @@ class Traits:
     reorders: bool = False  # True if the order of rows changes between epochs
     draws: bool = False  # True if the results are random, seeded by the key of each row
     columns_read: Collection[str] | None = None
-    # Function that returns the selected columns, for a stage that only selects columns.
+    # Function that returns the names of the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions that a row must satisfy, for a stage that only filters rows
     # Function that returns the number of output items for a number of input items. None: the number is unknown.

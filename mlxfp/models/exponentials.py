@@ -25,8 +25,8 @@ def is_better(count: int) -> bool:
     return on_cpu() and is_tracing() and _FEW <= count <= _MANY
 
 
-_FEW = 2**11  # for fewer numbers, one call of `mx.softmax` is faster than the eight operations of this module
-_MANY = 2**25  # for more numbers, MLX is used to save memory: this module needs five arrays of the size of the input, MLX needs two
+_FEW = 2**11  # below this size, one call of `mx.softmax` is faster than the eight operations of this module
+_MANY = 2**25  # limit of this module, to save memory: five arrays of the size of the input are needed, but MLX needs only two
 
 
 def softmax(x: mx.array) -> mx.array:

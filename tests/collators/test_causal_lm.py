@@ -218,7 +218,7 @@ def test_collators_print_as_they_are_called():
         (
             {"vocab_size": 4},
             {"input_ids": [1, 4]},
-            r"collators\.causal: column 'input_ids' of row 1 of the group has the id 4 as token 1, outside",
+            r"collators\.causal: column 'input_ids' of row 1 of the group has the id 4 at position 1, outside",
         ),
         (
             {"prompt_mask": "p"},

@@ -141,7 +141,7 @@ def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
     with pytest.raises(DataError) as error:
         fp.collators.masked(**VOCABULARY)(view_of([{"input_ids": [5]}, {"input_ids": [6, 40]}], first=7))
     assert str(error.value) == (
-        "collators.masked: column 'input_ids' of source row 8 has the id 40 as token 1, outside the vocabulary of size "
+        "collators.masked: column 'input_ids' of source row 8 has the id 40 at position 1, outside the vocabulary of size "
         "30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
     )
 

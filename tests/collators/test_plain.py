@@ -80,7 +80,7 @@ def test_every_kind_of_column_becomes_what_it_can():
         (
             {"x": [1, None]},
             DataError,
-            "collators.default: column 'x' of row 1 of the group is null. Replace the null with map, or remove such rows with filter.",
+            "collators.default: column 'x' of row 1 of the group is null. Call fp.map to replace the null, or fp.filter to remove the row.",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def test_source_and_target_have_their_own_lengths():
 def test_errors_name_the_column():
     rows = [{"input_ids": [5], "labels": [6, 40, 7]}]
     with pytest.raises(
-        DataError, match=r"column 'labels' of row 0 of the group has the id 40 as token 1, outside the vocabulary of size 30"
+        DataError, match=r"column 'labels' of row 0 of the group has the id 40 at position 1, outside the vocabulary of size 30"
     ):
         fp.collators.seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
     with pytest.raises(DataError, match=r"column 'labels' of row 0 of the group has 3 values, more than the padded length of 2"):

@@ -125,13 +125,15 @@ def numbered(**columns: Any) -> fp.Examples:
             {},
             {"input_ids": [[1], None]},
             DataError,
-            ("collators.text: column 'input_ids' of source row 41 is null. Replace the null with map, or remove such rows with filter."),
+            (
+                "collators.text: column 'input_ids' of source row 41 is null. Call fp.map to replace the null, or fp.filter to remove the row."
+            ),
         ),
         (
             {},
             {"input_ids": [[1], [], [1, 2, None]]},
             DataError,
-            "collators.text: column 'input_ids' of source row 42 holds a null in its list. Replace the null with map.",
+            "collators.text: column 'input_ids' of source row 42 holds a null in its list. Call fp.map to replace the null.",
         ),
         (
             {},
@@ -156,7 +158,7 @@ def numbered(**columns: Any) -> fp.Examples:
             {"input_ids": [[1], [], [2, 30]]},
             DataError,
             (
-                "collators.text: column 'input_ids' of source row 42 has the id 30 as token 1, outside the "
+                "collators.text: column 'input_ids' of source row 42 has the id 30 at position 1, outside the "
                 "vocabulary of size 30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
             ),
         ),
@@ -165,7 +167,7 @@ def numbered(**columns: Any) -> fp.Examples:
             {"input_ids": [[-1]]},
             DataError,
             (
-                "collators.text: column 'input_ids' of source row 40 has the id -1 as token 0, outside the "
+                "collators.text: column 'input_ids' of source row 40 has the id -1 at position 0, outside the "
                 "vocabulary of size 30. Use the vocab_size of the tokenizer that created the column: tokenizer.vocab_size."
             ),
         ),

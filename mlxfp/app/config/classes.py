@@ -146,7 +146,7 @@ class ModelConfig:
     )
     texts: bool = option(default=True, about="Estimators read text columns. With false, text columns without dates are left out.")
     codes: bool = option(
-        default=False, about="Estimators also read whole numbers with repeated values as categories, such as numbers of shops or persons."
+        default=False, about="Estimators also read whole numbers with repeated values as categories, such as shop numbers."
     )
 
 

@@ -133,8 +133,8 @@ def _check_has_epochs(plan: Plan | FilePlan) -> None:
     """Raise `ConfigError` for an estimator: more epochs would remove the fitted models and fit equal models."""
     if isinstance(plan, Plan) and plan.models.estimator is not None:
         raise ConfigError(
-            f"training.epochs: an estimator has no epochs, got model.name={plan.models.name} in {plan.folder}. Nothing was changed. For "
-            f"other options, start a new run: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
+            f"training.epochs is only for networks, but the model of {plan.folder} is the estimator {plan.models.name}. Nothing was "
+            f"changed. For other model options: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
         )
 
 

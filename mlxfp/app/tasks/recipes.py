@@ -133,7 +133,7 @@ class Recipe:
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # A permuted row may be one token longer than the row that `budget` has checked. Tokens beyond `max_length` are cut.
+        # Texts with another order of columns can have one token more than `budget` has counted. Tokens beyond `max_length` are cut.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:

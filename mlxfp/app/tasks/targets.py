@@ -67,7 +67,7 @@ def numbered(spec: DatasetSpec, rows: Dataset[Any]) -> Dataset[Any]:
 
 @frozen
 class Target:
-    """Conversion between targets, labels for training, and predictions. Returned by `fit_target`.
+    """Conversion of targets to labels for training, and of model outputs to predictions. Returned by `fit_target`.
 
     `outputs` is the number of model outputs: one per class, label or value. Values are trained as (value - mean) / scale. With
     `log`, the logarithm log(1 + value) is scaled instead. `mean` and `scale` hold one number per target column.

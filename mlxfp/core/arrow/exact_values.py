@@ -43,7 +43,7 @@ def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def loses(value: Any, kind: pa.DataType) -> bool:
-    """Return True if `kind` would round an integer, or make a finite number infinite. The rounding of fractions such as 0.1 does not count.
+    """Return True if a cast to the type `kind` rounds an integer or makes a finite number infinite. Rounded fractions do not count.
 
     >>> loses([1e39], pa.list_(pa.float32())), loses(2**24 + 1, pa.float32()), loses(0.1, pa.float32())
     (True, True, False)

@@ -82,7 +82,7 @@ def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: s
         row = first_null(column)
         raise DataError(
             f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} is null. "
-            "Replace the null with map, or remove such rows with filter."
+            "Call fp.map to replace the null, or fp.filter to remove the row."
         )
     return column
 
@@ -92,7 +92,9 @@ def check_values(lists: tuple[pa.Array, Ends], chunk: RecordBatch, name: str, wa
     values, ends = lists
     if values.null_count:
         row = row_of(ends, first_null(values))
-        raise DataError(f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} holds a null in its list. Replace the null with map.")
+        raise DataError(
+            f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} holds a null in its list. Call fp.map to replace the null."
+        )
 
 
 def check_same_lengths(first: tuple[str, Ends], second: tuple[str, Ends], chunk: RecordBatch, wanted_by: str, *, of: str = "chunk") -> None:

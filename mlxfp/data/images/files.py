@@ -127,7 +127,7 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
         image = pil.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise UnusableImageError(
-            f"the image has 32-bit pixels (mode {image.mode}) of unknown range. Scale the pixels to uint8 with the stage map."
+            f"the image has 32-bit pixels (mode {image.mode}) of unknown range. Call fp.map to scale the pixels to uint8."
         )
     if image.has_transparency_data:
         background = pil.new("RGBA", image.size, "white")

@@ -227,7 +227,7 @@ def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[
 
 
 def _counted(chunks: Iterable[RecordBatch], rows: int) -> Iterator[RecordBatch]:
-    """Yield the chunks of a row group. Raise `ArrowInvalid` if the number of rows is not `rows`, the number in the file header."""
+    """Yield the chunks of a row group. Raise `ArrowInvalid` unless the chunks have `rows` rows, as the file header says."""
     count = 0
     for chunk in chunks:
         count += chunk.num_rows

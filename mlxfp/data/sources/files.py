@@ -315,7 +315,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     the start of `data`.
 
     The first block of a file has at most `size` bytes. The limit grows with the byte offset, up to eight times `size`. For a longer record,
-    the limit is doubled until the record fits. The limit ignores earlier blocks, so a resumed run yields the same blocks.
+    the limit is doubled until the record fits. The limit depends only on the offset, so a resumed run yields the same blocks.
 
     Offsets count uncompressed bytes. An uncompressed file is read from `offset`. A compressed file, recognized by its suffix, is
     decompressed from the start.

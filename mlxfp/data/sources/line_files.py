@@ -107,7 +107,7 @@ class LineSource(FileSource):
     def settled(self, kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
         """Return the type of a column for which Arrow inferred the type `kind`.
 
-        A column with only nulls gets the type `null`, or becomes text if `null` is None.
+        A column without values gets the type passed as `null`. The default is text.
         """
         return settled(kind, null)
 

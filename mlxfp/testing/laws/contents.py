@@ -149,8 +149,8 @@ def stated_laws(
     for array, definition in definitions.items():
         if not isinstance(definition, tuple | list) or len(definition) != 3:
             raise ArgumentError(
-                f"labels must map an array to (token column, shift, value without a label), got {definition!r} for {array!r}. "
-                f'Write for example labels={{{array!r}: ("input_ids", 1, -100)}}.'
+                f"labels must map the name of an array to (token column, shift, fill value of positions without a label), got "
+                f'{definition!r} for {array!r}. Write for example labels={{{array!r}: ("input_ids", 1, -100)}}.'
             )
         tokens, shift, ignore = definition
         yield partial(assert_labels_follow, labels=array, tokens=tokens, shift=shift, ignore=ignore)

@@ -244,7 +244,9 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(error):  # without a result, `tokenizers` encodes the texts and reports errors
+        if isinstance(error, Exception) or is_panic(
+            error
+        ):  # the result None: the caller encodes the texts with `tokenizers`, and errors come from there
             return None
         raise
     lengths = np.diff(ends)

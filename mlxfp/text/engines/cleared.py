@@ -18,7 +18,7 @@ from mlxfp.text.tokenizers.configuration import Configuration
 
 CODES = 0x110000
 _FILE = "cleared.json"
-# Tokenizer options that `kind_of` ignores. The test texts of an engine reveal any effect of these options on ids.
+# Tokenizer options that `kind_of` ignores. If such an option changes ids, the test texts of an engine show the difference.
 _SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
 
 

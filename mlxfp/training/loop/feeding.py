@@ -69,7 +69,7 @@ def why_empty(batches: Iterable[Batch]) -> str:
 
 
 def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
-    """Return the source rows of the batch after a cursor. Return an empty tuple without a cursor."""
+    """Return the rows of the sources that form the batch after `cursor`. Return an empty tuple if the cursor is None."""
     if cursor is None:
         return ()
     try:

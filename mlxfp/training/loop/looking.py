@@ -32,7 +32,7 @@ class _TrialEnded(BaseException):
 
 @frozen(eq=False)
 class Evaluator:
-    """A function built by `evaluate`, called with (state, batches) or (batches). In a trial, the function stops after the first batch."""
+    """A function built by `evaluate`, called with (state, batches) or (batches). A trial evaluation ends after the first batch."""
 
     _model: nn.Module
     _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]

@@ -25,7 +25,7 @@ class Options:
     ranks: Ranks | None
     compile: bool
     shards: Shards | None
-    pretrained: tuple[str, ...] = ()  # hub names of the models with the first weights, as `org/name@commit`
+    pretrained: tuple[str, ...] = ()  # models of the Hugging Face hub with the initial weights, as `org/name@commit`
 
     @property
     def divided(self) -> bool:

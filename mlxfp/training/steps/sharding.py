@@ -152,7 +152,9 @@ def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, fu
         remedy = "Call fully_shard without group=, to divide the model between all ranks."
         if not shards.wrapped:
             remedy = f"Pass ranks=connect(tensor={tensor})."
-        raise ArgumentError(f"{model_is_divided}, but ranks= of {function} describes another division: {ranks.world}. {remedy}")
+        raise ArgumentError(
+            f"{model_is_divided}, but the argument ranks of {function} has another division of ranks: {ranks.world}. {remedy}"
+        )
 
 
 def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:

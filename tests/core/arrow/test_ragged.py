@@ -80,12 +80,14 @@ def test_errors_name_the_row():
     chunk = pa.record_batch({"x": [[1], None, [2, None]], "y": [[1], [2], [3]], "__row__": [7, 8, 9]})
     with pytest.raises(DataError) as missing:
         column_without_nulls(chunk, "x", "pack")
-    assert str(missing.value) == "pack: column 'x' of source row 8 is null. Replace the null with map, or remove such rows with filter."
+    assert (
+        str(missing.value) == "pack: column 'x' of source row 8 is null. Call fp.map to replace the null, or fp.filter to remove the row."
+    )
     whole = chunk.take(pa.array([0, 2]))
     found = read_lists(column_without_nulls(whole, "x", "pack"))
     with pytest.raises(DataError) as inside:
         check_values(found, whole, "x", "pack")
-    assert str(inside.value) == "pack: column 'x' of source row 9 holds a null in its list. Replace the null with map."
+    assert str(inside.value) == "pack: column 'x' of source row 9 holds a null in its list. Call fp.map to replace the null."
     ends = (("x", found[1]), ("y", read_lists(whole.column("y"))[1]))
     check_same_lengths(ends[0], ends[0], whole, "pack")
     with pytest.raises(DataError) as differing:

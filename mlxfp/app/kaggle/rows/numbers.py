@@ -20,7 +20,7 @@ class NumberFormat:
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
     - "significant" replaces all digits after the first `digits` digits by zeros.
     - "quantile" writes a range and percentages, such as "2 to 5, quantile 25-50 %". `bins` holds a pair for each range: the smallest
-      number, and the percentage of training rows below this number. Empty `bins` turn all numbers into null.
+      number, and the percentage of training rows below this number. Without ranges (empty `bins`), all numbers become null.
     """
 
     style: NumberStyle

@@ -147,7 +147,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield options that do not suit the kind of model: options of networks for an estimator, and options of estimators for a network.
 
-    Also yield a problem for a class that is not an estimator.
+    A further problem: the class named by `model.name` is not an estimator.
     """
     name, section = config.model.name, config.own
     if not is_estimator(config):

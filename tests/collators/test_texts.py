@@ -125,9 +125,7 @@ def numbered(**columns: Any) -> fp.Examples:
             {},
             {"input_ids": [[1], None]},
             DataError,
-            (
-                "collators.text: column 'input_ids' of source row 41 is null. Call fp.map to replace the null, or fp.filter to remove the row."
-            ),
+            "collators.text: column 'input_ids' of source row 41 is null. Call fp.map to replace the null, or fp.filter to remove the row.",
         ),
         (
             {},

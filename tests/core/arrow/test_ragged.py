@@ -80,9 +80,8 @@ def test_errors_name_the_row():
     chunk = pa.record_batch({"x": [[1], None, [2, None]], "y": [[1], [2], [3]], "__row__": [7, 8, 9]})
     with pytest.raises(DataError) as missing:
         column_without_nulls(chunk, "x", "pack")
-    assert (
-        str(missing.value) == "pack: column 'x' of source row 8 is null. Call fp.map to replace the null, or fp.filter to remove the row."
-    )
+    remedy = "Call fp.map to replace the null, or fp.filter to remove the row."
+    assert str(missing.value) == f"pack: column 'x' of source row 8 is null. {remedy}"
     whole = chunk.take(pa.array([0, 2]))
     found = read_lists(column_without_nulls(whole, "x", "pack"))
     with pytest.raises(DataError) as inside:

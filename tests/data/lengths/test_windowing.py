@@ -188,9 +188,9 @@ def test_columns_are_checked_before_any_row():
     [
         (
             [[1], None],
-            r"windows: column 'input_ids' of source row 1 is null\. Replace the null with map, or remove such rows with filter",
+            r"windows: column 'input_ids' of source row 1 is null\. Call fp\.map to replace the null, or fp\.filter to remove",
         ),
-        ([[1], [], [2, None]], r"windows: column 'input_ids' of source row 2 holds a null in its list\. Replace the null with map"),
+        ([[1], [], [2, None]], r"windows: column 'input_ids' of source row 2 holds a null in its list\. Call fp\.map to replace"),
         ([[1, 2], [3, 2**31]], r"windows: column 'input_ids' of source row 1 holds 2147483648, beyond 32-bit integers"),
     ],
 )

@@ -217,7 +217,7 @@ def told(rank=0, size=2, tensor=1):
         (
             linear,
             told(),
-            r"by shard_linear .* the argument ranks of train_step has another division of ranks: World\(.*\)\. Pass ranks=connect\(tensor=2\)\.",
+            r"by shard_linear .* ranks of train_step has another division of ranks: World\(.*\)\. Pass ranks=connect\(tensor=2\)\.",
         ),
         (
             lambda: stored(nn.Linear(2, 2)),

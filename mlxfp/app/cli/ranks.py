@@ -27,8 +27,8 @@ _LIMIT = 6 * 3600.0
 _PORTS = range(20_000, 60_000)
 _PORTS_OF_A_FILE = 256  # consecutive free ports needed with a hostfile: one for each rank, up to 256 ranks
 # Source code of a Python program that replaces the `select` function of mlx.launch and then starts mlx.launch.
-# In MLX 0.32, mlx.launch calls `select` in a loop. The call never waits, because a rank can always receive input. This keeps a core busy.
-# The new `select` function ignores input, and waits for output from the ranks.
+# In MLX 0.32, mlx.launch calls `select` in a loop. The call never waits, because a rank can always receive input.
+# The loop without waiting keeps a core busy. The new `select` function ignores input, and waits for output from the ranks.
 # If the parent process ends, the standard input of mlx.launch closes, and all ranks end.
 _START = """
 import os, signal

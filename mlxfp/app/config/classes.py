@@ -344,10 +344,10 @@ def option_paths() -> tuple[str, ...]:
 
 
 def meant(name: str) -> tuple[str, ...]:
-    """Return the paths of the options that a wrong option name may mean.
+    """Return the paths of the options that a user can mean by the unknown option name `name`.
 
-    The result holds every option with this name in any section, such as `model.size`. If there is none, the result is the option with
-    the same meaning as `name` in another library.
+    The result holds every option with this name in any section, such as `model.size`. If no section has such an option, the result is the
+    option that other libraries call `name`. The result is empty for an unknown name.
 
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())

@@ -10,7 +10,7 @@ _MEMORY = "there is no memory option: a run keeps its rows in memory, and at mos
 _DEVICE = "there is no device option: MLX uses the device of this machine, see mlxfp doctor"
 
 # Each key is an option of mlxfp. Each value lists names of the option in other libraries. Case, underscores and dashes are ignored.
-# If mlxfp has no such option, the key is an explanation for the error message, such as `_DEVICE`.
+# For a common option that mlxfp lacks, the key is an explanation for the error message, such as `_DEVICE`.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

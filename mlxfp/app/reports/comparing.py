@@ -29,8 +29,8 @@ ASSUMPTION = (
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
 _PATHS = ("name", "output")  # left out of comparisons, because every run has another name and another output folder
-_ROWS, _TEXT, _VALUE = 20, 300, 60  # limits in HTML: number of rows, characters of a text, characters of a value
-_LINES, _LINE = 5, 80  # limits in printed comparisons: number of rows, characters of a text
+_ROWS, _TEXT, _VALUE = 20, 300, 60  # in HTML: at most 20 rows, 300 characters per text, 60 characters per value
+_LINES, _LINE = 5, 80  # in printed comparisons: at most 5 rows, 80 characters per text
 
 
 @frozen
@@ -51,8 +51,8 @@ class Disagreement:
 class Pair:
     """Comparison of a run with the first run: score difference on the same folds, and rows with the largest disagreement.
 
-    `run` is the path of the run. If the scores cannot be compared, `difference` is a text with the reason. `rows` counts the rows for
-    which both runs, one run or no run is right. For regression, `rows` counts the rows that each run predicts better. `correlation`
+    `run` is the path of the run. If the scores cannot be compared, `difference` is a text with the reason. `rows` maps each outcome, such
+    as "both right", to a number of rows. For regression, the outcomes are "the first is closer" and "the second is closer". `correlation`
     compares the out-of-fold predictions. Runs with a low correlation often make a good blend.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
@@ -235,7 +235,7 @@ def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
 def _blended(every: Sequence[FinishedRun]) -> Score | None:
     scored = [run.scored for run in every]
     known = [result for result in scored if result is not None]
-    oofs = [evolve(result.oof, folds=known[0].oof.folds) for result in known]  # use equal folds for all runs: folds from files lack groups
+    oofs = [evolve(result.oof, folds=known[0].oof.folds) for result in known]  # take the folds of the first run: stored folds lack groups
     try:
         return score(second_stage(greedy(known[0].metric), *oofs).oof, known[0].metric)
     except DataError:  # the metric is undefined

@@ -18,7 +18,7 @@ from mlxfp.support.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.support.html import Html, clip, element, table
 
 _NAME, _TEXT, _REASON = 60, 2000, 200  # maximum numbers of characters of names, of warnings, and of reasons why a run ended
-_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # maximum numbers of charts, of warnings and of logs
+_CHARTS, _WARNINGS, _LOGS = 24, 50, 100  # the report shows at most 24 charts, 50 warnings and 100 logs
 
 
 @frozen

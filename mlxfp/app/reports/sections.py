@@ -18,10 +18,10 @@ from mlxfp.support.errors import MlxfpError
 from mlxfp.support.html import Html, clip, element, joined, number, scrolled, share_bar, table
 from mlxfp.support.structuring import flatten, unstructure
 
-_MISTAKES, _TEXT = 20, 400  # the report lists at most 20 mistakes and cuts texts after 400 characters
+_MISTAKES, _TEXT = 20, 400  # the report lists at most 20 mistakes and shows at most 400 characters of a text
 _MATRIX = 12  # maximum number of classes in a confusion matrix
 _PAIRS = 20  # number of listed class pairs if there are too many classes for a confusion matrix
-_CLASSES, _NAME = 50, 60  # the balance table has at most 50 classes; names are cut after 60 characters
+_CLASSES, _NAME = 50, 60  # the balance table has at most 50 classes and shows at most 60 characters of a name
 _CHARTS, _WARNINGS, _HASHES = 12, 20, 200  # the report shows at most 12 charts, 20 warnings and 200 file hashes
 _COLUMNS = 20  # maximum number of columns in the table of importances
 _OPTION = 200  # maximum number of characters of a configuration value

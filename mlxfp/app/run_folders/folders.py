@@ -128,15 +128,15 @@ def remove(new: Sequence[Path]) -> None:
 
 
 def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> bool:
-    """Return True if the options `settings` continue the run in the folder, and False if a new run starts. Change no file.
+    """Return True if a run with the options `settings` continues the run in the folder, and False if a new run starts. Change no file.
 
-    With equal options, the run in the folder continues. With different options, a folder without weights gets a new run, and a folder with
-    weights raises `ConfigError`. An unfinished run may get a larger time limit. `extends=True` permits more epochs.
+    A run with the stored options is continued. With different options, a folder without weights gets a new run, and a folder with weights
+    raises `ConfigError`. An unfinished run may get a larger time limit. `extends=True` permits more epochs.
     """
     if not (folder / CONFIG).is_file():
         return False
     stored, new = decisive(stored_settings(folder)), decisive(settings)
-    # An option can be stored, but missing in `settings`: for example, a removed argument of an estimator.
+    # Also compare options that only the stored configuration has, such as a removed argument of an estimator.
     names = [*new, *(name for name in stored if name not in new)]
     names = [name for name in names if stored.get(name) != new.get(name) and not (extends and name == _EPOCHS)]
     if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file()):

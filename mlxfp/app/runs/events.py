@@ -119,7 +119,7 @@ class Weighed(RunEvent):
     """Score of one model of a run with `model.name=auto`, and its weight in the submission, from 0 to 1.
 
     `adds` is the improvement of the blend's score by the model, or None without a blend. A model with a negative improvement is removed,
-    and gets the weight 0. For this model, `adds` was measured before the removal.
+    and gets the weight 0. The value `adds` of a removed model was measured before the removal.
 
     >>> Weighed(Path("runs/titanic"), "lightgbm", score=0.83, weight=0.6, adds=0.004).weight
     0.6

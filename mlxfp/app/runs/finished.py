@@ -65,7 +65,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}.{suggest_path(file)} Give a file with the columns of the test file.")
     present, needed = column_names(file), [column.name for column in spec.columns]
-    if not set(present).isdisjoint(needed):  # If no name is equal, the reader checks the delimiter of the file and reports the error.
+    if not set(present).isdisjoint(needed):  # If the file has none of the needed columns, `read_part` checks the delimiter.
         check_columns(needed, present, f"A prediction of {str(file)!r}")
     shown = evolve(spec, id=spec.id if spec.id in present else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))

@@ -17,7 +17,7 @@ from mlxfp.observers import Observer
 from mlxfp.support.checks import check_types
 from mlxfp.support.errors import ArgumentError, ConfigError, unknown_name
 
-_PARTS = {"model.name": "estimator"}  # attribute of `OwnParts` for an option, if the names differ
+_PARTS = {"model.name": "estimator"}  # from an option path to the attribute of `OwnParts`, for attributes with another name than the option
 Code = str | PathLike[str] | None  # folder of the modules that may be imported; None forbids imports
 
 

@@ -61,7 +61,7 @@ def _dates(plan: Plan) -> list[str]:
 
 
 def _codes(plan: Plan) -> list[str]:
-    """Return the names of columns with whole numbers that a model also reads as categories, such as shop numbers or ZIP codes."""
+    """Return the names of whole-number columns that a model reads both as numbers and as categories, such as shop numbers or ZIP codes."""
     names = [column.name for column in plan.data.spec.columns if column.kind.is_number]
     if not names or not (plan.auto or plan.settings["model"]["codes"]):
         return []

@@ -19,7 +19,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.observers import Control
 from mlxfp.support.errors import CheckpointError, NonFiniteError
 
-_STOPPING, _HELD_OUT = "stopping", "held_out"  # evaluation names: for rows of early stopping, and for held-out rows
+_STOPPING, _HELD_OUT = "stopping", "held_out"  # names of the evaluation for early stopping, and of the evaluation on held-out rows
 NOTHING_LEFT = 0  # rank 0 sends this number instead of a fold number when all folds are trained
 DIVERGENCE_REMEDY = "Begin another run, as in name=second, with a lower optimizer.learning_rate or with optimizer.clip_norm=1."
 

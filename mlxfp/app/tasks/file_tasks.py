@@ -105,7 +105,7 @@ class Pictures(FileClasses):
 class Sounds(FileClasses):
     """Task of classifying sounds by log-mel spectrograms. The sample rate is `rate` samples per second.
 
-    Sounds longer than `seconds` are cropped. Training reads a different position in each epoch. Validation reads the middle.
+    Sounds longer than `seconds` are cropped: to a random position in each epoch for training, to the middle for validation.
 
     >>> Sounds(("dog", "rain"), rate=8000, seconds=1.0, mels=20).collator(None)([{"waveform": [0.5] * 800}])["features"].shape
     (1, 101, 20)

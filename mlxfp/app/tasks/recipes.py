@@ -133,7 +133,7 @@ class Recipe:
         """
         columns = [column.name for column in self.spec.columns]
         hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
-        # Texts with another order of columns can have one token more than `budget` has counted. Tokens beyond `max_length` are cut.
+        # A different column order can add one token to a text after `budget` has counted the tokens. Tokens beyond `max_length` are cut.
         return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:

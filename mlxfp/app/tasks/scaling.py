@@ -28,7 +28,7 @@ _EQUAL = 1e-9  # a column counts as constant if the standard deviation is at mos
 class Scale:
     """Scaling of one column: (value - mean) / sd, after a logarithm if `log` is true. Missing values become the median.
 
-    Values in `absent` count as missing. If `flag` is true, a second number is 1 for missing values, otherwise 0.
+    Values in `absent` count as missing. If `flag` is true, the result has a second number: 1 for a missing value, otherwise 0.
     """
 
     column: str

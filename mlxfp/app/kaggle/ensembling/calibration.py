@@ -13,7 +13,7 @@ from mlxfp.support.errors import ArgumentError
 from mlxfp.support.optional import optional
 
 _CANDIDATES = 200
-# To tune the weight of a class, the search multiplies the weight by each of these numbers and keeps the weight with the best score.
+# Candidate factors for the weight of a class. The search keeps the factor with the best score.
 _FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))
 _PASSES = 2
 _ROWS = 5000  # class weights are tuned on at most 5,000 evenly spaced rows, which limits the time for computing the metric

@@ -78,7 +78,7 @@ class Weighted:
 
 
 def fixed(combine: Combine) -> Learn:
-    """Return a learner for `second_stage` that ignores the data and returns `combine`.
+    """Return a learner for `second_stage` that learns nothing from the data and always returns `combine`.
 
     Use the learner to compute the score of a fixed combination: `mean`, `rank`, `vote` or a `weighted` average.
 

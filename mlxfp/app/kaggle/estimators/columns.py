@@ -31,11 +31,11 @@ Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # a truncated SVD turns a text into 16 numbers for words and 16 for character n-grams; 8 to 32 give similar scores
 _LARGEST = 1e30  # numbers are clipped to the range from -1e30 to 1e30, so that float32 can represent every number
-_TYPICAL = 16  # number of training rows whose values fill an unexpectedly missing value; the predictions with these values are averaged
+_TYPICAL = 16  # an unexpectedly missing value is replaced by the values of 16 training rows, in turn; the 16 predictions are averaged
 _FEW_CODES = 20  # whole numbers are treated as identifiers only if a column has more than 20 distinct values
 _ROWS_PER_CODE = 2  # whole numbers are treated as identifiers only if a column has at least 2 rows per distinct value on average
 _SHARED = 0.8  # whole numbers are treated as identifiers only if at least 80 % of the rows share their value with another row
-_RARE = 2  # minimum number of rows of a category with a one-hot column; rarer categories share a column
+_RARE = 2  # minimum number of rows of a category for a separate one-hot column; rarer categories share a column
 
 
 @frozen

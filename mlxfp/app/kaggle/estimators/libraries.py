@@ -194,7 +194,7 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
         warnings.simplefilter("ignore", unfinished)  # an unfinished fit is no error: the validation score shows the quality of the model
         try:
             return model.fit(examples.numbers, examples.targets, **weights)
-        except ValueError as error:  # for example too few rows of a class
+        except ValueError as error:  # for example if a class has too few rows
             raise _unfit(model, examples, error) from error
 
 

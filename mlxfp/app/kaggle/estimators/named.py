@@ -69,7 +69,7 @@ class Task:
 
 def _lightgbm(task: Task, arguments: Arguments) -> Any:
     lightgbm = optional("lightgbm", extra="boosting", needed_by="model.name=lightgbm")
-    # LightGBM ignores unknown parameter names. Only this private function returns all known names.
+    # LightGBM ignores unknown parameter names. Only the private function `_get_all_param_aliases` returns all known names.
     aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()  # noqa: SLF001
     known = {*lightgbm.LGBMModel().get_params(), *aliases, *chain.from_iterable(aliases.values())}
     for name in arguments:
@@ -121,7 +121,7 @@ def _kernel(task: Task, arguments: Arguments) -> Any:
     if task.classed:
         return calibration.CalibratedClassifierCV(svm.SVC(**(suited | {**arguments})), ensemble=False, cv=3)
     machine = svm.SVR(**(suited | {"epsilon": 0.05} | {**arguments}))
-    # check_inverse=True would warn if targets differ by many orders of magnitude, because of rounding errors.
+    # check_inverse=True would warn about rounding errors if targets differ by many orders of magnitude
     return compose.TransformedTargetRegressor(machine, transformer=preprocessing.StandardScaler(), check_inverse=False)
 
 

@@ -12,8 +12,8 @@ from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.optional import optional
 
 _SCHEMA = "schema.json"
-# A model file may contain these scikit-learn types. The types hold plain data, so loading runs no code from the file.
-# The library skops does not load these types unless the caller lists them as trusted.
+# Types allowed in a model file. The types hold plain data, so loading runs no code from the file.
+# By default, the library skops does not trust the types in `_TRUSTED`.
 _TRUSTED = (
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",

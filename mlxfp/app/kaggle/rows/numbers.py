@@ -15,9 +15,10 @@ NumberStyle = Literal["raw", "round", "significant", "quantile"]
 
 @frozen
 class NumberFormat:
-    """Number format of a column. `fit_row_to_text` describes the styles.
+    """Format in which the numbers of a column are written as text, selected by `style`.
 
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
+    - "round" rounds to `digits` decimals.
     - "significant" replaces all digits after the first `digits` digits by zeros.
     - "quantile" writes a range and percentages, such as "2 to 5, quantile 25-50 %". `bins` holds a pair for each range: the smallest
       number, and the percentage of training rows below this number. Without ranges (empty `bins`), all numbers become null.

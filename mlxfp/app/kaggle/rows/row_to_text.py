@@ -43,13 +43,13 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
       written as "Name: ...". Rows of a time series begin with the time and use the past tense.
     - `form="key_value"` writes "age: 22;" for each column. Backslashes escape `:` in titles, `;` in values, and backslashes.
 
-    Columns and values have the names from the spec. The argument `missing` applies to missing values (null, NaN) and to values
-    that the spec lists as `absent`. `missing="drop"` omits both. `missing="unknown"` writes "unknown" for missing values and "none" for
-    absent values.
+    Columns and values have the names from the spec. The argument `missing` applies to missing values (null, NaN) and to values that the
+    spec lists as `absent`. `missing="drop"` omits missing and absent values. `missing="unknown"` writes "unknown" for missing values and
+    "none" for absent values.
 
     The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
-    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has
-    a different column order.
+    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has a
+    different column order.
 
     Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the first or
     last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as missing.

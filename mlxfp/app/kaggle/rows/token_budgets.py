@@ -123,7 +123,7 @@ def token_budget(
 
 
 def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -> Iterator[tuple[str, Counts]]:
-    """Yield pairs of a name and the token counts per row, int64[N]. The name "" stands for whole rows, every other name for a column."""
+    """Yield pairs of a column name and the token counts per row, int64[N]. The first pair has the name "" and the counts of whole rows."""
     yield "", _lengths(chunk.column(_IDS))
     if writer is not None and set(writer.columns) <= set(chunk.schema.names):
         for name, phrases in writer.phrases(chunk).items():

@@ -120,5 +120,5 @@ _KINDS = (
         synthesize=_synthetic_numbers,
     ),
 )
-# Inference takes the last type in this list that recognizes a column, so special types come after general types.
+# Inference takes the last type in `COLUMN_KINDS` that recognizes a column. More specific types therefore come after general types.
 COLUMN_KINDS: Mapping[ColumnType, ColumnKind] = {kind.name: kind for kind in _KINDS}

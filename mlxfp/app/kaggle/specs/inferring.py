@@ -36,7 +36,7 @@ from mlxfp.support.progress import Progress
 _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target column with at most 20 distinct values is never treated as free text
 _DISTINCT = 0.8  # minimum ratio of distinct ids to train rows
-_FEW_TEXTS = 0.1  # maximum fraction of cells with other text in a target of numbers
+_FEW_TEXTS = 0.1  # maximum fraction of non-numeric cells in a target of numbers
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
@@ -318,7 +318,7 @@ def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
 
 _GROUPS = 10  # minimum number of groups in the train file
 _ROWS = 3  # minimum number of train rows per group on average
-_SHARED = 0.8  # minimum fraction of train rows that share the group with another row
+_SHARED = 0.8  # minimum fraction of train rows in groups of at least two rows
 _TESTED = (20, 2)  # minimum numbers of test rows and of test groups; a smaller test file may contain only new groups by chance
 
 

@@ -32,7 +32,7 @@ class TargetCells(NamedTuple):
     counts: Sequence[pa.Array]  # number of rows of each distinct value
     numbers: bool  # True if all cells are numbers
     dated: bool  # True if the test rows are later than the train rows
-    fractions: bool  # True if the sample has numbers with fractions, such as 2.5
+    fractions: bool  # True if targets in the sample submission have fractions, such as 2.5
 
     @property
     def one(self) -> pa.Array | None:
@@ -124,10 +124,10 @@ def _count_up(texts: pa.Array) -> bool:
 
 
 def _is_quantity(texts: pa.Array, counts: pa.Array) -> bool:
-    """Return True if integers look like counts, False if they look like class numbers.
+    """Return True if integers look like counts, and False if they look like class numbers.
 
-    Targets of counts have more than 10 distinct integers, and some integers are rare. From the smallest to the largest integer, the number
-    of rows rises to one peak and then falls. For class numbers in arbitrary order, the number of rows rises and falls several times.
+    Counts have more than 10 distinct values, and some values are rare. From the smallest to the largest value, the number of rows rises to
+    one peak and then falls. For class numbers in arbitrary order, the number of rows rises and falls several times.
     """
     if len(texts) <= _MOST_CLASS_NUMBERS:
         return False

@@ -141,14 +141,15 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
 
 
 def delimiter_of(path: Path) -> str:
-    """Return the delimiter of a CSV file: the comma or a key of `DELIMITERS` that splits the first records into equal numbers of fields.
+    """Return the delimiter of a CSV file: a comma or a key of `DELIMITERS`.
 
-    At least two fields are needed. If no delimiter fits, or the comma is among the best, the comma is returned.
+    The delimiter must split the first records into equal numbers of fields, at least two. The result is the delimiter with the most fields.
+    A comma is returned if no delimiter fits, or if a comma gives as many fields as the best other delimiter.
     """
     try:
         lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
         counts = {mark: _field_count(lines, mark) for mark in (",", *DELIMITERS)}
-    except (DataError, MissingFileError, csv.Error):  # for example another encoding: reading the rows raises an error with a remedy
+    except (DataError, MissingFileError, csv.Error):  # the later reading of the rows raises an error with a remedy
         return ","
     return max(counts, key=counts.__getitem__)
 
@@ -156,7 +157,7 @@ def delimiter_of(path: Path) -> str:
 def _field_count(lines: Sequence[str], mark: str) -> int:
     """Return the number of fields if all records have equally many fields, and 1 otherwise."""
     records = [record for record in csv.reader(lines, delimiter=mark) if record]
-    complete = records[:-1] if len(lines) == _LINES else records  # the last record may have more lines in the file
+    complete = records[:-1] if len(lines) == _LINES else records  # the last record can be incomplete after `_LINES` lines
     counts = {len(record) for record in complete}
     return counts.pop() if len(counts) == 1 else 1
 
@@ -206,7 +207,7 @@ def column_names(path: Path) -> list[str]:
 def split_sample(test: Sequence[str], sample: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the id columns and of the prediction columns in a sample submission. The test file also has the id columns.
 
-    If the test file has none or all columns of the sample, the first column is the id.
+    If the test file has all columns of the sample submission, or none of them, the first column is the id.
 
     >>> split_sample(["x", "id"], ["y", "id"]), split_sample([], ["id", "y"])
     ((('id',), ('y',)), (('id',), ('y',)))

@@ -73,8 +73,9 @@ class FileSpec:
 class ColumnSpec:
     """Type and title of an input column, with names for its values.
 
-    `values` maps values of a categorical column, such as "1" in the file, to names, such as "first class". `absent` lists values that mean
-    "none", such as a pool area of 0 for a house without a pool. Rows written as text omit absent values or contain the word "none" instead.
+    `values` maps values of a categorical column, such as "1" in the file, to names, such as "first class". `absent` lists values that mark
+    the absence of something, such as a pool area of 0 for a house without a pool. Rows written as text omit absent values or contain the
+    word "none" instead.
 
     The texts None and NA usually mean a missing value (see `read_part`). To keep such a text as a value, add it to `values` or `absent`.
 

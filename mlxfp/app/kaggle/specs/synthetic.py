@@ -103,7 +103,7 @@ class _SyntheticRows:
         cells = {name: column.cells[rows] for name, column in inputs.items()} | keys
         if part == "train":
             signals = [column.signal[rows] for column in inputs.values()]
-            # The first input column has the largest effect on a target. Each target gets a different order of columns.
+            # The first signal has the largest effect on a target. Each target gets the signals of the columns in a different order.
             for index, name in enumerate(spec.target):
                 if name != spec.id:
                     cells[name] = self.target(name, (*signals[index:], *signals[:index]))
@@ -175,10 +175,7 @@ def _exists(path: Path, data: bytes) -> bool:
 
 
 def _to_bytes(columns: Mapping[str, Cells], name: str, numbers: Collection[str]) -> bytes:
-    """Encode a file in the format of its suffix.
-
-    Columns in `numbers` become floats in Parquet and JSON lines. CSV stores text only.
-    """
+    """Encode a file in the format of its suffix. `numbers` holds the names of columns that become floats, except in CSV."""
     if typed_reader(Path(name)) is None:
         return _compressed(_csv(columns), name)
     values = {key: [(float(cell) if key in numbers else cell) if cell else None for cell in cells] for key, cells in columns.items()}

@@ -208,7 +208,7 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     kinds = int(units.max()) + 1
     if kinds <= count:
         raise ArgumentError(f"Folds by time need more distinct times than folds, got {kinds} times for count={count}. Reduce count.")
-    ends = np.cumsum(np.bincount(units))  # number of rows up to and including each distinct time
+    ends = np.cumsum(np.bincount(units))  # for each distinct time, the number of rows up to and including this time
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for index in range(count):  # assign at least one distinct time to every period
         cuts[index] = min(max(cuts[index], cuts[index - 1] + 1 if index else 0), kinds - 1 - (count - index))
@@ -265,8 +265,8 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
 def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> Indices:
     """Return a group number for each row of a dataset, int64[N]. Equal rows have equal numbers.
 
-    The groups keep copies of a row in the same fold. `columns` are compared, by default all columns. Exclude the id, because ids
-    make all rows different. Reads all rows.
+    The groups keep copies of a row in the same fold. `columns` names the columns to compare, by default all columns. Exclude the id,
+    because ids make all rows different. Reads all rows.
 
     >>> import mlxfp as fp
     >>> duplicates(fp.from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
@@ -351,7 +351,7 @@ def _assign_groups(classes: Indices, groups: Indices, count: int, chance: np.ran
     for group in order:
         trials = filled + np.eye(count)[:, :, None] * table[group]  # [receiving fold, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
-        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # if equal, the fold with the fewest rows
+        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # of equally even folds, the fold with the fewest rows
         filled[assigned[group]] += table[group]
     return assigned[groups]
 

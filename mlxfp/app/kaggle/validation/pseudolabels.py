@@ -59,7 +59,7 @@ class Confidence:
         quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
         order = np.argsort(-sure, kind="stable")
         within = np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)])
-        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # at most `size` rows: the rounded quotas may add up to more
+        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # at most `size` rows: the sum of the rounded quotas can be larger
         chosen = np.sort(surest)
         return chosen, classes[chosen]
 
@@ -103,7 +103,7 @@ def _fit_both(  # noqa: PLR0913, PLR0917  # arguments of `pseudo_label`
     train = to_table(parts.train)
     check_columns([name for name in train.column_names if name != target], schema(unlabelled).names, "pseudo_label")
     taught = teacher(parts)
-    check_callable(**{"what teacher returns": taught})  # a fitted model, wrongly passed as `teacher`, returns no function
+    check_callable(**{"what teacher returns": taught})  # a fitted model passed by mistake returns predictions, not a function
     rows, labels = confidence.choose(taught(unlabelled), plain_array(train.column(target)))
     added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
     weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))

@@ -178,7 +178,7 @@ def _roc_auc(targets: Numbers, scores: Numbers) -> float:
 def _log_loss(targets: Numbers, probabilities: Numbers) -> float:
     """Compute the mean negative log probability of the correct class.
 
-    As on Kaggle, rows are scaled to sum to 1, and probabilities are clipped by 1e-15.
+    As on Kaggle, the probabilities of a row are scaled to sum to 1, then limited to the range from 1e-15 to 1 - 1e-15.
     """
     if probabilities.min() < 0 or (probabilities.ndim == 1 and probabilities.max() > 1):
         raise DataError(f"log_loss needs probabilities, got values from {probabilities.min():g} to {probabilities.max():g}.")

@@ -20,7 +20,7 @@ from mlxfp.support.formatted_numbers import NUMBER, conversion, decimal_mark, ga
 
 _FEWEST = 50  # minimum number of rows; with fewer rows, random patterns would cause warnings
 _MOST = 50_000  # maximum number of examined rows, evenly spaced
-_CLASSES = 100  # maximum number of classes: an array of rows x classes would need gigabytes
+_CLASSES = 100  # maximum number of classes; with more classes, an array [rows, classes] would need gigabytes
 _DISTINCT = 0.95  # minimum fraction of distinct texts in an identifier column, below 1 because of duplicate rows
 _FEW_TEXTS = 0.1  # maximum fraction of texts in a column of otherwise numeric cells
 _LEAK = 0.99  # a column leaks the target if predictions from the column alone have 99 % fewer errors than a constant prediction
@@ -31,9 +31,9 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 
     The target columns must hold numbers. Fewer than 50 rows yield no warnings.
 
-    A column leaks the target if the column alone predicts the target of almost every row. The target of a row is predicted from other rows
-    with the same value in the column. If no other row has this value, the rows with the next lower and the next higher value are used. The
-    prediction is the most frequent class of these rows. Numeric targets are replaced by ranks, and the prediction is the mean rank.
+    A column leaks the target if the column alone predicts the target of almost every row. The prediction for a row uses the other rows with
+    the same value in the column. For a unique value, the rows with the next lower and the next higher value are used. The prediction is the
+    most frequent class of the used rows. Numeric targets are replaced by ranks, and the prediction is the mean rank.
     """
     columns = list(_columns(spec, rows))
     if not columns or columns[0].rows < _FEWEST:

@@ -20,7 +20,7 @@ _RESAMPLES = 100  # number of bootstrap resamples for estimating a standard erro
 _RESAMPLED = 5000  # maximum number of rows for fitting blend weights, and for each bootstrap resample
 After = Threshold | ClassWeights | Calibrated
 
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # no threshold is learned for these metrics: the most probable class scores better on new rows
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # metrics without a learned threshold: the most probable class scores better on new rows
 
 
 @frozen
@@ -75,9 +75,8 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 
     The best model is chosen if its score is better than the score of the blend by more than the standard error of the difference.
 
-    For each fold, the weights (by `greedy`) and the threshold or calibration are learned on the other folds, so no row is scored with
-    values learned from this row. Models that make the score of the blend worse get the weight 0. `tune=True` tunes a threshold also for
-    metrics that usually do not gain from a threshold.
+    For each fold, the weights (by `greedy`) and the threshold or calibration are learned only on the other folds. Models that make the
+    score of the blend worse get the weight 0. `tune=True` tunes a threshold also for metrics that usually do not gain from a threshold.
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)

@@ -20,7 +20,7 @@ PACKAGES = ("sklearn", "lightgbm", "catboost")
 Values = Mapping[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
-# Rounds without improvement before boosting stops. The improvement is measured on a tenth of the training rows.
+# Boosting stops after 30 rounds without improvement. The improvement is measured on a tenth of the training rows.
 # Early stopping is needed, because noisy tables need only 50 rounds, while tables with little noise need 1000 rounds.
 # On the noisy table InstEval (R package lme4), the out-of-fold RMSE is 1.302 with early stopping, and 1.331 with 1000 rounds.
 # On the noisy table movies (R package ggplot2movies), the RMSE is 1.391 with early stopping, and 1.464 with 1000 rounds.
@@ -88,7 +88,7 @@ class Facts:
     errors: Errors
     packages: frozenset[str]
     gpu: bool = False
-    codes: int = 0  # columns of whole numbers with repeated values
+    codes: int = 0  # number of columns with whole numbers that look like identifiers
 
 
 @frozen

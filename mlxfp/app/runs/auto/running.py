@@ -24,7 +24,7 @@ _MEMBERS = 0.88  # fraction of the time limit for the training of all models; th
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
 _FIRST_LEAST = 0.1  # the first successful model always gets this fraction of the time limit, even after a slow start
 _FITS = 0.8  # each model after the first may use 80 % of the remaining time for fitting, and 20 % for predicting
-_CHEAP = 0.1  # a model that needs less than this fraction of the remaining time trains all folds without a test of its usefulness
+_CHEAP = 0.1  # a model that needs less than this fraction of the remaining time trains all folds, even if useless in the first fold
 _LEAST = 0.05  # a network's total time is estimated after this share of its steps
 # The module `skops.io` is slow to import. The training time of a fold should not include the import.
 # The module is imported after the training of the first model, because the first model rarely needs `skops.io`.
@@ -34,8 +34,8 @@ _SLOW = "skops.io"
 def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iterator[RunEvent]:
     """Train several models or continue their training, write the submission of the blend, and yield the events.
 
-    The time limit counts for the whole run, including the `elapsed` seconds before this call. Decisions that depend on time are
-    written to the record of the run before the training goes on. Equal records lead to equal outputs.
+    The time limit counts for the whole run, including the `elapsed` seconds before this call. The record of the run stores each decision
+    that depends on elapsed time, before the training goes on. Equal records lead to equal outputs.
     """
     began = monotonic() - elapsed
     if (over := outcome(plan)) is not None:

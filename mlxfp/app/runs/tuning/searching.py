@@ -37,7 +37,7 @@ def search(
 ) -> Generator[RunEvent, None, BestTrial]:
     """Start or continue a search in `folder`. Yield the events of its trials, and return the best trial.
 
-    `note` is called with the best trial whenever a trial has ended.
+    After each trial, `note` is called with the best trial so far.
     """
     end = None if limits.seconds is None else monotonic() + limits.seconds
     how: dict[str, Any] = {"maximize": plan.metric.greater_is_better, "seed": plan.training.seed}

@@ -17,7 +17,7 @@ from mlxfp.support.optional import optional
 from mlxfp.support.randomness import fold_in
 
 FILE = "study.db"
-_FIRST = "first"  # trial attribute with the number of the first attempt, for repeated trials
+_FIRST = "first"  # Optuna attribute of a repeated trial: the number of the first attempt
 _SECONDS = 60  # timeout in seconds while another program uses the SQLite file
 _STARTUP = 4  # minimum number of completed trials before pruning
 
@@ -101,7 +101,7 @@ class Study:
 
     def end(self, trial: Trial, score: float | None, reason: str) -> None:
         """Record the score of a trial, or the reason for a missing score."""
-        if score is None:  # the state PRUNED makes Optuna avoid similar option values in later trials
+        if score is None:  # after the state PRUNED, Optuna avoids similar option values in later trials
             trial.inner.set_user_attr("reason", reason)
             self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
         else:

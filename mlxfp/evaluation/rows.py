@@ -17,7 +17,7 @@ def class_labels(  # noqa: PLR0913  # common arguments of classification losses
 ) -> tuple[mx.array, mx.array, mx.array]:
     """Return the logits, int32 labels and the weight of each label. `ignore_index` becomes label 0 with weight 0.
 
-    Arrays without rows become arrays of a row with weight 0.
+    If the arrays have no rows, the results have one row with weight 0.
     Raises `BoundError` if a label with a nonzero weight is not a class. The number of classes is `classes`, or the last axis of the logits.
     """
     check_arrays(function, logits=logits, labels=labels)
@@ -35,7 +35,7 @@ def class_labels(  # noqa: PLR0913  # common arguments of classification losses
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for numeric targets.")
     weights = broadcast_weights(function, example_weights, labels.shape)
     checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
-    if not labels.size:  # MLX cannot reduce empty arrays. A row with weight 0 gives the same sums.
+    if not labels.size:  # MLX cannot reduce empty arrays, but one row with weight 0 gives the same sums
         return mx.zeros((1, logits.shape[-1]), logits.dtype), mx.zeros(1, mx.int32), mx.zeros(1)
     labels = _as_int32(labels)
     counts = mx.where(labels == ignore_index, 0, weights)

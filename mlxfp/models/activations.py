@@ -30,7 +30,7 @@ Activation = Literal["gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "silu", "s
 def gelu(x: mx.array) -> mx.array:
     """Apply x * Phi(x) to an array of any shape and float dtype. Phi is the cumulative normal distribution function.
 
-    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; the exact form, as in BERT and ModernBERT.
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016. This function is the exact form, as in BERT and ModernBERT.
     """
     return _gelu(x) if on_cpu() else nn.gelu(x)
 
@@ -38,7 +38,7 @@ def gelu(x: mx.array) -> mx.array:
 def silu(x: mx.array) -> mx.array:
     """Apply x * sigmoid(x) to an array of any shape and float dtype.
 
-    Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017, under the name Swish.
+    Source: Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017. The paper calls the function Swish.
     """
     return _silu(x) if on_cpu() else nn.silu(x)
 
@@ -46,7 +46,7 @@ def silu(x: mx.array) -> mx.array:
 def mish(x: mx.array) -> mx.array:
     """Apply x * tanh(log(1 + e^x)) to an array of any shape and float dtype.
 
-    Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019.
+    Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019.
     """
     return _mish(x) if on_cpu() else nn.mish(x)
 
@@ -54,7 +54,7 @@ def mish(x: mx.array) -> mx.array:
 def selu(x: mx.array) -> mx.array:
     """Apply SELU to an array of any shape and float dtype: s x for x > 0, s a (e^x - 1) otherwise, with s = 1.0507 and a = 1.6733.
 
-    Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017.
+    Source: Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017.
     """
     return _selu(x) if on_cpu() else nn.selu(x)
 
@@ -90,7 +90,7 @@ def _phi(x: mx.array) -> mx.array:
     inside = mx.clip(x, -_LIMIT, _LIMIT)
     square = inside * inside
     share = 0.5 + inside * _polynomial(_NUMERATOR, square) / _polynomial(_DENOMINATOR, square)
-    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # exactly 0 or 1, because `gelu` would multiply an error by x
+    return mx.where(x <= -_LIMIT, 0.0, mx.where(x >= _LIMIT, 1.0, share))  # for large |x| exactly 0 or 1, as `gelu` multiplies errors by x
 
 
 def _sigmoid(x: mx.array) -> mx.array:

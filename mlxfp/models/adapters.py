@@ -66,7 +66,8 @@ def lora(  # noqa: PLR0913
     outputs], are trained. `lora_b` starts at zero, so the copy initially computes the same outputs as the model. `scale` is defined as in
     mlx-lm; other libraries write alpha / rank.
 
-    The model may be any `mlx.nn` module, also with quantized layers. The model is not changed, and the copy shares its weights.
+    The model may be any `mlx.nn` module, also with quantized layers. The model is not changed. The copy and the model share the frozen
+    weights.
 
     `layers` are name patterns, as in `["*.q_proj", "*.v_proj"]`. By default, all linear layers inside lists are adapted: the blocks of a
     transformer, but not the output layer. A new head must be trained completely: call `unfreeze()` on the head of the copy. `seed`
@@ -150,11 +151,11 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
 
 
 def merge_adapters(model: nn.Module) -> nn.Module:
-    """Return a copy of a model with the adapters added to the weights. The copy is faster and computes the same up to rounding.
+    """Return a copy of a model with the adapters added to the weights. The copy is faster and computes the same outputs, up to rounding.
 
-    The sums have the dtype of the weights. Quantized layers become plain layers, because quantizing the sums would change the learned
-    adapters. To save memory, call `nn.quantize` on the copy. The merged layers are frozen. Raises `ArgumentError` for a model without
-    adapters, and for adapters other than LoRA of linear layers.
+    The new weights have the dtype of the old weights. Quantized layers become plain layers, because quantizing the new weights would
+    change the learned adapters. To save memory, call `nn.quantize` on the copy. Layers with new weights are frozen. Raises `ArgumentError`
+    for a model without adapters, and for adapters other than LoRA of linear layers.
 
     >>> model = lora(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
     >>> print(merge_adapters(model).layers[1])
@@ -312,7 +313,7 @@ def _settings(adapters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(module: Any) -> dict[str, Any]:
-    experts = module.lora_b.ndim == 3  # lora_b of a mixture of experts is [experts, outputs, rank], otherwise [rank, outputs]
+    experts = module.lora_b.ndim == 3  # shape of lora_b: [experts, outputs, rank] in a mixture of experts, otherwise [rank, outputs]
     return {
         "kind": "dora" if "m" in module else "lora",
         "rank": module.lora_b.shape[-1 if experts else 0],

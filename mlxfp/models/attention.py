@@ -16,7 +16,7 @@ Rotation = tuple[mx.array, mx.array]
 
 
 def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | None:
-    """Return the attention mask, bool[B, 1, 1 or L, L]: each token sees the real tokens of its segment. None means all tokens are visible.
+    """Return the attention mask, bool[B, 1, 1 or L, L]: each token sees the real tokens of its segment. Return None if all are visible.
 
     `mask`, [B, L], is nonzero on real tokens. `segment_ids`, int[B, L], are the document numbers of packed rows, as `pack` writes them.
     """
@@ -41,7 +41,7 @@ def earlier(queries: int, keys: int) -> mx.array:
 
 
 def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
-    """Return the array that `attend` adds to the attention scores: 0 if every mask is True, else `HIDDEN`. A mask None hides nothing."""
+    """Return the array that `attend` adds to the attention scores: 0 if every mask is True, else `HIDDEN`. A mask of None is ignored."""
     combined = _all(*seen)
     return None if combined is None else mx.where(combined, 0.0, HIDDEN).astype(dtype)
 

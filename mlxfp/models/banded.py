@@ -22,7 +22,7 @@ HIDDEN = -1e4
 class Blocks:
     """Blocks of `size` tokens in rows of `length` tokens.
 
-    Each block of queries sees its own block of keys, `before` earlier blocks and `after` later blocks.
+    The queries of a block see the keys of their own block, of `before` earlier blocks and of `after` later blocks.
 
     >>> Blocks(length=8, size=2, before=1, after=0).join(Blocks(8, 2, 1, 0).cut(mx.ones((3, 5, 8, 4)))).shape
     (3, 5, 8, 4)
@@ -168,7 +168,7 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
     zeros = mx.zeros((*ids.shape, 1))
     invalid = (
         zeros if longest is None else check_documents(zeros, segments, batch["positions"], longest)
-    )  # NaN at invalid tokens, else zeros
+    )  # added to the logits: NaN at invalid tokens, otherwise 0
     reach = length if longest is None else longest - 1
     documents = _Documents(blocks_within(length, reach, causal=True) or Blocks(length, length, 0, 0), segments, reach)
     blocks = documents.blocks
@@ -178,11 +178,7 @@ def call_packed(model: Any, batch: Mapping[str, Any], *, longest: int | None = N
 
 @frozen(eq=False)
 class _Documents:
-    """Replacement for the key-value cache of an mlx-lm model, for attention in blocks of packed rows.
-
-    The object stores no keys. `update_and_fetch` returns the keys and values that each block of queries can see. `make_mask` hides the
-    tokens of other documents.
-    """
+    """Replacement for the key-value cache of an mlx-lm model, for attention in blocks of packed rows. Stores no keys."""
 
     blocks: Blocks
     segments: mx.array

@@ -148,7 +148,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
-    """Record all checks of a `with` block, and add them to `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
+    """Add the checks in a `with` block to `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
     token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
@@ -177,13 +177,13 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
 
 def _known_inside(array: mx.array, bound: Bound) -> bool:
-    """Return True if a fast test finds only valid numbers. After False, `_look` must test the numbers. Runs before every training step."""
+    """Return True if a fast test shows that all numbers are valid. False means unknown. Runs before every training step."""
     try:
         numbers = np.asarray(array)
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative ids become large unsigned ids: one comparison finds all invalid ids
         if positive.item(positive.argmax()) < bound.size:
             return True
-    except (ValueError, TypeError):  # `_look` tests traced, empty and bfloat16 arrays, and all arrays with size=None
+    except (ValueError, TypeError):  # `_look` tests traced, empty and bfloat16 arrays, and all arrays of a bound with size=None
         return False
     ignored, size = bound.ignored, bound.size
     if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above

@@ -26,7 +26,7 @@ def is_better(count: int) -> bool:
 
 
 _FEW = 2**11  # below this size, one call of `mx.softmax` is faster than the eight operations of this module
-_MANY = 2**25  # limit of this module, to save memory: five arrays of the size of the input are needed, but MLX needs only two
+_MANY = 2**25  # maximum size, to save memory: this module needs five arrays of the size of the input, MLX needs only two
 
 
 def softmax(x: mx.array) -> mx.array:

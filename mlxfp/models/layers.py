@@ -192,7 +192,7 @@ class Config:
 
 
 def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
-    """Return a registry of model sizes. Each keyword in `sizes` names a size. The tuple holds the values of the config fields `fields`."""
+    """Return a registry of model sizes. `sizes` maps the name of a size to a tuple with a value for each config field in `fields`."""
     return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
 
 

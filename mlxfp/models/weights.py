@@ -71,8 +71,8 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32, revi
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model and its tokenizer to a folder for `load`, `load_tokenizer` and transformers.
 
-    The model is a model of `mlxfp.models`, without or with a head, or a network of `TABLE_MODELS`. The head may be wrapped in
-    `WithNumbers`. A table network is saved with columns and target.
+    The model comes from `mlxfp.models` and may lack a head, or is a network of `TABLE_MODELS`. The head may be wrapped in `WithNumbers`.
+    A table network is saved with the conversion of its table columns and outputs.
 
     The folder is created if necessary, and files of an older model in the folder are replaced. `config.json` has the keys of
     transformers. A head unknown to transformers is described in the section `mlxfp`. Weights are written to `model.safetensors` or,

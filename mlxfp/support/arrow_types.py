@@ -162,7 +162,7 @@ def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one return per kind
 def with_text_names(schema: pa.Schema) -> pa.Schema:
     """Decode all column names and time zones of a schema from untrusted bytes, and return the schema.
 
-    Raises `UnicodeDecodeError` for bytes that are not UTF-8. Without the call, Arrow decodes lazily, and the error comes later.
+    Raises `UnicodeDecodeError` for bytes that are not UTF-8. Arrow itself decodes names lazily, and would raise the error later.
     """
     for column in schema:
         _decode_names(column)

@@ -11,7 +11,7 @@ from mlxfp.support.errors import listed
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"  # Arrow uses RE2, which does not support lookaround
 _SPACE = r"[\s\x{a0}\x{202f}]"  # space, no-break space, narrow no-break space
 _SIGN = r"(?:[$€£¥₹₽%]|[A-Z]{3}|kr|zł|Kč)"
-_UNIT = rf"(?:{_SIGN}|[gmlshkKM]|[\p{{L}}°µ²³/]{{2,8}}|[\s\x{{a0}}\x{{202f}}][\p{{L}}°µ]|°)"  # kg, km/h, °C and g; no letter as in 12a
+_UNIT = rf"(?:{_SIGN}|[gmlshkKM]|[\p{{L}}°µ²³/]{{2,8}}|[\s\x{{a0}}\x{{202f}}][\p{{L}}°µ]|°)"  # kg, km/h, °C, g; not the a of 12a
 _POINTED = rf"(?:[1-9]\d{{0,2}}(?:[,']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:\.\d+)?"  # 1,234.50 and 1 234.50
 _COMMAED = rf"(?:[1-9]\d{{0,2}}(?:[.']\d{{3}}|{_SPACE}\d{{3}})+|\d+)(?:,\d+)?"  # 1.234,50 and 1 234,50
 _BEFORE, _AFTER = rf"^\s*[-+]?(?:{_SIGN}{_SPACE}*)?[-+]?", rf"(?:{_SPACE}*{_UNIT})?\s*$"
@@ -20,8 +20,8 @@ _PLAIN = r"^\s*[-+]?\d*\.?\d*\s*$"
 _ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # pattern for numbers that Arrow parses with decimal_point=","
 _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
 _WORDS = 3  # maximum number of words for missing values in a column of numbers
-_NUMBERS = 0.9  # minimum share of numbers in a column of numbers with words for missing values
-_UNITS = 8  # maximum number of units in a column; in a column such as "12 May", words are no units
+_NUMBERS = 0.9  # minimum share of numbers in a column; the other texts are words for missing values
+_UNITS = 8  # maximum number of different units in a column; a column of dates such as "12 May" has more words
 
 
 def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
@@ -78,7 +78,7 @@ def decimal_mark(texts: pa.Array | pa.ChunkedArray) -> str | None:
 
 
 def gap_notes(columns: Mapping[str, pa.Array], null_values: Sequence[str]) -> Iterator[str]:
-    """Yield a note about text columns of numbers with words for missing values. The note has the argument that reads the words as null."""
+    """Yield a note about columns of numbers that contain a few words, such as "k.A.". The note suggests to read the words as null."""
     words = {name: gap_words(texts) for name, texts in columns.items()}
     named = [f"{name!r} ({', '.join(map(repr, gaps))} in {_count(columns[name], gaps):,} rows)" for name, gaps in words.items() if gaps]
     if named:

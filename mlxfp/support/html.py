@@ -81,7 +81,7 @@ def clip(value: object, size: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Return a table with right-aligned numbers. A table wider than the page scrolls sideways, and no word of a name is broken.
+    """Return a table with right-aligned numbers. A table wider than the page scrolls sideways. Line breaks never split a word of a name.
 
     >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
     (1, 1)

@@ -111,7 +111,7 @@ class Progress:
             return
         if "total" not in self._facts:
             self._facts["total"] = None
-            with suppress(Exception):  # reading the data raises the same error as `total`, but later
+            with suppress(Exception):  # ignore an error of `total`, because reading the data later raises the same error
                 self._facts["total"] = self._total()
         if self._lines:
             self._write(now)

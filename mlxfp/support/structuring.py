@@ -17,7 +17,7 @@ from mlxfp.support.yaml_files import KeyPath
 
 T = TypeVar("T")
 Origin = Callable[[KeyPath], str]  # maps a path to the origin of its value: a file with line, or the command line
-Hint = Callable[[str], str | None]  # function from an unknown key to a hint with the correct path; returns None without a hint
+Hint = Callable[[str], str | None]  # returns a hint with the correct path for an unknown key, or None for a key without a hint
 
 _PAIRS = tuple[tuple[str, str], ...]  # type of a mapping that a frozen class stores as pairs of key and value
 

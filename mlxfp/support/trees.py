@@ -103,7 +103,7 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
     if kind is dict:
         keys, children = tuple(tree), tree.values()
         for key in keys:
-            if type(key) is not str and type(key) is not int:  # True == 1 == 1.0, so other key types could make different trees equal
+            if type(key) is not str and type(key) is not int:  # keys of other types are refused, because 1, 1.0 and True are equal
                 raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
     elif kind is list or kind is tuple:
         keys, children = None, tree

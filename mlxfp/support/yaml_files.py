@@ -20,7 +20,7 @@ KeyPath = tuple[str | int, ...]  # path of a value in a tree: names and list ind
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
-_MOST_BYTES, _DEEPEST = 1 << 24, 100  # file size and nesting limits; a spec of 20,000 columns has 2 MB
+_MOST_BYTES, _DEEPEST = 1 << 24, 100  # maximum file size in bytes and maximum depth of nesting; a configuration of 20,000 columns has 2 MB
 _MOST_BITS = 1024  # Maximum number of bits of an integer. Larger integers exceed all floats, and Python cannot print thousands of digits.
 _TOO_DEEP = f"values are nested more than {_DEEPEST} deep. Write a file with fewer levels."
 

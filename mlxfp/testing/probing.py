@@ -19,8 +19,8 @@ from mlxfp.support.errors import ArgumentError
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
     """Return a dataset of the given chunks, without random access.
 
-    Reading a chunk appends its number of rows to `log`, so a test can check what is read and in which order. An optimized plan may skip
-    columns, and rows that a filter removes. Raises `ArgumentError` if `chunks` is empty or the schemas differ.
+    Reading a chunk appends its number of rows to `log`, so a test can check what is read and in which order. With optimization, chunks lack
+    unused columns, and may have nulls in rows that a filter removes. Raises `ArgumentError` if `chunks` is empty or the schemas differ.
 
     >>> import pyarrow as pa
     >>> log = []

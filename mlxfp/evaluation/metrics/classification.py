@@ -122,7 +122,7 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     {'auc': 0.875}
     """
     check_arrays("roc_auc", scores=scores, labels=labels)
-    check_same_shape("roc_auc", scores, labels)  # the returned float32 arrays are not used: float32 makes large integer scores equal
+    check_same_shape("roc_auc", scores, labels)  # do not use the returned float32 arrays: large integer scores would become equal
     return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 

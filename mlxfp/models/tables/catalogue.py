@@ -70,7 +70,7 @@ class TableModel:
       returns the output of each member, and each member is trained: see `TabM`.
     - `sizes`: maps the name of a size, such as "tiny", to the config fields of the size.
     - `bins`: the number of bins of a numeric column; 0 for a network without bins.
-    - `adapts`: True if the config accepts `steps` (number of training steps), and the constructor `examples` (rows for scaling weights).
+    - `adapts`: True if the config has a field `steps` (training steps), and the network accepts `examples` (rows for scaling weights).
     - `smoothing`: label smoothing in training, if the metric compares class labels. With other metrics, label smoothing is off.
     - `defaults`: maps a section of a run's configuration to the published training settings.
     - `rates`: learning rates of the network's own optimizer, such as "realmlp". None if the network has no such optimizer.

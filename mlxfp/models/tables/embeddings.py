@@ -72,7 +72,7 @@ class PiecewiseLinearEmbedding(nn.Module):
             slope[column, :count], start[column, :count] = 1 / widths, -np.asarray(edges[:-1]) / widths
             high[column, :count] = 1
             low[column, 0], high[column, count - 1] = -np.inf, np.inf
-        # These names have a leading underscore, because MLX does not train arrays in such attributes.
+        # MLX does not train arrays in attributes whose names begin with an underscore, such as `_slope`.
         self._slope, self._start, self._low, self._high = map(mx.array, (slope, start, low, high))
         self.weight = mx.zeros((*shape, size))
         self.slope = mx.random.uniform(-bound, bound, (len(bins), size), key=random_key(seed, "slope"))

@@ -25,10 +25,10 @@ def one_hot(categories: mx.array, count: int) -> mx.array:
 
 
 def one_hot_scales(counts: Sequence[int]) -> tuple[tuple[float, float], ...]:
-    """Return a pair (median, scale factor) for each position of a one-hot vector that encodes a category column.
+    """Return a pair (median, scale factor) for each number in the one-hot encoding of a category column.
 
-    `counts` holds the number of training rows of each category, beginning with category 0. The median and the scale factor describe the
-    encoded values of all training rows. If `counts` is empty, the result is empty.
+    `counts` holds the number of training rows of each category, beginning with category 0. Median and scale factor are computed from the
+    encoded training rows. If `counts` is empty, the result is empty.
 
     >>> one_hot_scales([0, 30, 70]), one_hot_scales([10, 5, 5, 80]), one_hot_scales([])
     (((-1.0, 0.5),), ((0.0, 2.0), (0.0, 2.0), (1.0, 2.0)), ())

@@ -87,7 +87,7 @@ class RealMLP(nn.Module):
         numbers, kinds = len(config.columns.numbers), config.columns.kinds
         self._few = tuple(index for index, count in enumerate(kinds) if count <= config.one_hot)
         self._many = tuple(index for index, count in enumerate(kinds) if count > config.one_hot)
-        # These names have a leading underscore, because MLX does not train arrays in such attributes.
+        # MLX does not train arrays in attributes whose names begin with an underscore, such as `_scales`.
         scales = [one_hot_scales(config.columns.counts[index]) for index in self._few]
         self._scales = [tuple(map(mx.array, zip(*pairs, strict=True))) for pairs in scales]
         width = sum(1 if kinds[index] == 2 else kinds[index] for index in self._few) + len(self._many) * config.embedding_size
@@ -175,7 +175,7 @@ class NTKLinear(nn.Module):
         """
         products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
         deviation = mx.sqrt(mx.var(products, axis=0))
-        varies = deviation > _ROUNDING * mx.abs(products).max(axis=0)  # outputs of equal rows differ only by rounding errors
+        varies = deviation > _ROUNDING * mx.abs(products).max(axis=0)  # False for outputs that differ only by rounding errors
         factor = mx.where(varies, 1 / mx.maximum(deviation, 1e-30), 1.0)
         self.weight, products = self.weight * factor[:, None], products * factor
         rows = mx.random.randint(0, len(x), (_MIXED, len(self.bias)), key=keys[0])

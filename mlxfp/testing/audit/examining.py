@@ -144,7 +144,7 @@ def _check_uniformity(loader: Loader, workers: int) -> Iterator[str]:
     orders = [np.array(sum(items_of(loader, *case, 0), ())) for case in product((0, 1), (0, 1, 2))]
     moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
     neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
-    # By chance, fewer than 2 of 10,000 audits report a uniform shuffle of 12 rows or more.
+    # By chance, fewer than 2 of 10,000 audits report a violation for a correct shuffle of 12 rows or more.
     if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
         yield (
             f"{loader.name} moves rows by {moved:.0%} of the row count on average, and keeps {neighbours:.0%} of neighbours together; "

@@ -188,12 +188,7 @@ def _drawn_cases(trial: Trial) -> list[Mapping[str, Any]]:
 
 
 def _run(trial: Trial, name: str, progress: Progress | None = None) -> int:
-    """Check all laws of a trial with random cases, and return the number of cases.
-
-    If a law is broken, raise the error of the smallest failing case.
-
-    If several laws are broken, only one of the errors is raised.
-    """
+    """Check the laws of a `Trial` with random cases. Return the number of cases, or raise the error of the smallest failing case."""
     __tracebackhide__ = True
     cases = 0
 

@@ -199,8 +199,8 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 def padded_side(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]]) -> str | None:
     """Return the side on which the rows of a batch are padded: "end" or "start".
 
-    `single_rows` holds the rows without padding, because each example was collated alone. Returns None if a row and its single row differ
-    by more than padding on one side.
+    `single_rows` holds the same rows without padding, because each example was collated alone. Returns None if a padded row differs from
+    its unpadded row by more than padding on one side.
     """
     return next((side for side in ("end", "start") if _changed_in_group(rows, single_rows, at_end=side == "end") is None), None)
 

@@ -1,4 +1,4 @@
-"""Laws of cursors and plans: a resumed run continues exactly after its last item, and workers or optimizations do not change the items."""
+"""Laws of resumed and optimized runs: a resumed run continues exactly after its last item, and workers or optimizations change no item."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise

@@ -132,7 +132,7 @@ class _Counted:
         self.dataset = with_hooks(dataset, lambda inner: _CountRows(uncollated(inner), counted=self))
         self.log: list[int] = []  # row counts of all chunks from all sources, in the order of reading
         self.largest: dict[int, int] = {}  # maps the Python id of a source to the row count of its largest chunk
-        length(self.dataset)  # `load` stages read their rows now, so that `log` does not count these rows
+        length(self.dataset)  # `load` stages read their rows here, before `log` is cleared
         self.log.clear()
         self.largest.clear()
 

@@ -45,11 +45,11 @@ Inputs = Mapping[str, Any]  # maps the names of a law's arguments to values
 _EPOCHS = st.integers(0, 2)
 _COPIES = 10  # maximum number of times a collator is copied, because copying a tokenizer takes 0.1 s
 _IN_A_PROCESS = 20  # maximum number of datasets that are sent to a new process
-_SHORT = 24  # maximum number of items of a dataset whose cursors are all checked; in longer datasets, hypothesis chooses the cursors
+_SHORT = 24  # number of items up to which all cursors of a dataset are checked; in longer datasets, hypothesis chooses the cursors
 _MOST_INDICES = 50  # maximum number of different indices in a random test of index access
 _LOOK_UPS = 25  # maximum number of random tests of index access, because every test reads the whole dataset for comparison
 _BETWEEN = 4  # maximum number of checked cursors in a random test of a long dataset, apart from the first and the last cursor
-_READINGS = 3  # maximum number of cases of a dataset, because every case reads the dataset many times
+_READINGS = 3  # maximum number of random cases in a check of a dataset, because each case reads the dataset many times
 _STEPS = 6  # number of training steps, enough for a start, a middle and an end
 
 
@@ -126,7 +126,7 @@ class Trial:
 
 @frozen
 class Pooled(Trial):
-    """Laws that get all random cases in one call. In the base class `Trial`, a law gets one case per call.
+    """Laws that are called once, with all random cases. A law of a plain `Trial` is called for each case.
 
     The function `inputs` gets the list of all cases as the argument `cases`. Hypothesis does not search for smaller cases.
     """

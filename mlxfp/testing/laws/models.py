@@ -52,8 +52,8 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
     """Check that a model returns the same outputs for a document alone and in a packed row.
 
-    The law packs the documents into rows of `length` tokens with `pack`. For a packed row, the law calls `model(ids, mask, segment_ids=...,
-    positions=...)`, and the same without `mask`. The model must return one output per token.
+    The law packs the documents into rows of `length` tokens with `pack`. For each row, the law calls `model(ids, mask, segment_ids=...,
+    positions=...)` and `model(ids, segment_ids=..., positions=...)`. The model must return one output per token.
 
     >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
     """

@@ -103,8 +103,8 @@ def assert_chunks_do_not_matter(
 def assert_fits_itself(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
     """Check that a transform applied twice in a row gives the same items with and without optimization.
 
-    The check finds errors in the stage trait `fuse`, which merges two stages into one. If a transform raises an error for its own output,
-    the law checks nothing.
+    The check finds errors in the stage trait `fuse`, which merges two stages into one. If a transform cannot process its own output, the
+    law checks nothing.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

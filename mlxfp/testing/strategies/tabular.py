@@ -56,7 +56,7 @@ _LEAVES = (
 )
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
-    # The permutation [0, 1] changes no axis. It is given explicitly, because `from_numpy_ndarray` returns types with this permutation.
+    # The permutation [0, 1] changes no axis. Types from `from_numpy_ndarray` have this explicit permutation.
     pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),
     pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]

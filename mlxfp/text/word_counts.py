@@ -1,8 +1,8 @@
 """Text features for models of tables: counts of word and character n-grams, weighted by TF-IDF. The weights are fitted to training rows.
 
-N-grams are hashed to buckets, and no vocabulary is stored. Memory use depends only on the number of counts. Salton and Buckley,
-"Term-weighting approaches in automatic text retrieval", 1988; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
-2009.
+N-grams are hashed to buckets, and no vocabulary is stored. Memory use therefore depends only on the number of nonzero counts. Sources:
+Salton and Buckley, "Term-weighting approaches in automatic text retrieval", 1988; Weinberger et al., "Feature Hashing for Large Scale
+Multitask Learning", 2009.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +104,7 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
     linear = optional("sklearn.utils.extmath", extra="kaggle", needed_by="Words as counts")
     limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
     with limits({"blas": 1}):  # A single thread is used, because the last digits depend on the number of threads.
-        # The class TruncatedSVD gives the same result, and also divides by the variance, which is 0 for texts with the same words.
+        # `randomized_svd` gives the result of TruncatedSVD without its division by the variance, which is 0 for texts with the same words.
         left, _, right = linear.randomized_svd(
             weighted, min(components, len(buckets) - 1), n_iter=_ITERATIONS, random_state=seed, flip_sign=False
         )

@@ -184,7 +184,7 @@ def _sentencepiece(normalizers: Sequence[Part], splitter: Part) -> Cuts | None:
 def _keeps_spaces(normalizer: Part) -> bool:
     """Return True if a normalizer changes each word independently of the other words."""
     if normalizer["type"] == "Strip":
-        # If a normalizer strips only the left side, a separate word of white space becomes empty, but white space that ends a text stays.
+        # Stripping only the left side is unsafe: a last word of white space would be empty, but in the whole text the white space stays.
         return bool(normalizer["strip_right"])
     if normalizer["type"] == "Replace":
         text = normalizer["pattern"].get("String")

@@ -24,7 +24,7 @@ from mlxfp.text.tokenizers.tokenizer import configuration_of, engine
 # WHOLE marks words whose ids may change if the row is split into words. A row with such a word is never split.
 HINTED, WHOLE = 1, 2
 
-# Inside of an RE2 character set: white space (in any Unicode version or for any tokenizer) and invisible characters.
+# Content of an RE2 character set: white space (in any Unicode version or for any tokenizer) and invisible characters.
 _BLANK = r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{180e}\x{2000}-\x{200f}\x{2028}-\x{202f}\x{205f}-\x{206f}\x{3000}\x{feff}\x{2581}"
 _ENDS_BLANK = rf"(?:\A|[{_BLANK}])\z"
 

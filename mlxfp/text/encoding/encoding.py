@@ -47,14 +47,14 @@ _BLOCK = 8 << 20
 # Encoding single words takes 1.5 times as long as encoding the same words inside a text.
 _NEW = 0.5
 _TRIED = (0, 23)  # Newest version of `tokenizers` that passed the tests. With later versions, each text is encoded as a whole.
-# Maximum number of bytes of new words to cache from a column that is encoded as a whole, as a share of the column's bytes.
+# When a column is encoded as a whole, new words are cached up to this share of the column's bytes.
 _LEARNED = 1 / 64
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return the ids of each text without special tokens, list<int32>. The texts must not contain nulls.
 
-    The ids equal `tokenizer.encode(text, special=False)`. Exception: the `encode` of a few tokenizers returns the ids of each text twice.
+    The ids equal `tokenizer.encode(text, special=False)`, except for tokenizers with a post-processor that repeats the text.
     """
     rows = encode_rows(tokenizer, texts)
     return to_lists(rows.values, ends_of(rows.lengths))
@@ -244,9 +244,7 @@ def encode_with(proved: Proved, texts: pa.Array, fallback: Fallback) -> Encoded 
         passed = texts.take(number_array(np.delete(np.arange(len(texts)), closed))) if len(closed) else texts
         ids, ends = proved.engine.encode(passed)
     except BaseException as error:
-        if isinstance(error, Exception) or is_panic(
-            error
-        ):  # the result None: the caller encodes the texts with `tokenizers`, and errors come from there
+        if isinstance(error, Exception) or is_panic(error):  # the engine failed, so the caller encodes the texts with `tokenizers`
             return None
         raise
     lengths = np.diff(ends)

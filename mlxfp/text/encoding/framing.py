@@ -136,7 +136,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
         return values[:0]
     total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # positions are int32 if possible, which halves the memory traffic
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # differences between neighbouring positions in the list of positions to copy
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # the cumulative sum of `steps` gives the positions to copy
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

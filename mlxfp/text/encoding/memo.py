@@ -15,9 +15,9 @@ from mlxfp.text.encoding.batch_calls import Caller, Ids
 from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.engines.columns import text_offsets
 
-# Maximum number of bytes in a cache, enough for 150,000 words. These are the distinct words of about 30 MB of English text.
+# Maximum size of a cache in bytes, enough for 150,000 words: the distinct words of about 30 MB of English text.
 _LIMIT = 32 << 20
-_WORD = 144  # Number of bytes per word besides text and ids: a string, its index, a dict entry and three array elements.
+_WORD = 144  # Bytes of memory per cached word, besides text and ids: a string object, an index, a dict entry and three array elements.
 
 Flags = NDArray[np.uint8]
 
@@ -63,11 +63,11 @@ class Memo:
     def find(
         self, words: pa.StringArray, most: float, *, lost: Callable[[Flags], float] = lambda flags: 0.0, learned: float = 0.0
     ) -> Entries | None:
-        """Return the cached ids of distinct words. New words are encoded and cached.
+        """Return the cached ids of distinct words. Encode and cache new words.
 
-        `most` is the maximum number of bytes to encode, in new words and in rows that must not be split into words. `lost(flags)` receives
-        the flags of all words, and returns the number of bytes in such rows. Above `most`, the result is None, and only the first
-        `learned` bytes of new words are cached. Arrays returned by earlier calls are never changed.
+        Return None if new words and unsplit rows have more than `most` bytes. Unsplit rows must be encoded as a whole. From the flags of
+        all words, `lost(flags)` computes the number of bytes in unsplit rows. If the result is None, only the first `learned` bytes of new
+        words are cached. Arrays returned by earlier calls are never changed.
         """
         spelled = words.to_pylist()
         sizes = np.diff(text_offsets(words))

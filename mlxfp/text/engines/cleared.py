@@ -50,7 +50,7 @@ def read_trials() -> dict[str, Trial]:
 
 
 def trial_of(name: str) -> Trial:
-    """Return the result of a large random test of a fast encoding package (engine). Return an empty `Trial` for an untested engine."""
+    """Return the fuzzing result of a fast encoding package (engine). For an untested engine, the result has no versions and no ranges."""
     return read_trials().get(name, Trial({}, {}))
 
 

@@ -16,12 +16,12 @@ from mlxfp.text.engines.columns import matches, pieces, text_bytes
 from mlxfp.text.tokenizers.configuration import Part
 
 _ASCII = 128
-_GROUPS = 6  # maximum number of patterns, one per first character of forbidden texts; above the maximum, one pattern for all texts
+_GROUPS = 6  # Forbidden texts with equal first characters share a pattern. Above 6 patterns, all texts share a single pattern.
 _PIECE = 1 << 21  # number of bytes of text per batch; larger batches are slow, because the engine allocates new memory for each batch
 _LEAD = 0xC0  # smallest first byte of a multi-byte UTF-8 character
-# tokie splits texts of 64 KB or more into parts for its threads, at spaces if possible.
-# If the last characters of a part contain no space, tokie cuts a word in two. Such a cut changes the ids.
-# Texts of at least 32 KB with a word of more than 4 KB are only encoded with `tokenizers`.
+# For its threads, tokie splits texts of 64 KB or more, at spaces if possible.
+# A very long word has no space, so tokie splits inside the word. A split inside a word changes the ids.
+# Texts of at least 32 KB with a word of more than 4 KB are therefore encoded with `tokenizers`.
 _LONG_TEXT, _LONG_WORD = 1 << 15, 1 << 12  # bytes
 _SPACE = 0x20
 

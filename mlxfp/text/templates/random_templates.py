@@ -113,7 +113,7 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring texts in a list of texts and fields, and drop empty texts.
 
-    Python's parser of format strings ends a text at `{{` or `}}`. A separator such as `. ` can lie in two such texts.
+    Python's parser of format strings ends a text after each `{{` or `}}`.
     """
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, group in groups for piece in (["".join(map(str, group))] if are_texts else group) if piece]

@@ -55,7 +55,7 @@ def template(
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    Template(pattern, missing=missing, policy=policy)  # This call only checks the arguments.
+    Template(pattern, missing=missing, policy=policy)  # create a `Template` only to check the arguments
     if seed is not None:
         check_integer(seed=seed)
         movable = sum(bool(phrase.fields) for phrase in parse(pattern))
@@ -164,7 +164,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Join the phrases of a template for each row. Leave out phrases with a missing value."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # True for each row with a later phrase in the sentence
+    followed: Any = pa.scalar(value=False)  # True for a row if any phrase after the current phrase is present
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -189,7 +189,7 @@ def _shuffled(
     written = pa.concat_arrays([_phrase_texts(phrases[index], texts) for index in movable])
     # order[:, i] holds the order of the phrases in row i of the chunk.
     order = np.argsort([fold_into_rows(keys, index) for index in range(len(movable))], axis=0)
-    fields = {index: Field(str(index)) for index in movable}  # a number never equals a column name, because `parse` rejects numbers
+    fields = {index: Field(str(index)) for index in movable}  # `parse` rejects numbers as column names, so the new names are unique
     return (
         tuple(Phrase((fields[index],), phrase.end) if index in fields else phrase for index, phrase in enumerate(phrases)),
         {fields[index]: written.take(pa.array(order[rank] * len(keys) + np.arange(len(keys)))) for rank, index in enumerate(movable)},

@@ -180,7 +180,7 @@ class Tokenizer:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_whole(Path(folder, "tokenizer.json"), self.json.encode())
-        # The class name lets transformers load the same files.
+        # The class name in `tokenizer_config.json` lets transformers load the saved files.
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}
         if self.chat_template is not None:
             write_whole(Path(folder, "chat_template.jinja"), self.chat_template.text.encode())

@@ -93,7 +93,7 @@ def train_tokenizer(
     return Tokenizer(built.to_str(), **roles)
 
 
-Texts = Callable[[], Iterator[list[str]]]  # each call reads all texts, from the first row on
+Texts = Callable[[], Iterator[list[str]]]  # function that reads all texts again in each call, from the first row on
 
 
 @frozen
@@ -128,7 +128,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
     _check_vocab_size(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
-    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # Long words are divided, because each merge reads whole words.
+    divide = pre_tokenizers.Split(hf.Regex(f".{{{_LONGEST}}}"), "isolated")  # merges read whole words, so long words would be slow
     built.pre_tokenizer = pre_tokenizers.Sequence([parts.splitter, divide])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

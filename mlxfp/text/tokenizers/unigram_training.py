@@ -51,7 +51,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         if len(scores) <= size:
             break
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
-    # Little training text uses few pieces. Unused candidate pieces then fill the vocabulary, and help to encode new words.
+    # If the training text is small, few pieces are used. Unused candidate pieces then fill the vocabulary, and help to encode new words.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
     return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 

@@ -126,7 +126,7 @@ class Stepped(Event):
     """
 
     metrics: Mapping[str, float]
-    compiled: bool = field(default=False, eq=False)  # ignored by ==, because a repeated run need not compile again
+    compiled: bool = field(default=False, eq=False)  # ignored by ==, because a run and its repetition may compile at different steps
 
 
 @frozen

@@ -81,7 +81,7 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
 def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
     """Return a copy of an error about an id or a label. The message of the copy also names the source row."""
     rows = rows_after(batches, cursor)
-    if not error.index or len(rows) != error.rows:  # the row is unknown if a collator made several rows of the batch from one source row
+    if not error.index or len(rows) != error.rows:  # a collator made several batch rows from one source row, so the source row is unknown
         return error
     origin = rows[error.index[0]]
     return error.with_source(f"row {origin.row} of {origin.source!r}")

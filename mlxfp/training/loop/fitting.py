@@ -133,7 +133,7 @@ def last(events: Iterable[Event]) -> Event:
 def _with_warnings(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Warned):
-            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # stack level of the caller of `last` or `best`
+            warnings.warn(event.message, RuntimeWarning, stacklevel=4)  # the warning names the caller of `last` or `best`
         yield event
 
 
@@ -209,7 +209,7 @@ class _Run:
     def total(self, begin: "_Progress") -> int | None:
         """Return the total number of steps when the run ends, or None if unknown."""
         size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
-        before = begin.state.step if begin.cursor is None else 0  # without a cursor, the `epochs` epochs come after the earlier steps
+        before = begin.state.step if begin.cursor is None else 0  # without a cursor, epoch 0 begins after the earlier steps of the state
         by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None
@@ -311,7 +311,7 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
         return progress, {}
     totals = _unread_totals(run, progress)
     # The running totals grow only at multiples of `log_every` steps, even if a run ends at another step.
-    # Interrupted and uninterrupted runs thus add up the metrics in the same order, and their sums are bit-identical.
+    # An interrupted run adds up metrics in the same order as an uninterrupted run, so the sums are bit-identical.
     if progress.state.step % run.log_every == 0:
         running = RunningMetrics(merge([progress.running.totals, totals]))
         progress = evolve(progress, running=running, unread=())

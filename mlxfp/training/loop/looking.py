@@ -80,9 +80,10 @@ def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState,
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:
-    """Return True if a validation function calls a function built by `evaluate`. A trial before the run can then stop after one batch.
+    """Return True if a validation function calls a function built by `evaluate`.
 
-    Other validation functions get no trial, because their duration and side effects are unknown.
+    Functions built by `evaluate` can stop after one batch of a trial evaluation. Other validation functions get no trial evaluation,
+    because their duration and side effects are unknown.
     """
     if isinstance(validate, partial):
         return any(map(supports_trial, [validate.func, *validate.args, *validate.keywords.values()]))

@@ -101,7 +101,7 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
     - `size`: the number of batches on every rank, or None if unknown.
     - `read`: a function that returns True for each step number at which `fit` reads metrics.
 
-    In an exchange, each rank tells the other ranks if its next batch is ready. If `size` is None, every step begins with an exchange.
+    In an exchange, each rank tells the other ranks whether its next batch is ready. If `size` is None, every step begins with an exchange.
     Otherwise exchanges take place before the first step, before steps that read metrics, and after the last batch.
 
     A rank that fails to prepare a batch repeats its last batch until the next exchange, because the other ranks wait for its gradients.

@@ -17,7 +17,7 @@ _ONCE = ("weight", "skipped")  # metrics whose means count all steps equally
 class RunningMetrics:
     """Metrics of the current epoch: `totals` has sums over the first steps, and `unread` has the metrics of each later step.
 
-    `fit` adds `unread` to `totals` every `log_every` steps. Further additions would change the rounding of the totals. The metrics of the
+    `fit` adds `unread` to `totals` every `log_every` steps. Adding more often would change the rounding of the totals. The metrics of the
     last step may still be on the device.
     """
 

@@ -169,7 +169,7 @@ def _is_number(value: object) -> bool:
 def _begin(path: Path, first: Event) -> float:
     """Remove the lines of a log that a continued run will write again. Return the field `seconds` of the last remaining line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # If the history has no evaluations of the first step, the continued run evaluates again, so remove the lines of the evaluations.
+    # Remove the logged evaluations of the first step if the history lacks them, because the continued run then evaluates again.
     evaluated = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))
     remaining = [
         (line, seconds)

@@ -78,7 +78,7 @@ def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points
         panels.setdefault("learning rate" if name.startswith("learning_rate") else name, {})[name] = points
     rates = list(panels["learning rate"].values())
     if len(rates) > 1 and all(points == rates[0] for points in rates):
-        panels["learning rate"] = {"learning_rate": rates[0]}  # groups of parameters with equal rates need one curve
+        panels["learning rate"] = {"learning_rate": rates[0]}  # one curve is enough if all parameter groups have equal learning rates
     panels.pop("weight", None)  # the metric `weight` is the batch size, which shows no progress and needs no plot
     return panels
 

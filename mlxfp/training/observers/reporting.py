@@ -90,7 +90,7 @@ class _View:
             if event.metrics:
                 self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
-            self.seconds += seconds  # before an epoch ends, the loop waits for the last step, so the waiting time counts as step time
+            self.seconds += seconds  # add the time that the loop waited for the last step of the epoch
         elif isinstance(event, RunStarted):
             self.total = event.total
 

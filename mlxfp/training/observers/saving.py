@@ -134,7 +134,7 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
                 yield from saver.wait()
             if due(event, last, moment):
                 earlier = tuple(evaluation for evaluation in saver.history if evaluation.step < event.step)
-                yield from saver.save(event, earlier)  # without evaluations of the current step, because some may still follow
+                yield from saver.save(event, earlier)  # save no evaluations of the current step, because the list may still be incomplete
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
                 yield from saver.save(event, saver.history)  # save again: the history now has all evaluations of the last step
@@ -160,7 +160,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
 
 def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
     for event in write(events):
-        if isinstance(event, RunStarted) and event.state.shards is not None:  # all ranks raise the error before the first step
+        if isinstance(event, RunStarted) and event.state.shards is not None:
             raise ArgumentError(
                 f"checkpoint_best writes one file, but the model is divided between {event.state.shards.count} ranks. Use "
                 "checkpoint(folder, ranks=ranks), which writes one file per rank."

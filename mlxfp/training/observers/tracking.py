@@ -54,7 +54,7 @@ def track(
     params: Mapping[str, Any],
     at_end: Sequence[Callable[..., object]] = (),
 ) -> Iterator[Event]:
-    """Yield the events and log their numbers. Warnings start with `source`, the name of the observer.
+    """Yield the events, and log the metrics of each event to a tracker. Warnings start with `source`, the name of the observer.
 
     At the first event, `begin(step=event.step)` returns the tracker. A step above 0 means that a run continues. At the end of the run,
     `track` calls each function in `at_end` with the tracker, and with the last state as `state`.

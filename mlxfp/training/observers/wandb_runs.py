@@ -52,7 +52,7 @@ class WandbRun:
     run: Any
     record: Path
     name: str | None
-    steps: dict[str, int]  # last logged step by metric name; the same numbers are saved in the file `record`
+    steps: dict[str, int]  # last logged step of each metric, also saved in the file `record`
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Do nothing: the configuration is passed at the start of a run."""

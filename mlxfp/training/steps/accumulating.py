@@ -36,7 +36,7 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
     # For example, a loss with the result (mean * weight, weight) casts an integer weight twice.
     # The multiplication by 1 and the reshapes avoid the IndexError of mx.compile, without additional kernels.
-    # A test in tests/training/steps/test_steps.py fails as soon as MLX needs neither the multiplication nor the reshapes.
+    # A test in tests/training/steps/test_steps.py fails as soon as mx.compile no longer raises the IndexError.
     return total * 1, weight.reshape(1).reshape(())
 
 

@@ -104,9 +104,8 @@ def generator() -> mx.array:
 def set_generator(key: mx.array) -> mx.array:
     """Copy the values of `key` into the global generator of this thread. Return the key array of the generator.
 
-    MLX 0.32 has no function to set the key, and the list `mx.random.state` accepts no assignments. Therefore `mx.random.seed` first gives
-    the generator a new key array, and the values of `key` then overwrite the values of the new array. The previous key array of the
-    generator stays unchanged, because other code may hold a reference to the array.
+    MLX 0.32 has no function to set the key. Therefore `mx.random.seed` gives the generator a new key array, and `key` overwrites the values
+    of the new array. The previous key array stays unchanged, because other code may hold a reference to the array.
     """
     mx.random.seed(0)
     state = generator()

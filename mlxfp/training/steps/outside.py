@@ -58,7 +58,7 @@ class Outside:
         """Return True if a variable, attribute or item found by `Outside.of` has a new value."""
         try:
             return any(read(holder, key) is not value for read, holder, key, value in self.edges)
-        except (LookupError, AttributeError, ValueError):  # the variable, attribute or item no longer exists
+        except (LookupError, AttributeError, ValueError):  # the variable, attribute or item was deleted
             return True
 
 

@@ -13,10 +13,10 @@ from mlxfp.training.steps.modules import with_arrays
 
 
 def shared_indices(model: nn.Module, tree: Any) -> dict[int, int]:
-    """Return the overwritten arrays of layers used at several paths of a model: index of each overwritten leaf -> index of the last leaf.
+    """Return a dict of leaf indices: each overwritten leaf of a shared layer -> the last leaf of the layer.
 
-    Such a layer has one leaf per path in `tree`. `put_arrays` writes the leaves into the layer one after another, so the last leaf
-    overwrites the earlier leaves. Therefore only the last leaf affects the results of the model and receives a gradient.
+    A layer used at several paths of a model has one leaf per path in `tree`. `put_arrays` writes the leaves into the layer in order, so the
+    last leaf overwrites the earlier leaves. Only the last leaf affects the results of the model and receives a gradient.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> shared_indices(nn.Sequential(layer, layer), {"layers": [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]})

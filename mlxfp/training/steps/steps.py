@@ -160,7 +160,7 @@ class TrainStep:
         self._structure, _ = flatten({**trees, "extra": options.kept(model.params)})
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
-        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws other random numbers
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
@@ -220,7 +220,7 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        delayed = not self._options.compile and self.ranks is None  # no delay with ranks: all ranks must communicate in the same order
+        delayed = not self._options.compile and self.ranks is None  # with ranks, compute at once: all ranks must communicate in one order
         mx.async_eval(trees if delayed else ())  # start to compute the lazy state, because lazy arrays keep their inputs in memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
@@ -254,7 +254,7 @@ class TrainStep:
         options, batch = self._options, unflatten(structure, arrays)
         before = 0 if options.ranks is None else options.ranks.bytes_sent
         (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        # `_gradients` divides the same numbers: with two divisions, MLX can fuse each division with the operations after the division.
+        # Dividing here and in `_gradients` is faster than dividing once: MLX can fuse each division with the operations after the division.
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:

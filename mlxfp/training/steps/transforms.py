@@ -196,7 +196,7 @@ class Compiler:
     _name: str
     _user: Callable[..., Any]  # function of the user; may use arrays that are not arguments (see `outside.py`)
     _warn_above: int
-    _names: Callable[[Any], Sequence[str]]  # function from a cache key to the names of the arguments
+    _names: Callable[[Any], Sequence[str]]  # returns the argument names for a cache key
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
     _outside: Outside | None = None

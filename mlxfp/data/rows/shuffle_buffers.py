@@ -61,9 +61,9 @@ class ShuffleBuffer(Stage):
 
 
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
-    """Put each incoming row into the buffer slot with the index in `targets`. Return the rows that left the buffer, and the new buffer.
+    """Put each incoming row into a buffer slot: row i into slot `targets[i]`. Return the rows that left the buffer, and the new buffer.
 
-    If several incoming rows have the same target, each row replaces the previous row.
+    If several incoming rows have the same slot, each row replaces the previous row.
     """
     order = np.argsort(targets, kind="stable")
     sorted_targets, sorted_rows = targets[order], incoming[order]

@@ -101,7 +101,8 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # The cursors of a stream hold rows with all columns.
+        # A stream must be read with all columns, because a cursor may hold a whole row.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)
 
     def schema(self) -> Schema:
         schema = super().schema()

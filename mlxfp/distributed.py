@@ -51,7 +51,7 @@ _NEEDED = {
 class Ranks:
     """The processes of a run, returned by `connect`.
 
-    `world` holds the index of this process (the rank), and the division of the ranks into copies of the model. Each copy reads other
+    `world` holds the index of this process (the rank), and the division of the ranks into copies of the model. Each copy reads its own
     rows with `shard(world.copy, world.copies)`. `backend` is "ring", "nccl", "jaccl" or "mpi", or None if there is only one rank.
 
     >>> connect()
@@ -143,7 +143,7 @@ class Ranks:
         return self._added(tree, self._group, self.world.size)
 
     def add_up_parts(self, parts: mx.array) -> mx.array:
-        """Sum an array [size, ...] over all ranks, and return the row [...] of this rank. Call this method on all ranks.
+        """Sum an array [size, ...], with one row per rank, over all ranks. Return row r of the sum on rank r. Call the method on all ranks.
 
         >>> connect().add_up_parts(mx.array([[1, 2]]))
         array([1, 2], dtype=int32)

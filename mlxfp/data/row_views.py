@@ -21,11 +21,11 @@ from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import ChunkTask, InTable, Position, SourceTraits, Task, Tasks, exact_length, read_tasks
 from mlxfp.core.stages import Stage, check_level
 
-Rows = TypeVar("Rows", Example, Examples)  # items of a dataset that `check_reorders` accepts
+Rows = TypeVar("Rows", Example, Examples)  # item of a dataset: an example, or a group of examples
 
 _BYTES_AT_ONCE = 16 << 20  # Target size of a chunk in bytes, for example 4,096 rows of 4 KB or 160 photographs of 100 KB.
 # Number of rows in the first chunk, and smallest number of rows in later chunks. Row sizes are measured in the first chunk.
-# The minimum is needed for rows that share data: the measured size of these rows is too large.
+# A minimum is needed, because several rows may share the same bytes in memory. Their measured size is then too large.
 _FIRST_ROWS = 4
 # Maximum number of row references in a chunk. A row reference takes 16 bytes and replaces a row of a table.
 # Each chunk has a fixed cost of 150 us. With chunks of 4,096 small rows, this cost would be 5 % of the total time.
@@ -114,7 +114,7 @@ class View(Wrapper):
 
     @property
     def first_rows(self) -> int:
-        """Number of rows or groups in the first chunk: a small number, unless the rows are in a table in memory, with known row sizes."""
+        """Number of rows or groups in the first chunk. The number is small, except for rows of a table in memory, whose size is known."""
         if self.traits.level == "groups":
             return 1
         table = self.in_table()

@@ -26,7 +26,7 @@ def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Data
 
     The operators are `==`, `!=`, `<`, `<=`, `>`, `>=` and `in`. The value of `in` is a sequence. A missing value meets no condition. NaN
     meets only `!=`. Conditions are evaluated on whole columns. A Parquet reader skips row groups that have no match according to the file
-    statistics. For this, only stages that choose columns may stand between the reader and `filter_by`.
+    statistics. The reader skips nothing if any stage between the reader and `filter_by` does more than choose columns.
 
     Raises `SchemaError` at construction if a column is missing or its type cannot be compared with the value.
 

@@ -79,7 +79,7 @@ class Joined(Source):
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
-        """Counts of data sources. Entry i counts the data sources of all datasets before dataset i. The last entry is the total."""
+        """Index of the first data source of each dataset, among all data sources. The last entry is the number of all data sources."""
         return tuple(accumulate((sum(1 for _ in leaves(dataset)) for dataset in self.datasets), initial=0))
 
 
@@ -140,7 +140,7 @@ class _Gathered(Task):
 
     parts: tuple[Task, ...]
     owners: tuple[int, ...]  # for each task in `parts`: index of the dataset that the task reads
-    leaves: tuple[int, ...]  # for each task in `parts`: number of data sources in all joined datasets before the dataset of the task
+    leaves: tuple[int, ...]  # for each task in `parts`: index of the first data source of its dataset, among all data sources
     order: Indices  # final order of the concatenated rows
 
     @property

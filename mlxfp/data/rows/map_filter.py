@@ -161,8 +161,7 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Skip the first `count` items: examples, groups or batches. With random access, skipped rows are not read.
 
-    After `shuffle`, other items are skipped in each epoch. Reading a second epoch then gives a warning. `redraw=True` turns the warning
-    off.
+    After `shuffle`, each epoch skips different items. Reading a second epoch then gives a warning. `redraw=True` turns the warning off.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.skip(3)))

@@ -25,7 +25,7 @@ from mlxfp.support.terminal import columns_text
 Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
-# Progress of a dataset: total cost (see `Mix.costs`) and number of its yielded items, number of passes (-1: ended), and cursor.
+# Progress of a dataset: cost of the yielded items (see `Mix.costs`), number of yielded items, number of passes (-1: ended), cursor.
 _Mark = tuple[int, int, int, Cursor | None]
 
 
@@ -108,8 +108,8 @@ def mix(
 class Mix(Joined):
     """Source that mixes datasets. Each item gets a due time, and items are sorted by due time.
 
-    The due time depends on the number of items (or tokens) that the same dataset has yielded before. With constant weights, the due time
-    is this number divided by the weight of the dataset.
+    The due time of an item depends on n, the number of items (or tokens) that its dataset yields before the item. With constant weights,
+    the due time is n divided by the weight of the dataset.
     """
 
     weights: Weights
@@ -286,5 +286,5 @@ class _Reader:
         self.times = self._due(np.concatenate([[0], np.cumsum(costs)]))
 
     def _due(self, more: Any) -> Times:
-        """Return the due times (sort keys) of M items, float64[M]. `more[i]` is the total cost of the buffered items before item i."""
+        """Return the due times (sort keys) of M items, float64[M]. `more[i]` counts the items or tokens in the buffer before item i."""
         return self._mixture.weights.due(self._index, self.given + np.asarray(more))

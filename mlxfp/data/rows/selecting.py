@@ -35,8 +35,8 @@ else:
 def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Select examples by index, in the given order. An index may occur twice. Needs random access.
 
-    After `shuffle`, other examples are selected in each epoch. Reading a second epoch warns of this, unless `redraw=True` states that
-    different rows are intended. Raises `ArgumentError` for a negative index, and at the first read for an index beyond the last row.
+    After `shuffle`, each epoch selects different examples. Reading a second epoch then gives a warning. `redraw=True` turns the warning
+    off. Raises `ArgumentError` for a negative index, and at the first read for an index beyond the last row.
 
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.select([3, 0, 3])))
@@ -279,7 +279,7 @@ class _Split(View):
     def _parts(self, values: Keys | None) -> Indices:
         """Return for each row the index of its split, such as 0 for training rows and 1 for validation rows: int64[N]."""
         if self.group is not None:
-            assert values is not None  # With `group`, the caller `members` always passes the hashes of the group column.
+            assert values is not None  # `members` always passes `values` if `group` is set.
             return _cut(values, self.fractions, self.seed)
         count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)

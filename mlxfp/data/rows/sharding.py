@@ -101,7 +101,8 @@ class _Shard(View):
     @property
     def traits(self) -> SourceTraits:
         share = Share(self.count, 0, attrs.evolve(self, index=0, count=1), self.position_after)
-        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)  # A stream cursor contains rows with all columns.
+        # A stream must be read with all columns, because a cursor may hold a whole row.
+        return attrs.evolve(super().traits, share=share, keeps_rows=self.indexable)
 
     def schema(self) -> Schema:
         schema = super().schema()
@@ -168,7 +169,7 @@ class _EveryNth(Stage):
     The state is a tuple of three entries:
 
     - number of rows seen
-    - for `ends="drop"`: row of this rank that waits until every rank has one more row, or None
+    - for `ends="drop"`: row that is held back until every other rank has a row, too; None if no row is held back
     - for `ends="pad"`: last row seen, or None
     """
 
@@ -190,7 +191,7 @@ class _EveryNth(Stage):
             return (seen, None, last if chunk.num_rows else state[2]), (_weighted(selected, np.ones(selected.num_rows, bool)),)
         rows = selected if incomplete is None else concat_chunks([incomplete, selected])
         pending = seen % self.count > self.index  # True if this rank has one row more than the last rank
-        # If the number of ranks changed before a resume, `rows` may be empty although `pending` is True. Then `max` turns -1 into 0.
+        # `max` is needed if the number of ranks changed before a resume: `rows` may be empty although `pending` is True.
         whole = max(0, rows.num_rows - pending)
         return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
 

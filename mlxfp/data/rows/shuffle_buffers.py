@@ -61,10 +61,7 @@ class ShuffleBuffer(Stage):
 
 
 def _replace(slots: Indices, targets: Indices, incoming: Indices) -> tuple[Indices, Indices]:
-    """Put each incoming row into the buffer slot with the index in `targets`. Return the rows that left the buffer, and the new buffer.
-
-    If several incoming rows have the same target, each row replaces the previous row.
-    """
+    """Put each incoming row into a buffer slot: row i into slot `targets[i]`. Return the rows that left the buffer, and the new buffer."""
     order = np.argsort(targets, kind="stable")
     sorted_targets, sorted_rows = targets[order], incoming[order]
     repeated = np.zeros(len(order), bool)

@@ -358,7 +358,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            out.clear()  # Delete the files: a corrected pipeline has another fingerprint and writes to another folder.
+            out.clear()  # Delete the files. No later run can use them, because a corrected pipeline writes to another folder.
             raise
 
 

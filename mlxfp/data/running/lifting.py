@@ -186,7 +186,8 @@ class _Lifted:
 class _Ready:
     """Plan and output schema for all tables with the same input schema.
 
-    If `cast` is not None, each table is first converted to the schema `cast`: Arrow cannot read single rows of some column types by index.
+    If `cast` is not None, each table is first converted to the schema `cast`. Some column types need this, because Arrow cannot read
+    their rows by index.
     """
 
     plan: Plan

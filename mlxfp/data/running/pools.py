@@ -99,7 +99,7 @@ def _result(entry: _Entry) -> Result:
     if error is not None or not all(result.complete for result in results):
         return Result([], complete=False, error=error)
     chunks = [chunk for result in results for chunk in result.chunks]
-    if len(chunks) == len(results) > 1:  # Join the chunks, so that a job has the same cursors for any number of workers.
+    if len(chunks) == len(results) > 1:  # Join the chunks, because cursors must not depend on the number of workers.
         chunks = [concat_chunks(chunks)]
     return Result(chunks, complete=True)
 
@@ -118,7 +118,7 @@ class _Flow:
         self._most = 2 * pool.workers
 
     def next(self) -> _Entry | None:
-        """Return the next job in order, after its end, or None after the last job. Meanwhile, send further jobs to the workers."""
+        """Wait for the end of the next job, and return the job, or None after the last job. Meanwhile, send further jobs to the workers."""
         while True:
             self._give()
             if not self._entries:
@@ -263,7 +263,7 @@ class Threads(Pool):
     def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Result]":
         """Run a job in a thread, with the context variables of the caller (NumPy error state, decimal precision)."""
         context = context_until(unwanted)
-        context.run(RUNNER.set, None)  # Code in a worker sees no pool, because waiting for other workers could cause a deadlock.
+        context.run(RUNNER.set, None)  # Hide the pool from code in a worker, because waiting for other workers could cause a deadlock.
         return self._executor.submit(context.run, timed, job)
 
     def close(self) -> None:

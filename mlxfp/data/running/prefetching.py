@@ -120,7 +120,7 @@ class Prefetch(Wrapper):
         try:
             yield from line
         finally:
-            if not stopped and not line.is_forked():  # After the exit function `stop`, globals of this module may be gone.
+            if not stopped and not line.is_forked():  # While Python exits, globals of this module may already be deleted.
                 atexit.unregister(stop)
                 line.close()
                 # Garbage collection may end this generator in another thread, even in the prefetch thread. No thread can join itself.
@@ -150,7 +150,7 @@ class Prefetch(Wrapper):
         if self.workers == 1 and self.kind == "threads":
             return (ahead,)
         shared = "nothing: no earlier stage is stateless"
-        with suppress(MlxfpError, OSError):  # `explain` shows errors of the dataset in other lines.
+        with suppress(MlxfpError, OSError):  # Ignore errors of the dataset here, because `explain` reports such errors elsewhere.
             shared = ", ".join(_shared(self.dataset)) or shared
         who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
         return (ahead, f"{who} {shared}")

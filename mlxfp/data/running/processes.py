@@ -58,7 +58,7 @@ class Processes(Pool):
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._process = os.getpid()
         self._unstarted: WorkerError | None = None  # error of the first process that could not start
-        self._shared: dict[int, tuple[Any, str]] = {}  # The key is the id of a shared value; the entry is (value, file name).
+        self._shared: dict[int, tuple[Any, str]] = {}  # maps the id of a shared value to the value and its file name
         self._jobs, self._texts = 0, dict[str, str]()
         self._sending = threading.Lock()
         try:
@@ -155,7 +155,7 @@ class Processes(Pool):
             return None
         if id(value) not in self._shared:
             data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            name = f"shared-{len(self._shared)}"  # numbered after `dumps`, which may add other values to `_shared`
+            name = f"shared-{len(self._shared)}"  # Get the number after `dumps`, because `dumps` may add values to `_shared`.
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # The stored reference keeps the value alive, so that no other value gets the same id.
         return self._shared[id(value)][1]
@@ -307,7 +307,7 @@ def _begin(folder: str, parent: int) -> None:  # pragma: no cover  # would end t
     gc.disable()  # Without garbage collection, a worker starts faster by a tenth. The first job enables garbage collection.
 
     def watch() -> None:
-        while os.getppid() == parent:  # When the parent process ends, the operating system assigns another parent process.
+        while os.getppid() == parent:  # After the end of the parent process, this process gets another parent.
             time.sleep(_LOOK)
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

@@ -182,9 +182,9 @@ class _Together:
         return float(self.manifest is not None)
 
     def _write_own(self) -> float:
-        """Write the files of this rank. Return 1 plus the number of files of all ranks.
+        """Write the files of this rank. Return 1 + n, if all ranks together write n files.
 
-        Returns 0 if a stage keeps rows between chunks, because rank 0 must then write all files.
+        Returns 0 if a stage keeps rows between chunks. Rank 0 must then write all files.
         """
         self._visible(self.out.progress.is_dir() or None)
         try:
@@ -286,7 +286,7 @@ def _are_whole(checks: Iterable[CheckFile], pool: Pool) -> Iterator[bool]:
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Job, ...], Cursor]]:
-    """Yield the jobs that compute each file, and the cursor at the end of the file. A file holds the results of `size` source rows."""
+    """Yield for each file the jobs that compute the file, and the cursor at its end. A file holds the results of `size` source rows."""
     for _, pairs in groupby(row_jobs(dataset, start, size), lambda pair: pair[0].first // size):
         jobs, cursors = zip(*pairs, strict=True)
         yield jobs, cursors[-1]

@@ -45,7 +45,7 @@ class WrittenFolder:
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            try:  # Create the folder before each attempt. Another process removes the folder if writing fails.
+            try:  # Create the folder before each attempt to lock it: a process whose write fails removes the folder.
                 self.folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 if self.folder.is_file() or self.folder.is_symlink() or not self.folder.parent.is_dir():
@@ -56,7 +56,7 @@ class WrittenFolder:
         try:
             yield
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # The next process with the lock creates a new lock file.
+            Path(lock.lock_file).unlink(missing_ok=True)  # A process that takes the lock later creates a new lock file.
             with suppress(OSError):
                 self.folder.rmdir()  # `rmdir` removes only an empty folder.
             lock.release()

@@ -217,7 +217,7 @@ def _missing_of_pages(data: bytes) -> str | None:
     offset, ended = 0, False
     while data[offset : offset + 4] == b"OggS":
         head = data[offset : offset + _PAGE_HEADER]
-        body = offset + _PAGE_HEADER + head[-1]  # The last byte of the header counts the size bytes after the header.
+        body = offset + _PAGE_HEADER + head[-1]  # head[-1] is the number of segments. One size byte per segment follows the header.
         end = body + sum(data[offset + _PAGE_HEADER : body])
         if len(head) < _PAGE_HEADER or end > len(data):
             return "the last page of the stream is missing"

@@ -144,7 +144,7 @@ class LogMel:
         """Mel bands sorted by number of frequencies, widest band first, and the frequencies and weights of the bands.
 
         The value is (places, steps). `places`, int64[mels], holds the position of each band in the sorted order. `steps` is a list of
-        (frequency indices, weights). Step 0 is the lowest frequency of every band, step 1 the second of every band with at least two, etc.
+        (frequency indices, weights). Step i holds, for each band that is wide enough, the frequency i places above its lowest.
         """
         inside = self._filters > 0
         firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)

@@ -62,7 +62,7 @@ class ColumnSource(FileSource):
         """
 
     def file_of(self, position: Position) -> str | None:
-        """Return the path of the file with the row at a position. Return None if the row may be in the next file, and for a single file."""
+        """Return the path of the file with the row at a position. Return None if the file is uncertain, and for a single file."""
         files = self.files()
         number, group, _ = parse_position(files, position)
         may_be_the_end = group > 0 and self.header_of(files[number])[1] is None

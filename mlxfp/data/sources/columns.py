@@ -112,7 +112,7 @@ def _may_round(column: pa.Array) -> bool:
         dtype, limit = np.dtype(f"f{kind.bit_width // 8}"), largest_exact(kind)
         values = np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
         if values.min(initial=0) > -limit and values.max(initial=0) < limit:
-            return False  # Most columns end here. NaN makes both comparisons False, and the next line tests such a column.
+            return False  # Most columns return here. For NaN, both comparisons are False, so the next line tests the column.
         return bool((np.abs(values) >= limit).any())  # A null holds an arbitrary float in the buffer.
     if is_list_like(kind) and (pa.types.is_nested(kind.value_type) or pa.types.is_floating(kind.value_type)):
         return _may_round(column.values)

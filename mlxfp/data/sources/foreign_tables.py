@@ -94,7 +94,7 @@ def _streamed(table: Any) -> pa.Table:
         raise SchemaError(f"Python objects have no Arrow type, got objects in the columns {objects}. Cast or drop the columns.")
     try:
         result = pa.table(table)
-        for name in result.schema.names if hasattr(table, "dropna") else ():  # a data frame of pandas
+        for name in result.schema.names if hasattr(table, "dropna") else ():  # `dropna` identifies a data frame of pandas.
             _check_objects(table.get(name), result.column(name), name)
     except MISFITS as error:
         if isinstance(error, MlxfpError) or isinstance(table, pa.RecordBatchReader | Pipeline):

@@ -116,7 +116,7 @@ class LineSource(FileSource):
         return joined_type(first, second)
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
-        """Return the byte offset of the first record in which column `name` does not fit `kind`. Return 0 if the record is unknown."""
+        """Return the byte offset of the first record whose value of `name` does not fit the type `kind`. Return 0 for an unknown record."""
         return 0
 
     def schema(self) -> Schema:
@@ -158,9 +158,9 @@ class LineSource(FileSource):
                 yield chunk, after
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
-        """Yield one task per block.
+        """Yield one task per block. A task must know its number of rows.
 
-        A worker parses the block if records can be counted beforehand. Otherwise this method parses the block.
+        If rows can be counted without parsing, a worker parses the block. Otherwise this method parses the block.
         """
         for lines, after in self._lines(position):
             ends = None if self.marks else self.filled_ends(lines.block.data)

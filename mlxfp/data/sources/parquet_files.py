@@ -80,7 +80,7 @@ def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
 
 @frozen(repr=False)
 class _ReadParquet(ColumnSource):
-    # Filter conditions of later steps. Rows that cannot meet the conditions may be replaced by nulls.
+    # Filter conditions of later stages. A row group without a match is not read, and nulls take the place of its rows.
     conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)
     suffixes = (".parquet",)
     kind = "Parquet"
@@ -156,7 +156,7 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
 
 
 def _open_parquet(path: str, unit: str = "us") -> pq.ParquetFile:
-    """Open a Parquet file. `unit` is the unit of timestamps of the type INT96. Times after the year 2262 do not fit nanoseconds."""
+    """Open a Parquet file. Timestamps of the type INT96 are read in `unit`. Nanoseconds cannot express times after the year 2262."""
     options = {**_OPTIONS, "coerce_int96_timestamp_unit": unit}
     if is_remote(path):
         return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **options)

@@ -99,7 +99,7 @@ class _Items:
 def _identity(value: Any) -> Any:
     """Return the values that identify a dataset in a fingerprint: its attributes, and its functions `__getitem__` and `__iter__`.
 
-    Datasets inside, such as the dataset of a `Subset`, are included.
+    A dataset in an attribute, such as the dataset of a `Subset`, is identified in the same way.
     """
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}

@@ -71,13 +71,13 @@ def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
 def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     """Return True if the offset `end` is certainly outside quotes. Return False if `end` is inside quotes, or if the test cannot tell.
 
-    The test checks every other quote, starting with the first quote. If a delimiter, a line end or a quote precedes all checked quotes,
-    all quotes belong to quoted fields. Nearly all files pass the test. The test is ten times faster than a regex.
+    The test checks the byte before every other quote, starting with the first quote. If each checked byte is a delimiter, a line end or a
+    quote, all quotes belong to quoted fields. Nearly all files pass the test. The test is ten times faster than a regex.
     """
     codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
-        # A quote at offset 0 has no previous byte. The quote itself is tested instead, because `begins` is True for the quote character.
+        # A quote at offset 0 has no previous byte and begins a field. `maximum` selects the quote itself, for which `begins` is True.
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)
         if not begins.take(codes.take(before)).all():
             return False

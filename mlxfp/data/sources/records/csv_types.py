@@ -12,7 +12,7 @@ from mlxfp.data.sources.columns import LONGEST_EXACT
 
 TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
 _DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
-_LEAST = b"least"  # key in the metadata of a field: the smallest integer with as many digits as all integers of the first block
+_LEAST = b"least"  # metadata key for the smallest integer with the digit count of a column, such as 10000 for ZIP codes
 
 
 def is_early(column: pa.Array) -> bool:
@@ -36,10 +36,10 @@ def suggested_type(text: str) -> pa.DataType:
 
 
 def with_digits(chunk: RecordBatch, integers: Sequence[str]) -> RecordBatch:
-    """Add the smallest integer to the schema for each column of `integers` whose values may be codes of equal length, such as ZIP codes.
+    """Store the number of digits for each column of `integers` whose values may be codes of equal length, such as ZIP codes.
 
-    The values are positive and have the same number of digits, at least two. The smallest integer is the smallest with this number of
-    digits. `short_columns` reads this integer.
+    The values of such a column are positive and have the same number of digits, at least two. The metadata of the field get the smallest
+    integer with this number of digits, such as 10000 for five digits. `short_columns` reads this integer.
     """
     schema = chunk.schema
     for name in integers:

@@ -47,7 +47,7 @@ def collate(
 _BYTES_AT_ONCE = 1 << 20  # Size of the rows read in one step, in bytes: 1 MB fits into the cache of a CPU core.
 _BYTES_OF_A_STACK = 1 << 17  # Bytes gathered at once from rows of equal size. Sizes from 64 KB to 256 KB are about equally fast.
 _ROWS_OF_EACH = 64  # Minimum number of rows gathered per chunk of a table. With fewer rows, the cost per chunk dominates.
-_UNEQUAL = re.compile("non-uniform|inhomogeneous|same shape|same length")  # matches errors of MLX and NumPy about unequal lengths
+_UNEQUAL = re.compile("non-uniform|inhomogeneous|same shape|same length")  # pattern for errors of MLX and NumPy about unequal lengths
 
 
 @frozen(repr=False)
@@ -141,7 +141,7 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), batches, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # Without a batch, collate the group in a separate call, so that an error names the invalid row.
+                else:  # The common call gave no batch for this group. A separate call gives the batch, or an error that names the row.
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
@@ -162,7 +162,7 @@ class _CollateReferences(_CollateCuts):
 
     holder: Any
     arrays: Arrays
-    idle: list[Stack] = field(factory=list, init=False, eq=False)  # memory for batches that is free for reuse
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # memory of earlier batches, for reuse
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)

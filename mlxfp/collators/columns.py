@@ -282,7 +282,7 @@ def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
 
 
 def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
-    # as unsigned numbers, negative ids are larger than the size of any vocabulary
+    # A single comparison is enough: as unsigned numbers, negative ids are larger than the size of any vocabulary.
     return not ids.size or int(ids.view(np.uint32).max()) < vocab_size
 
 

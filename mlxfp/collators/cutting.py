@@ -25,7 +25,7 @@ Cut = tuple[int, int, int]  # (first row, end row, padded length) of a batch; th
 MASK = "attention_mask"
 OF_PACK = "segment_ids", "positions"  # columns of `pack`
 _view: Any = memoryview  # MLX copies a memoryview in two thirds of the time that a NumPy array takes.
-_CELLS = 1 << 19  # Most values per column in one padding call. Calls with fewer values are slower (measured on rows of 45 tokens).
+_CELLS = 1 << 19  # Maximum number of values per column in a padding call. Smaller calls are slower (measured on rows of 45 tokens).
 
 
 @frozen(eq=False)
@@ -155,7 +155,7 @@ class Padded(Cutting):
     side: Side
     carry: tuple[str, ...]
     packed: bool | None = None  # True if the stage `pack` made the rows, otherwise False. None: the collator accepts no packed rows.
-    spare = 0  # 1 if the last token of a row is only used as a label
+    spare = 0  # 1 if the last token of a row is used only as a label, else 0
 
     @property
     def mask(self) -> str:
@@ -233,10 +233,9 @@ def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bo
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str, arrays: Container[str]) -> dict[str, Any]:
-    """Return the values of the additional columns of a batch (the argument `carry` of a collator).
+    """Return the columns `names` of the rows, for the argument `carry` of a collator. `arrays` names the other arrays of the batch.
 
-    Numbers, tensors and equally long lists become arrays [N, ...]. Text stays an Arrow column. Raises `SchemaError` if the collator itself
-    makes an array with the name of a column (`arrays`).
+    Text stays an Arrow column. Other values become arrays [N, ...]. Raises `SchemaError` for a column with a name in `arrays`.
     """
     for name in names:
         if name in arrays:

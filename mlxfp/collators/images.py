@@ -206,11 +206,11 @@ class _Vision(Stacking):
         return images
 
     def finished(self, batch: Batch) -> Batch:
-        """Convert pixels to floats on the device. uint8 pixels are copied to the device, because they have a quarter of the bytes."""
+        """Convert pixels to floats on the device. The transfer of uint8 pixels takes a quarter of the bytes of float32 pixels."""
         images = batch["images"]
         count, height, width, channels = images.shape
         full = 255 if images.dtype == mx.uint8 else 1
-        # A row of pixels becomes one axis, because MLX is slow for arrays with a short last axis, such as 3 channels.
+        # Width and channels become one axis, because MLX is slow for arrays with a short last axis, such as 3 channels.
         rows = images.reshape(count * height, width * channels).astype(mx.float32)
         if self.normalization is None:
             rows = rows / full

@@ -42,7 +42,7 @@ def padded_mask(
 ) -> NDArray[np.bool_]:
     """Return a mask, bool[B, length]: True for values, and False for padding.
 
-    Raises `DataError` for a row that is too long. The message begins with `at(row)`, and recommends `cut`, the text of a function call.
+    Raises `DataError` for a row that is too long. The message begins with `at(row)`. `cut` is the code of a call that shortens rows.
     """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
@@ -58,7 +58,7 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
 
 
 def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
-    """Return the error for a row with `count` values, more than `most`. The message recommends `cut`, the text of a function call."""
+    """Return the error for a row with `count` values, more than `most`. `cut` is the code of a call that shortens rows."""
     return DataError(
         f"{at} has {count} values, more than the padded length of {most}. "
         f"Cut the rows before batch with {cut or f'tokenize(max_length={most})'}, or pad to a larger length."

@@ -51,7 +51,7 @@ class Stack:
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
-        except MlxfpError:  # The error belongs to a single group, so collate each group separately.
+        except MlxfpError:  # A single group has an invalid value. Convert each group separately, to keep the batches of the other groups.
             for first, stop in pairwise(ends):
                 yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
             return
@@ -82,7 +82,8 @@ def _sliced(examples: Examples, name: str) -> Values | None:
 # Metadata that marks an Arrow field as a column of tensors with different shapes (the Arrow type `variable_shape_tensor`).
 _TENSOR = {b"ARROW:extension:name": b"arrow.variable_shape_tensor", b"ARROW:extension:metadata": b"{}"}
 _DTYPE = b"mlx"  # metadata key for the MLX dtype of an array
-_STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}  # Arrow lacks bfloat16 and complex64, and packs bool
+# Maps MLX dtypes to dtypes of equal size for storage, because Arrow lacks bfloat16 and complex64, and packs 8 bools into a byte.
+_STORED_AS = {mx.bool_: mx.uint8, mx.bfloat16: mx.uint16, mx.complex64: mx.uint64}
 _SCALAR = pa.array([[]], pa.list_(pa.int32(), 0))  # shape of an array without axes
 
 

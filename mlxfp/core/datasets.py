@@ -289,7 +289,7 @@ class Wrapper(Source):
         if not self.traits.keeps_rows or self.dataset.hooks.changes.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
-        object.__setattr__(less, "resolved", self.dataset.resolved)  # the inferred schemas do not depend on `columns`
+        object.__setattr__(less, "resolved", self.dataset.resolved)  # inferred schemas stay valid for fewer columns
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:

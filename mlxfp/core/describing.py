@@ -86,7 +86,7 @@ def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
 
 
 def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
-    """Yield a description of every part of a pipeline. `runs_in` is a pair of texts: the thread and the workers that run the parts."""
+    """Yield a description of every part of a pipeline. The two texts in `runs_in` name the thread and the workers that run the parts."""
     inner = children(dataset.source)
     for child in inner:
         yield from part_facts(child, depth + (len(inner) > 1), getattr(dataset.source, "runs_in", runs_in))

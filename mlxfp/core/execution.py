@@ -222,9 +222,9 @@ def source_jobs(source: Source, base: Snapshot, segment: Segment) -> Jobs:
 
 
 def row_jobs(dataset: Pipeline[Any], cursor: Cursor, rows: int) -> Iterator[tuple[Job, Cursor]]:
-    """Yield pairs (job, cursor after the job), from the argument `cursor` on. All steps of the pipeline must be stateless.
+    """Yield pairs (job, cursor after the job) for the rows after `cursor`. All steps of the pipeline must be stateless.
 
-    Each job ends at the next multiple of `rows`, or earlier. The cursors count source rows instead of items.
+    A job ends at the next row index that is a multiple of `rows`, or earlier. The cursors count source rows instead of items.
     """
     plan: Plan = dataset.plan
     segment, source = Segment(plan.segment, dataset.hooks), plan.source
@@ -283,7 +283,7 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch with the hidden columns `__row__` and `__key__`, or the batches after `collate`. Show the progress.
+    """Yield the chunks of an epoch with the hidden columns `__row__` and `__key__`, or the batches after `collate`. Show a progress bar.
 
     `reader` is the name on the progress bar. Raises `PipelineError` for endless data.
 

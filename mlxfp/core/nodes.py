@@ -70,7 +70,7 @@ class Part:
 
 
 class Itemless:
-    """Base class of functions of a dataset, such as stages. Use as a list, as in `stage[0]` or `len(stage)`, is an error with a remedy."""
+    """Base class of single and composed stages. `stage[0]`, `len(stage)` and loops over a stage raise an error with a remedy."""
 
     __slots__ = ()
 
@@ -110,7 +110,7 @@ class Pipeline(Generic[Item]):
     plan: Any  # `plan` and `row_segment` are defined in `running/`
     row_segment: Any
     calls: Any  # functions that read rows of the source
-    planned_calls: Any  # functions that read rows of the optimized source, possibly without unused columns
+    planned_calls: Any  # functions that read rows of the optimized source; unused columns may be missing
     hooks: Any
 
 

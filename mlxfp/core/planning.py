@@ -153,7 +153,7 @@ def _host_and_device(groups: tuple[Step, ...], as_written: int) -> tuple[tuple[S
 
 
 def _halves(step: Step) -> Halves | None:
-    """Return the host and device parts of a `collate` stage if the host part is expensive enough for a worker, else None."""
+    """Split a `collate` stage into a part for workers and a part for the device. Return None if the split would save too little time."""
     split = getattr(step.stage, "halves", None)
     halves: Halves | None = None if split is None else split(step.schema)
     return halves
@@ -192,7 +192,7 @@ class _Head(Hooks):
 def _head(dataset: Pipeline[Any], resolved: Resolved, hooks: _Head, first: int = 0) -> Iterator[RecordBatch]:
     """Run the stages from index `first` on, and yield the output chunks. `hooks` supplies the input chunks."""
     __tracebackhide__ = True
-    # Groups use the level "examples", too, because a run at this level leaves out empty chunks.
+    # For groups, the run has the level "examples", because only a run at this level leaves out empty chunks.
     level = dataset.level if dataset.level == LEVELS[2] else LEVELS[0]
     plan = _planned(dataset, _steps_as_written(dataset, resolved)[first:], resolved, level)
     return (chunk for chunk, _ in execute(plan, start(0, None), hooks))
@@ -225,7 +225,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
         return whole, []
     source: Source = restricted(columns, conditions)
     remaining, messages = dataset.hooks.source(source).schema().names, list[str]()
-    # For a source with `keeps_rows`, the plan of the inner dataset already contains the message.
+    # If the source has `keeps_rows`, the plan of the inner dataset already contains a message about the columns.
     if len(remaining) < len(names) and not whole.traits.keeps_rows:
         messages.append(f"{whole!r} reads {len(remaining)} of {len(names)} columns: {', '.join(map(repr, remaining))}")
     notes = source.traits.notes()
@@ -320,7 +320,7 @@ def _fused(steps: Sequence[Step], messages: list[str]) -> list[Step]:
 
 
 def _late(source: Source, steps: list[Step], messages: list[str]) -> tuple[Source, list[Step]]:
-    """Let a `collate` at the start read each batch directly from the table in memory, if the source has such a table."""
+    """If the first step is `collate` and the source has a table in memory, read each batch directly from the table."""
     gathering = getattr(steps[0].stage, "gathering", None) if steps else None  # only the stage `collate` has this attribute
     table = None if gathering is None else source.traits.in_table()
     stage = None if table is None or table.source is None or gathering is None else gathering(table.holder, source.schema())

@@ -134,22 +134,22 @@ class SourceTraits:
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
     keeps_rows: bool = False  # True if the source only selects rows of the inner dataset, and reads no column values
     take_workers: frozenset[str] = frozenset()  # worker types ("threads", "processes") that may call `take` concurrently
-    costly: Callable[[], bool] = bool  # function that returns True if workers should read the source; the default `bool` returns False
+    costly: Callable[[], bool] = bool  # function that returns True if workers should read the source (default: False)
     task: Callable[[int, Indices], Task] | None = None  # function that returns a `Task` for rows by index; None: the task calls `take`
     exact_length: Callable[[], int | None] | None = None  # function that returns the exact length, and may read rows; None: use `length`
     head: Callable[[], Iterator[RecordBatch]] | None = None  # function that yields sample rows for schema inference; None: use `read`
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
-    marking: Callable[[], Any] | None = None  # function that returns a copy of this source that marks malformed records, for `on_error`
+    marking: Callable[[], Any] | None = None  # function that returns a copy of the source for `on_error`; the copy marks malformed records
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file at a source position, or None
     # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
-    # The function returns None for an unknown position. A resumed run then reads the previous chunk again.
+    # `before` returns None for an unknown position. A resumed run then reads the previous chunk again.
     before: Callable[[Any, Position], Position | None] = lambda chunk, after: None
     # Function that returns the inner datasets. None: the source reads every dataset among its arguments.
     read_parts: Callable[[], tuple[Any, ...]] | None = None
     in_table: Callable[[], InTable | None] = lambda: None  # function that returns the table in memory, or None if there is no table
-    share: Share | None = None  # dependence of the source on the number of ranks and on the batch size; None: no dependence
+    share: Share | None = None  # how the source depends on the number of ranks and the batch size; None: not at all
     notes: Callable[[], tuple[str, ...]] = tuple  # function that returns lines for `explain`, for example about memory use
     advice: str = CACHE_ADVICE  # advice that `profile` shows if this source takes the most time
 

@@ -83,11 +83,11 @@ class Traits:
     # Function that returns the names of the selected columns, for a stage that only selects columns.
     projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions that a row must satisfy, for a stage that only filters rows
-    # Function that returns the number of output items for a number of input items. None: the number is unknown.
+    # Function from the number of input items to the number of output items. The result is None if unknown.
     length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
     # Function that returns the maximum token count of output rows, given the maximum of input rows. None: the planner measures rows.
     longest_row: Callable[[int | None], int | None] | None = None
-    # Function that returns the possible group sizes and row lengths for a number of input rows. None: the number is unknown.
+    # Function from the number of input rows (None if unknown) to the possible group sizes and row lengths.
     groups: Callable[[int | None], tuple[Groups, ...]] | None = None
     fuse: Callable[["Stage", Collection[str]], "Stage | None"] | None = None
     decoders: Mapping[str, Any] = field(factory=dict)  # maps columns of token ids to tokenizers, for showing text in notebooks

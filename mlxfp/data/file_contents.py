@@ -21,7 +21,7 @@ _SIGNS = {
     b"7z\xbc\xaf\x27\x1c": ("7z", "7z x -so"),
     b"Rar!\x1a\x07": ("rar", "unrar p -inul"),
 }
-_TABLES = {b"PAR1": ("Parquet", "read_parquet"), b"ARROW1": ("Arrow IPC", "read_arrow")}  # maps first bytes to the format and its reader
+_TABLES = {b"PAR1": ("Parquet", "read_parquet"), b"ARROW1": ("Arrow IPC", "read_arrow")}  # maps first bytes of files to format and reader
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 

@@ -137,7 +137,7 @@ def walk_files(root: Path, *, hidden: bool = False) -> Iterator[Path]:
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return True if a path matches a pattern. Both are given as lists of names. `*` and `**` do not match hidden names."""
+    """Return True if a path matches a pattern. Path and pattern are lists of names. `*` and `**` do not match hidden names."""
     if not pattern or not names:
         return not names and all(part == "**" for part in pattern)
     shown = not names[0].startswith(".")

@@ -24,9 +24,9 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Comparisons of the column minimum with the value of a condition, by operator. If a comparison gives False, no row meets the condition.
+# Maps an operator to the operator that compares the column minimum with the value. If the comparison is false, no row matches.
 _LEAST: Mapping[str, str] = {"<": "<", "<=": "<=", "==": "<="}
-# Comparisons of the column maximum with the value of a condition, by operator. If a comparison gives False, no row meets the condition.
+# Maps an operator to the operator that compares the column maximum with the value. If the comparison is false, no row matches.
 _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mlxfp.support.arrow_types import decoded, float_widths, is_text, parts_of
 
-_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # by number of bits of a float type: limit up to which the type holds every integer
+_EXACT = {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}  # maps the number of bits of a float type to the limit up to which every integer is exact
 INFINITE = {16: 65520.0, 32: 2.0**128 - 2.0**103, 64: np.inf}  # smallest float64 that becomes infinite as a float of 16, 32 or 64 bits
 _INTEGER = r"^\s*[+-]?\d{4,}\s*$"  # An integer of fewer than 4 digits is exact in every float type, including float16.
 

@@ -30,7 +30,7 @@ def array_of(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """
     column = pa.array(values, kind)
     if kind is not None and has_times(kind):
-        column.validate(full=True)  # Arrow takes any integer as a time of day
+        column.validate(full=True)  # `pa.array` accepts any integer as a time of day, so check the range
     widths = set[int]() if kind is None else float_widths(kind)
     if (16 in widths or (32 in widths and _infinities(column))) and any(loses(value, kind) for value in values):
         raise pa.ArrowInvalid(f"a number does not fit the type {kind}")
@@ -118,7 +118,7 @@ def _any_changed(values: list[Any], kind: pa.DataType) -> bool:
 
 
 def _changes_group(values: list[Any], kind: pa.DataType, *, zoned: bool) -> bool:
-    """Return True if a conversion to the Arrow type `kind` changes a value. All values have one Python type, and a time zone if `zoned`."""
+    """Return True if a conversion to the Arrow type `kind` changes a value. All values have the same type and, if `zoned`, a time zone."""
     dated = pa.types.is_timestamp(kind) and hasattr(values[0], "tzinfo")
     if (dated and zoned != (kind.tz is not None)) or (zoned and pa.types.is_time(kind)):
         return True

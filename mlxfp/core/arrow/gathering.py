@@ -25,9 +25,9 @@ Positions = NDArray[np.integer[Any]]
 At = Indices | slice  # positions in the result
 Parts = list[tuple[pa.Array, At, Indices]]  # for each chunk of a column: array, positions in the result, row indices in the array
 
-LAST_BYTE = 2**31 - 1  # largest buffer offset in a view
+LAST_BYTE = 2**31 - 1  # largest int32, the limit of offsets in Arrow lists, texts and binary views
 _INLINE = 12  # maximum number of bytes of a value that Arrow stores in the view itself, without a separate buffer
-_SLICES_PER_TAKE = 16  # number of slices of consecutive rows with the same cost as one call of `take` (measured with 3 columns)
+_SLICES_PER_TAKE = 16  # One call of `take` costs as much as this number of slices of consecutive rows (measured with 3 columns).
 
 
 @frozen(eq=False)
@@ -53,7 +53,7 @@ class Rows:
         # Positions in `rows` at which a new sequence of consecutive row indices, or another chunk, starts.
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(chunk_of, prepend=-1) != 0))
         order = np.argsort(chunk_of, kind="stable")
-        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # start of the rows of each chunk in `order`
+        cuts = np.flatnonzero(np.diff(chunk_of[order], prepend=-1))  # positions in `order` at which the rows of the next chunk begin
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.in_memory else 1):
             runs = zip(chunk_of[firsts].tolist(), positions[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
             return concat_chunks([self.chunks[chunk]().slice(first, size) for chunk, first, size in runs])

@@ -1,6 +1,6 @@
-"""Arrays by name from batches of any library: mappings, tuples and lists of arrays, also nested.
+"""Access by name to the arrays of a batch: a mapping, tuple or list of arrays of any library, also nested.
 
-No array library is imported, including MLX. See `array_values`.
+This module imports no array library, not even MLX. See `array_values`.
 """
 
 import sys

@@ -103,7 +103,7 @@ def _differ_in_length(shapes: Mapping[tuple[int, ...], np.dtype[Any]]) -> bool:
 
 
 def _lists_of_tensors(values: list[Any]) -> pa.Array:
-    """Return arrays that differ in the length of the first axis as a column of lists of fixed-size lists. None becomes null."""
+    """Return a column of lists of fixed-size lists. The arrays in `values` differ in the length of the first axis. None becomes null."""
     arrays = [value for value in values if value is not None]
     column = pa.array(np.concatenate(arrays).reshape(-1))
     for size in reversed(arrays[0].shape[1:]):

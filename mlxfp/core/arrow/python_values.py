@@ -47,7 +47,7 @@ def _drops_nanoseconds(column: pa.Array) -> bool:
 
 
 def _fault(column: pa.Array) -> tuple[str, pa.DataType] | None:
-    """Check a column with one value. Return None if Python can hold the value. Otherwise return the reason, and a type for a cast."""
+    """Check a column with one value. If Python cannot hold the value, return the reason, and a type to which the user can cast."""
     kind = column.type
     try:
         column.to_pylist()

@@ -75,7 +75,7 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
 def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
     """Return a column without nulls. Raises `DataError` with the number of the first null row.
 
-    If the source row is unknown, the message says "row 2 of the chunk", with the word `of` instead of "chunk".
+    If the source row is unknown, the message says "row 2 of the chunk". The argument `of` replaces the word "chunk".
     """
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:

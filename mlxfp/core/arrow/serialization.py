@@ -1,7 +1,7 @@
 """Serialization of plain values as JSON, Arrow IPC and a checksum. Untrusted bytes are safe to read: no code is executed.
 
-Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes JSON length, the JSON, the blobs. In the
-JSON, plain values are unchanged, tuples are arrays, and all other values are `{"tag": ...}`. Blobs are located by [offset, size].
+Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes JSON length, the JSON, the binary values (blobs). In
+the JSON, plain values are unchanged, tuples are arrays, and all other values are `{"tag": ...}`. Blobs are located by [offset, size].
 """
 
 import json

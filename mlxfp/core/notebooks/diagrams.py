@@ -10,7 +10,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.support.html import Html, clip, element
 from mlxfp.support.terminal import COLUMNS, columns_text, printed
 
-# Limits: number of stages and sources, characters of a stage, notes of a stage, columns of a stage, characters of a column
+# Maximum numbers in a diagram: stages and sources, characters per stage, notes per stage, columns per stage, characters per column.
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60
 _DEEPEST = 8  # maximum indentation level in a diagram; each joined dataset is indented by one level
 
@@ -28,7 +28,7 @@ class PartFacts:
     level: str
     schema: Schema | str  # the schema, or the reason for a missing schema
     count: str  # number and kind of the items, such as "5 examples"
-    access: str  # "random access" or "no random access from here on", or an empty text
+    access: str  # text about random access: "random access", "no random access from here on", or empty
     notes: tuple[str, ...]
     thread: str  # name of the thread that runs the stage or source; empty for the thread that reads the pipeline
     workers: str  # description of the workers that run the part; empty without workers

@@ -79,7 +79,7 @@ class Changes:
 
     as_written: int = 0  # number of stages at the start of the pipeline that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step
-    marks: str = ""  # name of a column added to the rows, or ""; caches with and without the column are separate
+    marks: str = ""  # name of a column that hooks add to the rows, or ""; `cache` stores rows with the column separately
     collates: bool = True  # False if the run yields groups instead of batches
 
 

@@ -123,7 +123,7 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
                 f'the image has the colour mode {image.mode}, which needs a conversion. Write mode="rgb" or mode="grey".'
             )
         return image
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow would clip values at 255
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow itself would clip 16-bit values at 255
         image = pil.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise UnusableImageError(
@@ -133,6 +133,6 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
         background = pil.new("RGBA", image.size, "white")
         background.alpha_composite(image.convert("RGBA"))
         image = background
-    if image.mode == "LAB":  # Pillow converts LAB only to RGB
+    if image.mode == "LAB":  # Pillow converts LAB to RGB, but not to grey
         image = image.convert("RGB")
     return image.convert(PILLOW_MODES[mode])

@@ -51,7 +51,7 @@ def check_size(size: Size, pil: Any, change: str = "") -> None:
 
 @cache
 def installed(module: str) -> ModuleType | None:
-    """Import a package that is faster than Pillow, or return None without the package. Its pixels differ from Pillow's by at most 1."""
+    """Import a faster replacement of Pillow, or return None if the package is missing. Pixels differ from Pillow's by at most 1."""
     try:
         return import_module(module)
     except ImportError:

@@ -34,7 +34,7 @@ def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
 
 
 def _differ(a: Dataset[Any], b: Dataset[Any]) -> bool:
-    """Return True if the identities of two pipelines differ.
+    """Return True if the fingerprints of two pipelines differ.
 
     Fields without effect on items, such as `depth` of `prefetch`, do not count.
     """

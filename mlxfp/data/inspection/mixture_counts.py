@@ -96,7 +96,7 @@ def _items_of(dataset: Dataset[Any], cursor: Cursor, chunk: RecordBatch) -> int:
     hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), cursor.back(cursor.done), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
-            if hooks.ended:  # Items that stages create at the end of the data do not come from `chunk`.
+            if hooks.ended:  # Stop after the rows of `chunk`. Items that stages create at the end of the data do not count.
                 break
             count += item.num_rows if dataset.level == "examples" else 1
             if count >= cursor.done:

@@ -28,7 +28,7 @@ _WAITING = (
 )
 _STALLED = 0.02  # A consumer that waits for at most this share of the time is not slowed down by data loading.
 
-_REST = "run loop"  # name for the time that belongs to no part, including the conversion of rows to dicts
+_REST = "run loop"  # label of the time outside all parts, including the conversion of rows to dicts
 _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 

@@ -63,7 +63,7 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
 class _Uncollated(Hooks):
     """Hooks that skip all stages that output batches, such as `collate`."""
 
-    passed: frozenset[int] = field(kw_only=True)  # indices of the skipped stages
+    passed: frozenset[int] = field(kw_only=True)  # indices of the stages that output batches
 
     @property
     def changes(self) -> Changes:
@@ -178,7 +178,7 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     if source.traits.level != "batches":
         joined = [number_joined(chunk, index, int(firsts[index])) for chunk in chunks] if len(datasets) > 1 else chunks
         chunks = [_completed(chunk, source) for chunk in joined]
-    # For a `pack` with known row lengths, `source` and the last stage of its inner dataset are the same `pack`. Show the result only once.
+    # A `pack` with known row lengths occurs twice: as `source`, and as the last stage of the inner dataset. Yield a single result.
     if chunks and repr(source) != repr(datasets[index].parts[-1]):
         yield Passed(repr(source), _items(chunks))
     return chunks
@@ -210,7 +210,7 @@ def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
     alone = Plan(_Chunks(tuple(chunks)), (), steps, (), (), (), (step.stage,), "groups", step.schema, step.text)
     out = [item for item, _ in execute(alone, start(epoch, None))]
     if not out and step.stage.emits == "groups":
-        return chunks  # `batch(drop_last=True)` drops a single row as an incomplete group. The trace then continues with the row.
+        return chunks  # For a single row, `batch(drop_last=True)` outputs nothing. The next stage then gets the row.
     return [item for item in out if isinstance(item, dict) or item.num_rows]
 
 
@@ -238,7 +238,7 @@ def _say(error: Exception) -> str:
 
 
 def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
-    """Yield printable lines about the items after a stage. If one item went in and one came out, print only changed columns."""
+    """Yield printable lines about the items after a stage. For one item before and one after the stage, print only changes."""
     if step.error is not None:
         yield f"failed: {step.error}"
     elif not step.items:

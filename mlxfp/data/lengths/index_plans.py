@@ -56,7 +56,7 @@ class Planned(View):
 
     stage: Any  # stage that packs or groups a stream of documents
     columns: tuple[str, ...] | None = field(default=None, kw_only=True)  # names of the columns to read; None for all columns
-    # If this source has only some columns: the same source with all columns, so that both share a plan. Otherwise None.
+    # If this source reads only some columns: the same source with all columns, to take the plan from. Otherwise None.
     whole: "Planned | None" = field(default=None, kw_only=True, eq=False)
 
     @property
@@ -102,7 +102,7 @@ class Planned(View):
 
     def schema(self) -> Schema:
         schema: Schema = super().schema()
-        if self.whole is not None and self.columns is None:  # `stage.schema` would raise an error if the token column is not read.
+        if self.whole is not None and self.columns is None:  # without the token column, `stage.schema` would raise an error
             return schema
         packed: Schema = self.stage.schema(schema)
         return packed

@@ -49,7 +49,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     """
     check_positive(shapes=shapes, pad_multiple=pad_multiple)
     rows = np.array([*lengths])
-    if rows.dtype.kind not in "iu" or rows.min() < 0:  # NumPy converts an empty list to an array of floats.
+    if rows.dtype.kind not in "iu" or rows.min() < 0:  # NumPy converts an empty list to floats, so an empty list raises this error.
         raise ArgumentError(f"shape_plan needs the lengths of at least one row, integers of at least 0, got {rows!r:.80}.")
     padded = np.maximum(1, -(-rows.astype(np.int64) // pad_multiple)) * pad_multiple
     distinct, counts = np.unique(padded, return_counts=True)

@@ -71,8 +71,9 @@ class _Foreign(Part):
             return batch
         if len(parts) != len(self.names):
             raise ArgumentError(
-                f"collators.foreign needs one name for each value that {brief(self.function)} returns. The number of values is {len(parts)}"
-                f' (type {type(batch).__name__}), got names={list(self.names)}. Example: foreign(function, names=("x", "y")).'
+                f"collators.foreign needs one name for each value that {brief(self.function)} returns. The function "
+                f"returned {len(parts)} values in a {type(batch).__name__}, got names={list(self.names)}. Example: "
+                'foreign(function, names=("x", "y")).'
             )
         return dict(zip(self.names, parts, strict=True))
 

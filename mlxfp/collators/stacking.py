@@ -51,7 +51,7 @@ class Stack:
         try:
             values = {column: read(rows) for column, read in self.columns.items()}
             arrays = [(name, make(values[column])) for name, column, make in self.arrays]
-        except MlxfpError:  # A single group has an invalid value. Convert each group separately, to keep the batches of the other groups.
+        except MlxfpError:  # A group has an invalid value. Convert the groups one by one, to keep the batches of valid groups.
             for first, stop in pairwise(ends):
                 yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
             return

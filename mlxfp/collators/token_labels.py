@@ -95,8 +95,9 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
         raise ArgumentError(f"labels={labels!r} has a label per token and needs no scheme, got scheme={scheme!r}. Remove scheme.")
     if packed and labels is None:
         raise ArgumentError(
-            f"packed=True needs the argument labels, got words={words!r} and spans={spans!r}. The stage pack drops labels of words "
-            "and spans. Give each token a label. Write pack(..., aligned=['labels']) and tokens(labels='labels', packed=True)."
+            f"packed=True needs the argument `labels`, a column with a label for each token, got words={words!r} and spans={spans!r}. "
+            "The stage pack cannot keep labels of words or spans. Write "
+            "pack(..., aligned=['labels']) and tokens(labels='labels', packed=True)."
         )
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')

@@ -181,5 +181,5 @@ def test_labels_per_token_of_packed_rows_keep_the_documents():
     }
     with pytest.raises(SchemaError, match=r"Write tokens\(\.\.\., packed=True\)"):
         next(iter(fp.pipe(packed, fp.collate(fp.collators.tokens(pad_id=0, labels="labels")))))
-    with pytest.raises(ArgumentError, match=r"packed=True needs the argument labels, .* Write pack\(\.\.\., aligned="):
+    with pytest.raises(ArgumentError, match=r"packed=True needs the argument `labels`, .* Write pack\(\.\.\., aligned="):
         fp.collators.tokens(pad_id=0, words="tags", packed=True)

@@ -75,7 +75,7 @@ class Objective:
         return scores
 
     def loss(self, model: Any, batch: Batch) -> tuple[mx.array, mx.array]:
-        """Return the cross entropy of classes or labels, or the squared or Huber error of values."""
+        """Return the loss of the task: cross entropy for classes and for multiple labels, squared or Huber error for numbers."""
         members = getattr(model, "members", None)
         if members is None:
             return self._loss(self.outputs(model, batch), batch["labels"], self.smoothing)

@@ -75,7 +75,7 @@ def are_costly(steps: Iterable[Step]) -> bool:
 
 @frozen
 class Changes:
-    """Settings by which hooks change the plan or the items of a run."""
+    """Changes that hooks make to the plan or to the items of a run."""
 
     as_written: int = 0  # number of stages at the start of the pipeline that the planner does not optimize
     fuses: bool = True  # True if consecutive row-wise stages may run as one step

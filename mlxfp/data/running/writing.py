@@ -59,7 +59,7 @@ def write(
     """Write the rows of epoch 0 into files in `folder`, with a manifest. Return the manifest.
 
     Read the data with `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)`, which keep the order and check that all files
-    exist. Groups of rows (after `batch`) are written as rows. The manifest lists rows skipped by `on_error`.
+    exist. After `batch`, the files contain the single rows of the groups. The manifest lists rows skipped by `on_error`.
 
     The argument `on` selects the workers: `runners.threads(n)`, `runners.processes(n)` or, by default, the calling thread.
 

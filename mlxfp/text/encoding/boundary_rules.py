@@ -1,4 +1,4 @@
-"""Functions that split text columns into words, and find rows in which this split may change the ids."""
+"""Functions that split text columns into words, and find rows in which separate words may give other token ids than the whole text."""
 
 import json as jsons
 import re

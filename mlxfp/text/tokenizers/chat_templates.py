@@ -33,7 +33,7 @@ class ChatTemplate:
     "2026-01-31", is the date returned by `strftime_now` in templates. Without `today`, `strftime_now` returns the current date and time, as
     in transformers. Set `today` to get the same ids on every day.
 
-    A name that is neither a variable nor assigned in the template raises an error if the template writes or iterates over the value.
+    If a template prints an unknown name, or loops over an unknown name, rendering raises an error.
 
     The template has the functions and filters of transformers and renders the same text. Null fields of messages are removed, because Arrow
     adds a null field to each message if any message has the field.

@@ -149,7 +149,7 @@ def check_segments(path: Path, stored: Mapping[str, Any], target: Mapping[str, A
     rewrite = f", and write one more checkpoint with {stored['count']} ranks: any number of ranks can continue from the new checkpoint"
     for shards, owner, remedy in ((stored, os.fspath(path), rewrite), (target, "the model of this run", "")):
         names = shards["axes"].keys() - shards["segments"].keys()
-        # Leave out optimizer moments, because a moment is divided like its parameter.
+        # Check only parameters and buffers. Each optimizer moment is sharded like its parameter.
         unknown = sorted(name for name in names if name.startswith(("params.", "buffers.")))
         if unknown:
             raise CheckpointError(

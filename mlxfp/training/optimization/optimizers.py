@@ -247,8 +247,8 @@ def _check_attributes(before: optimizers.Optimizer, after: optimizers.Optimizer)
     if changed is not None:
         raise ArgumentError(
             f"{type(before).__name__} changes its attribute {changed!r} in an update, from {values[changed]!r} to "
-            f"{getattr(after, changed)!r}. A step would always start from the old value. Keep the number as an array in the state: "
-            f"self.state[{changed!r}] = mx.array({values[changed]!r}) in init."
+            f"{getattr(after, changed)!r}. A compiled step cannot store the new value, so every step would start from the old value. "
+            f"Keep the number as an array in the state: self.state[{changed!r}] = mx.array({values[changed]!r}) in init."
         )
 
 

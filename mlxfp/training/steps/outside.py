@@ -150,7 +150,7 @@ _EMPTY = CellType()
 
 
 def _fixed(*values: Any) -> Iterator[Edge]:
-    """Yield edges to values that cannot change, such as the arguments of a partial. The tuple `values` is the holder."""
+    """Yield references to values that cannot change, such as the arguments of a `partial`: each value as an item of the tuple `values`."""
     yield from ((_item, values, index, value) for index, value in enumerate(values))
 
 

@@ -192,7 +192,7 @@ def _categories(batch: RecordBatch, name: str) -> Categories:
 
 
 def _typical(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return a random sample of table rows, with NaN in every column that has a missing value anywhere in the table."""
+    """Return a random sample of table rows. A column with a missing value anywhere in the table is NaN in all rows of the sample."""
     rows = np.random.default_rng(seed).choice(len(table), min(_TYPICAL, len(table)), replace=False)
     return np.where(np.isnan(table).any(axis=0), np.nan, table[rows])
 

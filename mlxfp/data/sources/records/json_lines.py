@@ -20,7 +20,7 @@ _SAFE = 4096
 _CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # Bitwise OR with this number turns [ into { and ] into }, so that one comparison finds arrays and objects.
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
-_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Finds integers that float32 may round: at least 8 digits (from 2**24 on) or an exponent.
+_LARGE = re.compile(rb"\d{8}|\d[eE]")  # Finds integers that float32 may round: at least 8 digits, or an exponent.
 _scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 

@@ -116,8 +116,8 @@ def _merge(name: str, totals: Sequence[Any]) -> Any:
             f"Two metrics named {name!r} have different types: one is a {kind.__name__}, the other a {other.__name__}. Rename one metric."
         )
     if kind is tuple:
-        return tuple(added([_on_host(part) for part in column]) for column in zip(*totals, strict=True))
-    fields = [[_on_host(getattr(total, field.name)) for total in totals] for field in attrs.fields(kind)]
+        return tuple(added([_on_host(name, part) for part in column]) for column in zip(*totals, strict=True))
+    fields = [[_on_host(name, getattr(total, field.name)) for total in totals] for field in attrs.fields(kind)]
     return kind(*map(kind.join, fields))
 
 
@@ -127,5 +127,10 @@ def _copy(array: object) -> NDArray[Any]:
     return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
 
 
-def _on_host(value: Any) -> Any:
-    return value if type(value) is float else np.asarray(to_numpy(value) if isinstance(value, mx.array) else value, np.float64)
+def _on_host(name: str, value: Any) -> Any:
+    if type(value) is float:
+        return value
+    numbers = np.asarray(to_numpy(value) if isinstance(value, mx.array) else value)
+    if np.iscomplexobj(numbers):
+        raise ArgumentTypeError(f"The metric {name!r} must be a real number, got complex numbers: {value!r:.60}. Return mx.real(sum).")
+    return numbers.astype(np.float64, copy=False)

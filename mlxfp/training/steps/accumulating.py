@@ -32,6 +32,10 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
             f"A loss or metric must return two scalars, (sum, weight), got ({types}). Return the result of a loss in fp.losses "
             "unchanged, or return (values.sum(), mx.array(values.size)) for the values of a batch."
         )
+    if any(number.dtype == mx.complex64 for number in numbers):
+        raise ArgumentTypeError(
+            "A loss or metric must return real numbers, got a complex sum or weight. Return values.abs().sum() or mx.real(values).sum()."
+        )
     total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
     # Workaround for MLX 0.32: mx.compile fails (IndexError: _Map_base::at) if a result is a cast that occurs twice in the graph.
     # For example, a loss with the result (mean * weight, weight) casts an integer weight twice.

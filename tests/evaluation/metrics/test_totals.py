@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.evaluation.metrics import compute, merge, rmse
+from mlxfp.evaluation.metrics import Explained, compute, merge, rmse
 from mlxfp.support.errors import ArgumentTypeError, DataError
 
 NUMBERS = st.floats(-1e6, 1e6)
@@ -50,3 +50,10 @@ def test_one_name_for_two_kinds_of_metrics_is_an_error():
         ArgumentTypeError, match=r"Two metrics named 'm' have different types: one is a tuple, the other a RootOfMean\. Rename one"
     ):
         merge([{"m": (1.0, 1.0)}, {"m": rmse(mx.ones(1), mx.ones(1))}])
+
+
+@pytest.mark.parametrize("total", [(mx.array(1 + 2j), mx.array(2.0)), (1 + 2j, 2.0), Explained(mx.array([1j]), mx.ones(1), mx.ones(1))])
+def test_complex_sums_are_refused(total):
+    """A conversion to real numbers would drop the imaginary part."""
+    with pytest.raises(ArgumentTypeError, match=r"The metric 'x' must be a real number, got complex numbers: .*Return mx\.real\(sum\)"):
+        compute({"x": total})

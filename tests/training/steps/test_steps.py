@@ -191,6 +191,10 @@ def test_what_is_no_batch_is_named(batch, message):
     [
         (lambda logits, label: logits.mean(), r"must return two scalars, \(sum, weight\), got one scalar: array\[\]\. Return \(values"),
         (
+            lambda logits, label: (logits.sum() * (1 + 2j), mx.array(1.0)),
+            r"must return real numbers, got a complex sum or weight\. Return values",
+        ),
+        (
             lambda logits, label: 0.5,
             r"two scalars, \(sum, weight\), got one scalar: array\[\].* or \(mean \* count, count\) for the mean",
         ),

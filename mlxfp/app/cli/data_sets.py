@@ -3,13 +3,14 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mlxfp.app.cli.parsing import Commands, add_command, add_group, say
+from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, warn
 from mlxfp.support.errors import ArgumentError, MlxfpError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _check(options: Namespace) -> int:
         raise ArgumentError(
             f"--target is {', '.join(options.target)}, but --spec {options.spec} defines the target. Leave out --target or --spec."
         )
-    spec = named_spec(options.spec) if options.spec else _inferred(options)
+    spec = named_spec(options.spec) if options.spec else inferred_spec(options.path, options.target)
     say("\n".join(_description(spec)))
     check_spec(spec, options.path)
     say(
@@ -59,7 +60,7 @@ def _infer(options: Namespace) -> int:
     if options.schema:
         say(_scanned(options))
         return 0
-    spec = _inferred(options)
+    spec = inferred_spec(options.path, options.target)
     if options.out is None:
         with TemporaryDirectory() as folder:
             save_spec(spec, file := Path(folder, "spec.yaml"))
@@ -108,15 +109,23 @@ def _scanned(options: Namespace) -> str:
     return schema_code(read(options.path, schema="scan").source.declared())
 
 
-def _inferred(options: Namespace) -> "DatasetSpec":
+def inferred_spec(path: str | Path, target: list[str] | None) -> "DatasetSpec":
+    """Infer a spec from the files, and print warnings about columns that mlxfp probably reads in a wrong way."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
+    from mlxfp.app.kaggle.specs.reading import folder_of, read_part
+    from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 
     try:
-        return infer_spec(options.path, target=options.target)
+        spec = infer_spec(path, target=target)
     except MlxfpError as error:
-        if options.target is None and isinstance(error, ArgumentError):
+        if target is None and isinstance(error, ArgumentError):
             error.add_note("On the command line: --target COLUMN.")
         raise
+    train = read_part(spec, path)
+    parts = [train] if spec.test is None else [train, read_part(spec, path, part="test")]
+    for message in chain(column_warnings(spec, train), text_warnings(spec, *parts, folder=folder_of(path))):
+        warn(message)
+    return spec
 
 
 def _description(spec: "DatasetSpec") -> Iterator[str]:

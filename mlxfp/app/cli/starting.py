@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 
 from mlxfp.app.cli.configuring import known_names
+from mlxfp.app.cli.data_sets import inferred_spec
 from mlxfp.app.cli.parsing import Commands, add_command, say
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import json_schema
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.atomic_files import write_whole
-from mlxfp.support.errors import ArgumentError, MlxfpError
+from mlxfp.support.errors import ArgumentError
 from mlxfp.support.yaml_files import write_document
 
 if TYPE_CHECKING:
@@ -104,16 +105,10 @@ def _new(options: Namespace) -> int:
             f"{options.folder!r} exists and is not an empty folder, and mlxfp does not overwrite files. Give another folder."
         )
     choices = known_names()  # imports MLX
-    from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of
     from mlxfp.app.kaggle.specs.spec_files import save_spec
 
-    try:
-        spec = infer_spec(data, target=options.target)
-    except MlxfpError as error:
-        if options.target is None and isinstance(error, ArgumentError):
-            error.add_note("On the command line: --target COLUMN.")
-        raise
+    spec = inferred_spec(data, options.target)
     folder.mkdir(parents=True, exist_ok=True)
     root = folder.resolve()
     save_spec(spec, root / _SPEC)

@@ -123,3 +123,14 @@ def test_the_types_that_fit_all_rows_of_a_file_are_printed(tmp_path, capsys):
 def test_mistakes_about_types_are_named(words, message, capsys):
     assert main(["data", "infer", *words]) == 1
     assert capsys.readouterr().err.startswith(f"mlxfp: {message}")
+
+
+@pytest.mark.parametrize("command", [["data", "check", "rows"], ["data", "infer", "rows"], ["new", "project", "--data", "rows"]])
+def test_columns_of_numbers_with_words_are_named_when_a_spec_is_inferred(command, tmp_path, monkeypatch, capsys):
+    """Users see the warnings about columns before they edit a spec, and not only in a run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").mkdir()
+    rows = [f"{index},{'k.A.' if index == 7 else index / 4},{index % 2}" for index in range(40)]
+    (tmp_path / "rows/train.csv").write_text("\n".join(["id,warm,y", *rows, ""]))
+    assert main([*command, "--target", "y"]) == 0
+    assert "The column 'warm' is text, because 1 of 40 cells are not numbers: 'k.A.'." in capsys.readouterr().err

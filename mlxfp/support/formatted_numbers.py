@@ -40,8 +40,7 @@ def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     if not 0 < len(others) <= _WORDS or pc.sum(sizes.filter(words)).as_py() > (1 - _NUMBERS) * pc.sum(sizes).as_py() + 1e-9:
         return []
     numbers = values.filter(pc.invert(words))
-    formats = (f"^{NUMBER}$", *(f"{_BEFORE}(?:{number}){_AFTER}" for number in (_POINTED, _COMMAED)))
-    return others.to_pylist() if any(_all_match(numbers, number) for number in formats) else []
+    return others.to_pylist() if _all_match(numbers, f"^{NUMBER}$") or decimal_mark(numbers) is not None else []
 
 
 def without_words(texts: pa.Array | pa.ChunkedArray, words: Sequence[str]) -> pa.Array | pa.ChunkedArray:

@@ -92,9 +92,13 @@ def test_few_words_among_numbers_are_gaps(words, numbers, form):
     assert sorted(gap_words(column)) == (sorted(set(words)) if few else [])
 
 
+_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October")
+
+
 def test_words_among_other_texts_are_no_gaps():
     """A text with digits that is no number, such as a house number with a letter, shows that the column holds other texts."""
     assert gap_words(pa.array([*["12"] * 20, "12a", "-"])) == []
+    assert gap_words(pa.array([*[f"{day} {month}" for month in _MONTHS for day in range(1, 9)], "unknown"])) == []
     assert gap_words(pa.array(["a", None])) == []
     assert gap_words(pa.array([None, None], pa.string())) == []
 

@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
@@ -110,10 +109,10 @@ def _scanned(options: Namespace) -> str:
 
 
 def inferred_spec(path: str | Path, target: list[str] | None) -> "DatasetSpec":
-    """Infer a spec from the files, and print warnings about columns that mlxfp probably reads in a wrong way."""
+    """Infer a spec from the files, and print warnings about text columns with mostly numeric cells."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of, read_part
-    from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
+    from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
 
     try:
         spec = infer_spec(path, target=target)
@@ -121,9 +120,8 @@ def inferred_spec(path: str | Path, target: list[str] | None) -> "DatasetSpec":
         if target is None and isinstance(error, ArgumentError):
             error.add_note("On the command line: --target COLUMN.")
         raise
-    train = read_part(spec, path)
-    parts = [train] if spec.test is None else [train, read_part(spec, path, part="test")]
-    for message in chain(column_warnings(spec, train), text_warnings(spec, *parts, folder=folder_of(path))):
+    parts = [read_part(spec, path)] if spec.test is None else [read_part(spec, path), read_part(spec, path, part="test")]
+    for message in text_warnings(spec, *parts, folder=folder_of(path)):
         warn(message)
     return spec
 

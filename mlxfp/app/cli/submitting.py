@@ -100,7 +100,8 @@ def _of_run(folder: Path) -> _Candidate:
         raise MissingFileError(f"The run in {folder} has no {file.name}. Continue the run first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
     named = None if spec.sample is None else data_folder(folder, config.data.path) / spec.sample.name
-    known = config.data.spec is not None or spec.name in {*SPECS, *_KAGGLES.values()}  # an inferred spec has the name of the folder
+    # An inferred spec has the name of the folder.
+    known = config.data.spec is not None or config.own.spec is not None or spec.name in {*SPECS, *_KAGGLES.values()}
     sample = named if named is not None and named.is_file() else None
     return _Candidate(
         file,

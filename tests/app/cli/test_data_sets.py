@@ -130,7 +130,7 @@ def test_columns_of_numbers_with_words_are_named_when_a_spec_is_inferred(command
     """Users see the warnings about columns before they edit a spec, and not only in a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows").mkdir()
-    rows = [f"{index},{'k.A.' if index == 7 else index / 4},{index % 2}" for index in range(40)]
+    rows = [f"{index},{'k.A.' if index == 7 else index / 4},{('yes', 'no')[index % 2]}" for index in range(80)]
     (tmp_path / "rows/train.csv").write_text("\n".join(["id,warm,y", *rows, ""]))
     assert main([*command, "--target", "y"]) == 0
-    assert "The column 'warm' is text, because 1 of 40 cells are not numbers: 'k.A.'." in capsys.readouterr().err
+    assert "The column 'warm' is text, because 1 of 80 cells are not numbers: 'k.A.'." in capsys.readouterr().err

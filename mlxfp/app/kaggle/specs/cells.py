@@ -13,6 +13,7 @@ from mlxfp import Template
 from mlxfp.support.arrow_types import decoded
 from mlxfp.support.checks import in_nfc
 
+DECIMAL_COMMA = r"^(\s*[-+]?\d*),(\d+(?:[eE][-+]?\d+)?\s*)$"
 _EXACT = 2**53  # float64 represents every integer up to 2**53 exactly
 
 
@@ -55,7 +56,7 @@ def with_points(texts: pa.Array) -> pa.Array:
     >>> with_points(pa.array(["12,5", "-,5", "1,5E-05", "1.234,5", "12,5 kg", None])).to_pylist()
     ['12.5', '-.5', '1.5E-05', '1.234,5', '12,5 kg', None]
     """
-    return pc.replace_substring_regex(texts, r"^(\s*[-+]?\d*),(\d+(?:[eE][-+]?\d+)?\s*)$", r"\1.\2")
+    return pc.replace_substring_regex(texts, DECIMAL_COMMA, r"\1.\2")
 
 
 def are_numbers(texts: pa.Array) -> bool:

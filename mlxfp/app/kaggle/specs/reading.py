@@ -1,6 +1,7 @@
 """Reading the files of a competition with the column types of a spec."""
 
 import csv
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -32,6 +33,7 @@ TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
 }
 SUFFIXES = (*with_compressions(".csv", ".tsv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
+_EXCEL = re.compile("sep=.$")  # first line by which Excel names the delimiter
 _LINES = 20  # number of lines searched for the delimiter
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
@@ -143,11 +145,12 @@ def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] 
 def delimiter_of(path: Path) -> str:
     """Return the delimiter of a CSV file: a comma or a key of `DELIMITERS`.
 
-    The delimiter must split the first records into equal numbers of fields, at least two. The result is the delimiter with the most fields.
-    A comma is returned if no delimiter fits, or if a comma gives as many fields as the best other delimiter.
+    The delimiter must split the header and more than half of the first records into equal numbers of fields, at least two. The result is
+    the delimiter with the most fields. If no delimiter fits, or if a comma gives as many fields, the result is a comma.
     """
     try:
         lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+        lines = lines[1:] if lines and _EXCEL.match(lines[0]) else lines
         counts = {mark: _field_count(lines, mark) for mark in (",", *DELIMITERS)}
     except (DataError, MissingFileError, csv.Error):  # the later reading of the rows raises an error with a remedy
         return ","
@@ -155,11 +158,11 @@ def delimiter_of(path: Path) -> str:
 
 
 def _field_count(lines: Sequence[str], mark: str) -> int:
-    """Return the number of fields if all records have equally many fields, and 1 otherwise."""
+    """Return the number of fields of the header if more than half of the records have as many fields, and 1 otherwise."""
     records = [record for record in csv.reader(lines, delimiter=mark) if record]
     complete = records[:-1] if len(lines) == _LINES else records  # the last record can be incomplete after `_LINES` lines
-    counts = {len(record) for record in complete}
-    return counts.pop() if len(counts) == 1 else 1
+    count = len(complete[0]) if complete else 1
+    return count if 2 * sum(len(record) == count for record in complete) > len(complete) else 1
 
 
 def read_texts(path: Path, *, null_values: Sequence[str] = NULL_VALUES) -> Dataset[Example]:

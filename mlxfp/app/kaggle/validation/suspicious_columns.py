@@ -11,7 +11,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp import Dataset, select_columns, to_table
-from mlxfp.app.kaggle.specs.cells import as_floats, spell
+from mlxfp.app.kaggle.specs.cells import DECIMAL_COMMA, as_floats, spell
+from mlxfp.app.kaggle.specs.reading import delimiter_of
 from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
@@ -64,6 +65,9 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
     columns = [column for column in spec.columns if not column.kind.is_number]
     tables = [one_chunk(to_table(select_columns([column.name for column in columns])(part))) for part in parts] if columns else []
     problems, changes = list[str](), list[str]()
+    files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
+    # In a file with semicolons, `cells` have points, but the lines below change the file, which has commas.
+    text = f"re.sub(r'{DECIMAL_COMMA}', r'\\1.\\2', text)" if files and delimiter_of(files[0]) == ";" else "text"
     for name, kind in ((column.name, column.type) for column in columns):
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null()
         words = gap_words(cells)
@@ -79,11 +83,10 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
             remedy = "" if words else " If these texts mean missing values, leave the cells empty."
             problems.append(f"The column {name!r} is {kind}, because {count:,} of {len(cells):,} cells are not numbers: {texts}.{remedy}")
         if words or mark is not None:
-            number = "text" if mark is None else conversion("text", mark, units(numbers))
+            number = "text" if mark is None else conversion(text if mark == "." else "text", mark, units(numbers))
             rest = "''" if words else "text"
             changes.append(f"frame[{name!r}] = [{number} if re.search('[0-9]', text) else {rest} for text in frame[{name!r}]]")
     if changes:
-        files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
         factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
         code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re")
         problems.append(f"To read numbers, and words as missing values, rewrite all files{factors}, for example with:{code}")

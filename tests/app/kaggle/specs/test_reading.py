@@ -152,7 +152,10 @@ def test_files_with_other_delimiters_have_the_rows_of_files_with_commas(tmp_path
         ("x, y;z\n1;2\n", ";"),
         ("a;b\n1,5;2,5\n", ";"),
         ('a;b;c\n1;"many' + "\nlines" * 30 + '";2\n', ";"),
+        ("a;b\n1;2\n3;4;5\n6;7\n", ";"),
+        ("sep=;\na;b;c\n1;2;3\n", ";"),
         ("a,b;c\n1,2;3\n", ","),
+        ("id,tags\n1,x;y;z\n2,x;y;z\n", ","),
         ("a,b\n1;2,3;4\n", ","),
         ("a\n1;2\n", ","),
         ("a;b\n1,2\n", ","),
@@ -161,7 +164,7 @@ def test_files_with_other_delimiters_have_the_rows_of_files_with_commas(tmp_path
         ("a;b\n1;" + "x" * 200_000, ","),
     ],
 )
-def test_a_delimiter_splits_all_records_into_the_same_number_of_fields(tmp_path: Path, text: str, delimiter: str):
+def test_a_delimiter_splits_most_records_into_the_same_number_of_fields(tmp_path: Path, text: str, delimiter: str):
     """Without a clear answer, the delimiter is the comma."""
     (tmp_path / "a.csv").write_text(text, encoding="latin-1")
     assert delimiter_of(tmp_path / "a.csv") == delimiter

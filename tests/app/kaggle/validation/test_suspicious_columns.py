@@ -163,6 +163,17 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     assert (tmp_path / "train.csv.original").read_text() == original
 
 
+def test_the_lines_of_the_message_keep_decimal_commas_of_files_with_semicolons(tmp_path: Path):
+    """Rows that are read have decimal points, but the file to rewrite has commas."""
+    pytest.importorskip("pandas")
+    cells = ["12,5", "3,25", "10,5", "7 kg", "8 kg", "9 kg"]
+    (tmp_path / "train.csv").write_text("\n".join(["id;w;y", *(f"{index};{cell};{index % 2}" for index, cell in enumerate(cells)), ""]))
+    spec = fp.kaggle.infer_spec(tmp_path, target="y")
+    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    exec(dedent(message[message.index("\n  import ") :]), {})
+    assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [12.5, 3.25, 10.5, 7, 8, 9]
+
+
 def test_the_lines_of_the_message_empty_words_among_numbers(tmp_path: Path):
     """The pasted lines for several columns empty the words and convert numbers with units. Inference then reads numbers."""
     pytest.importorskip("pandas")

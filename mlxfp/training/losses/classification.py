@@ -153,6 +153,7 @@ def contrastive(
         check_number(temperature=temperature)
         if not temperature > 0:
             raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
+        temperature = float(temperature)
     size = queries.shape[0]
     weights = broadcast_weights("contrastive", example_weights, (size,))
     if not size:
@@ -191,7 +192,7 @@ def _rules(function: str, classes: int, label_smoothing: float, class_weights: S
     if not 0 <= label_smoothing < 1:
         raise ArgumentError(f"label_smoothing must be at least 0 and below 1, got label_smoothing={label_smoothing!r}.")
     if class_weights is None:
-        return _Rules(label_smoothing, None, mx.full(classes, 1 / classes))
+        return _Rules(float(label_smoothing), None, mx.full(classes, 1 / classes))
     try:
         numbers = [] if isinstance(class_weights, str | Mapping) else [float(weight) for weight in class_weights]
     except (TypeError, ValueError):
@@ -202,7 +203,7 @@ def _rules(function: str, classes: int, label_smoothing: float, class_weights: S
             "list with a number for each class."
         )
     weights = mx.array(numbers, mx.float32)
-    return _Rules(label_smoothing, weights, weights / weights.sum())
+    return _Rules(float(label_smoothing), weights, weights / weights.sum())
 
 
 def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, chunk: int) -> mx.array:

@@ -120,7 +120,7 @@ def dpo(
         )
     ours = answer_log_probabilities(model, batch)
     margin = (ours[0] - batch[chosen]) - (ours[1] - batch[rejected])
-    return add(mx.logaddexp(0, -beta * margin), broadcast_weights("dpo", batch.get("weight"), margin.shape))
+    return add(mx.logaddexp(0, -float(beta) * margin), broadcast_weights("dpo", batch.get("weight"), margin.shape))
 
 
 def _logits(model: nn.Module, ids: mx.array, mask: mx.array, **more: Any) -> mx.array:

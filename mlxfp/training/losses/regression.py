@@ -39,5 +39,5 @@ def huber(
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
     predictions, targets = check_same_shape("huber", predictions, targets)
     size = (predictions - targets).abs()
-    near = mx.minimum(size, delta)  # only small differences are squared, because the square of a huge difference is infinite
+    near = mx.minimum(size, float(delta))  # only small differences are squared, because the square of a huge difference is infinite
     return add(near * (size - near / 2), broadcast_weights("huber", example_weights, targets.shape))

@@ -161,3 +161,15 @@ def test_logits_need_an_axis_of_classes(function):
     for shape in ((), (0, 0), (2, 0)):
         with pytest.raises(ArgumentError, match="the last axis for classes"):
             function(mx.zeros(shape), mx.zeros(shape[:-1], mx.int32))
+
+
+def test_settings_of_numpy_have_gradients():
+    """A NumPy number must not turn the loss into a NumPy value, which has no gradient."""
+    setting, labels = np.float32(0.5), mx.array([0, 1])
+    functions = [
+        lambda x: losses.cross_entropy(x, labels, label_smoothing=setting)[0],
+        lambda x: losses.huber(x, mx.ones((2, 2)), delta=setting)[0],
+        lambda x: losses.contrastive(x, mx.eye(2), temperature=setting)[0],
+    ]
+    for loss in functions:
+        assert mx.grad(loss)(mx.array([[1.0, 2.0], [3.0, 5.0]])).dtype == mx.float32

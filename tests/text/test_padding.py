@@ -90,8 +90,8 @@ def test_rows_that_do_not_fit_are_named():
     stage = stage_of(fp.pad(2, pad_id=0))
     for rows, message in (
         ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Truncate rows with tokenize"),
-        ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Replace the null"),
-        ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Replace the null"),
+        ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Call fp\.map to replace the null"),
+        ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Call fp\.map to replace the null"),
     ):
         chunk = number_rows(pa.record_batch({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), 0, 30)
         with pytest.raises(DataError, match=message):

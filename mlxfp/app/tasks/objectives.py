@@ -123,7 +123,7 @@ def objective(recipe: AnyRecipe) -> Objective:
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
     >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> objective(fp.kaggle.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
-    Objective(answer='value', absolute=True, smoothing=0.0, own=None)
+    Objective(answer='value', absolute=True, smoothing=0.0, own_loss=None)
     """
     return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute", smoothing=recipe.smoothing)
 

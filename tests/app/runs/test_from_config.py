@@ -105,7 +105,7 @@ def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path, t
 @pytest.mark.parametrize(
     ("data", "kind", "message"),
     [
-        ({}, ArgumentError, r"need a known data set\. Give data\.path=FOLDER, or data\.spec, as in data\.spec=titanic\."),
+        ({}, ArgumentError, r"The run has no data\. Give the folder of your files as data\.path=FOLDER, .* as in data\.spec=titanic\."),
         ({"path": "nowhere"}, MissingFileError, "There is no folder 'nowhere'. Give the folder with the competition's files"),
         ({"path": ".", "spec": "titanick"}, UnknownNameError, "No data set is named 'titanick'. Did you mean 'titanic'"),
         ({"path": ".", "spec": "nowhere.yaml"}, MissingFileError, "nowhere.yaml"),

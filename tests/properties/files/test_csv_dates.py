@@ -72,7 +72,9 @@ def test_a_later_value_that_does_not_fit_names_the_type_to_declare(tmp_path: Pat
     remedy = "string()" if kind == pa.string() else f"timestamp('{kind.unit}')"
     with pytest.raises(DataError, match="does not fit the column 'x' of ") as raised:
         list(fp.read_csv(path))
-    assert f"got {last!r}, in line 50002 of {path}. Declare another type with schema={{'x': pa.{remedy}}}" in str(raised.value)
+    missing = "If the value is missing, give null_values=['', 'soon']. " if last == "soon" else ""
+    declare = f"Declare another type with schema={{'x': pa.{remedy}}}"
+    assert f"got {last!r}, in line 50002 of {path}. {missing}{declare}" in str(raised.value)
     rows = list(fp.read_csv(path, schema={"x": kind}))
     assert len(rows) == 50_001
     assert len(list(fp.read_csv(path, schema="scan"))) == len(rows)

@@ -27,7 +27,7 @@ ROWS = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 9)), size=st.i
         ({"carries": {"size": "nota"}}, r"array 'size' reads the column 'nota', which is missing"),
         (
             {"labels": {"labels": "t"}},
-            r"labels must map the name of an array to \(token.*got 't' for 'labels'\. Write .*labels=\{'labels': \(\"input_ids\", 1, -100\)\}",
+            r"labels must map the name of an array to \(token.*got 't' for 'labels'\. Write .*=\{'labels': \(\"input_ids\", 1, -100\)\}",
         ),
         ({"labels": {"labels": ("t", 1)}}, r"labels must map .*got \('t', 1\) for 'labels'\."),
     ],

@@ -54,7 +54,7 @@ def check_text(head: bytes, path: str, packing: str | None) -> None:
     compressed = _compression(head)
     if compressed is not None:
         raise _compressed(*compressed, head, path, packing)
-    table = next((names for sign, names in _TABLES.items() if head.startswith(sign)), None)
+    table = _table_format(head)
     if table is not None and not _is_text(head):
         raise other_reader(*table, head, path)
     encoding, marker = _encoding(head)
@@ -74,7 +74,7 @@ def other_format(path: str, kind: str) -> DataError | None:
     compressed = _compression(head)
     if compressed is not None:
         return _compressed(*compressed, head, path, "")
-    table = next((names for sign, names in _TABLES.items() if head.startswith(sign)), None)
+    table = _table_format(head)
     if table is not None:
         return None if table[0] == kind else other_reader(*table, head, path)
     if not _is_text(head):
@@ -92,6 +92,10 @@ def other_reader(kind: str, reader: str, head: bytes, path: str) -> DataError:
     """
     shown = without_secrets(path)
     return DataError(f"The format of a file is {kind}: got the bytes {head[:6]!r}, in {shown}. Read the file with fp.{reader}({shown!r}).")
+
+
+def _table_format(head: bytes) -> tuple[str, str] | None:
+    return next((names for sign, names in _TABLES.items() if head.startswith(sign)), None)
 
 
 def _is_text(head: bytes) -> bool:

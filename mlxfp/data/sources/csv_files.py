@@ -387,5 +387,4 @@ def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> s
     """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
     if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return ""
-    nulls = ["", text] if tuple(null_values) == NULL_VALUES else [*null_values, text]
-    return f"If the value is missing, give null_values={nulls}. "
+    return f"If the value is missing, give null_values={[*null_values, text]}. "

@@ -440,10 +440,10 @@ def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.date32(), pa.decimal128(9, 2)])
 def test_a_text_without_digits_in_a_declared_column_may_be_a_missing_value(tmp_path: Path, kind: pa.DataType):
-    """The list in the message makes the text null and keeps empty cells null. A second text joins the list of the first text."""
+    """The list in the message makes the text null and keeps all other null values. A second text joins the list of the first text."""
     path = write(tmp_path / "a.csv", "id,t\n1,\n2,k.A.\n3,-\n")
     with pytest.raises(
-        DataError, match=r"got 'k\.A\.', in line 3 of .*If the value is missing, give null_values=\['', 'k\.A\.'\]\. Declare"
+        DataError, match=r"got 'k\.A\.', in line 3 of .*If the value is missing, give null_values=\['', .*'NA', .*'k\.A\.'\]\. Declare"
     ):
         list(fp.read_csv(path, schema={"t": kind}))
     with pytest.raises(DataError, match=r"got '-', in line 4 of .*give null_values=\['', 'k\.A\.', '-'\]\."):

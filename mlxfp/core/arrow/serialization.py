@@ -1,4 +1,4 @@
-"""Serialization of plain values as JSON, Arrow IPC and a checksum. Untrusted bytes are safe to read: no code is executed.
+"""Serialization of plain values as JSON, Arrow IPC and a checksum. Reading the bytes executes no code.
 
 Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes JSON length, the JSON, the binary values (blobs). In
 the JSON, plain values are unchanged, tuples are arrays, and all other values are `{"tag": ...}`. Blobs are located by [offset, size].
@@ -13,14 +13,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
 _VERSION = 4
 _HEAD = len(_MAGIC) + 2 + 16 + 4
-_ROWS_WITHOUT_BYTES = 2**20  # maximum number of rows in a chunk of null columns, which take no bytes
 _NUMBERS = "biuf"  # codes of the numpy dtypes for bool, int, unsigned int and float
 
 
@@ -33,10 +31,7 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Return the value that `pack` serialized. Raises `CursorError` for invalid bytes.
-
-    The memory that invalid bytes can occupy is limited in proportion to `len(data)`.
-    """
+    """Return the value that `pack` serialized. Raises `CursorError` for invalid bytes."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"Cursor.from_bytes needs bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -53,9 +48,7 @@ def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
         raise CursorError(f"The cursor is damaged: the checksum of its {len(data)} bytes is wrong. Use an earlier cursor.")
     size = int.from_bytes(data[26:30], "little")
     try:
-        return _decode(json.loads(data[30 : 30 + size]), kinds, _Blobs(data[30 + size :]))
-    except CursorError:
-        raise
+        return _decode(json.loads(data[30 : 30 + size]), kinds, data[30 + size :])
     except Exception as error:  # forged bytes with a correct checksum can raise any error here
         raise CursorError(
             f"The cursor cannot be read: {type(error).__name__}: {error}. Pass the bytes returned by Cursor.to_bytes()."
@@ -92,7 +85,7 @@ def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  
     )
 
 
-def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # noqa: PLR0911  # one case per kind of value
+def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa: PLR0911  # one case per kind of value
     if isinstance(value, list):
         return tuple(_decode(item, kinds, blobs) for item in value)
     if not isinstance(value, dict):
@@ -103,18 +96,16 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # n
         case "dict":
             return {_decode(k, kinds, blobs): _decode(v, kinds, blobs) for k, v in value["items"]}
         case "bytes":
-            return blobs.take(value["at"])
+            return _blob(value, blobs)
         case "chunk":
-            return _chunk_from_bytes(blobs.take(value["at"]))
+            return _chunk_from_bytes(_blob(value, blobs))
         case "schema":
-            return with_text_names(pa.ipc.read_schema(pa.py_buffer(blobs.take(value["at"]))))
+            return with_text_names(pa.ipc.read_schema(pa.py_buffer(_blob(value, blobs))))
         case "numbers":
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
-                raise CursorError(
-                    f"The cursor holds numbers of the type {dtype}, which mlxfp never writes. Pass the bytes returned by Cursor.to_bytes()."
-                )
-            array = np.frombuffer(blobs.take(value["at"]), dtype).reshape(value["shape"])
+                raise TypeError(f"numbers of the type {dtype}, which mlxfp never writes")
+            array = np.frombuffer(_blob(value, blobs), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]
     kind = kinds[value["tag"]]
     return kind(*(_decode(item, kinds, blobs) for item in value["fields"]))
@@ -126,25 +117,9 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
     return at
 
 
-class _Blobs:
-    """Reader of the bytes values (blobs) in serialized data. Each blob can be read only once, in stored order.
-
-    Without this rule, a few forged bytes could refer to one blob many times, and fill the memory.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._read = data, 0
-
-    def take(self, at: list[int]) -> bytes:
-        """Return the bytes value at `at` = [offset, size]. Raises `CursorError` unless `offset` is the end of the last value read."""
-        start, size = at
-        if start != self._read or not start <= start + size <= len(self._data):
-            raise CursorError(
-                f"The cursor is damaged: it declares a value of {size} bytes at byte {start}. The next value begins at byte {self._read}, "
-                f"and the last value ends at byte {len(self._data)}. Pass the bytes returned by Cursor.to_bytes()."
-            )
-        self._read += size
-        return self._data[start : start + size]
+def _blob(value: Mapping[str, Any], blobs: bytes) -> bytes:
+    start, size = value["at"]
+    return blobs[start : start + size]
 
 
 def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
@@ -155,17 +130,8 @@ def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
 
 
 def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
-    if is_compressed(pa.py_buffer(data)):
-        raise CursorError(
-            f"The cursor holds compressed rows in {len(data)} bytes, which mlxfp never writes and which could fill the memory. "
-            "Pass the bytes returned by Cursor.to_bytes()."
-        )
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
-    if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
-        raise CursorError(
-            f"The cursor declares {chunk.num_rows} rows in only {len(data)} bytes. Pass the bytes returned by Cursor.to_bytes()."
-        )
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     with_text_names(chunk.schema)
     return chunk

@@ -1,6 +1,5 @@
 """Files written by `cache`. The files are memory-mapped, and compared with the hashes of the manifest at the first use."""
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,15 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.data.manifests import File, Manifest, has_hash
 from mlxfp.data.sources.files import look_up
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.errors import DataError
-
-_MAGIC_BYTES = 8  # An Arrow file begins with 8 magic bytes, followed by the first message.
 
 
 class CachedItems(Sequence[Any]):
@@ -62,12 +58,8 @@ def _open(stamp: FileStamp, written: File) -> pa.ipc.RecordBatchFileReader:
     file = Path(stamp.path)
     if stamp.size != written.bytes:
         raise pa.ArrowInvalid(f"{file.name} has {stamp.size:,} bytes instead of {written.bytes:,}")
-    mapped = pa.memory_map(str(file))
-    reader = pa.ipc.open_file(mapped)
+    reader = pa.ipc.open_file(pa.memory_map(str(file)))
     with_text_names(reader.schema)
-    mapped.seek(_MAGIC_BYTES)
-    if is_compressed(mapped):
-        raise pa.ArrowInvalid(f"{file.name} is compressed and could fill the memory (cache writes only uncompressed files)")
     return reader
 
 
@@ -76,5 +68,5 @@ def reading_cache(folder: Path) -> Iterator[None]:
     """Convert read errors inside the `with` block to a `DataError` that names the folder of the cache."""
     try:
         yield
-    except (pa.ArrowException, ValueError, OSError, struct.error) as error:  # tensors of a wrong shape raise ValueError
+    except (pa.ArrowException, ValueError, OSError) as error:  # tensors of a wrong shape raise ValueError
         raise DataError(f"The cache {folder} cannot be read: {error}. Delete this folder; the next run creates the cache again.") from error

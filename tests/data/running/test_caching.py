@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -334,26 +333,6 @@ def test_groups_are_cached_before_collate(tmp_path: Path):
     batches = fp.pipe(TOKENS, fp.batch(7), fp.cache(tmp_path), fp.collate(to_batch))
     assert same(list(batches), list(fp.pipe(TOKENS, fp.batch(7), fp.collate(to_batch))))
     laws.assert_resumable(batches)
-
-
-@pytest.mark.parametrize("stages", [(), (fp.batch(4),)], ids=["rows", "groups"])
-def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stages: Any, tmp_path: Path):
-    kept = fp.pipe(ROWS, *stages, fp.cache(tmp_path))
-    list(kept)
-    file = file_of(tmp_path)
-    table = pa.ipc.open_file(pa.py_buffer(file.read_bytes())).read_all()
-    file.unlink()  # not overwritten: it may still be mapped
-    with (
-        pa.OSFile(str(file), "wb") as out,
-        pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
-    ):
-        writer.write_table(table)
-    (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
-    with pytest.raises(
-        DataError,
-        match=r"The cache .* cannot be read: part-00000.arrow is compressed and could fill the memory.*Delete this folder",
-    ):
-        list(fp.pipe(ROWS, *stages, fp.cache(tmp_path)))
 
 
 def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):

@@ -21,7 +21,7 @@ from mlxfp.support.checks import as_strings, check_choice, check_positive, check
 from mlxfp.support.errors import ArgumentError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
-Method = Literal["best_fit", "first_fit", "split"]
+Method = Literal["best_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
 Placed = tuple[Indices, Indices]  # index of the packed row that receives each piece, and indices of the completed packed rows
 Closed = dict[int, int]  # for each completed packed row, the index of the document that completed the row
@@ -61,16 +61,13 @@ def pack(
     Every token occurs once in the output. Rows without tokens are dropped. A document longer than the (last) length is cut into several
     documents, so all positions are below this length.
 
-    The method puts each document into one of the open (incomplete) rows. At most `open_rows` rows (default 128) of each length are
-    open at a time. If there are more, one row is closed: the row gets no further document.
+    There are two methods:
 
-    - `"best_fit"` uses the fullest open row that has enough space, or opens a new row. The fullest row is closed first.
-    - `"first_fit"` uses the oldest open row that has enough space, or opens a new row. The oldest row is closed first. Adjacent documents
-      stay closer together than with `"best_fit"`, with more padding.
+    - `"best_fit"` puts each document into the fullest open (incomplete) row that has enough space, or opens a new row. At most `open_rows`
+      rows (default 128) of each length are open at a time. If there are more, the fullest row is closed: the row gets no further document.
+      This is the bounded-space packing of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better than First",
+      Algorithmica 31 (2001).
     - `"split"` fills one row after the other, and cuts a document at the end of a row. This method takes a single length.
-
-    `"best_fit"` and `"first_fit"` are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
-    than First", Algorithmica 31 (2001).
 
     If all document lengths are known in advance, the rows are planned before any document is read. Lengths are known after reading a table
     or Arrow files, and after `load` and `cache`, but no longer after `map` or `shuffle`. Planned rows have a length and random access, so
@@ -94,7 +91,7 @@ def pack(
     else:
         check_positive(length=length)
     lengths = tuple(length) if isinstance(length, Sequence) else (length,)
-    check_choice(("best_fit", "first_fit", "split"), method=method)
+    check_choice(("best_fit", "split"), method=method)
     check_text(column=column)
     names = as_strings("aligned", aligned)
     check_unique({"column and aligned": (column, *names, SEGMENTS, POSITIONS)})
@@ -255,15 +252,14 @@ class _Pack(Stage):
         if self.method == "split":
             ends = ends_of(sizes) + used.sum()
             return ends[:-1] // self._longest, np.arange(ends[-1] // self._longest)
-        method: Any = _best_fit if self.method == "best_fit" else _first_fit
         if len(self.lengths) == 1:
-            rows, closed = method(sizes.tolist(), (self._longest - used).tolist(), self._longest, self.open_rows)
-            return np.array(rows, np.int64), np.array(list(closed), np.int64)
+            rows, closed = _best_fit(sizes.tolist(), (self._longest - used).tolist(), self._longest, self.open_rows)
+            return rows, np.array(list(closed), np.int64)
         kinds_of_documents = self._kinds(sizes)
         placed, closed, count = np.empty(len(sizes), np.int64), Closed(), len(used)
         for kind, length in enumerate(self.lengths):
             documents, rows = np.flatnonzero(kinds_of_documents == kind), np.flatnonzero(kinds == kind)
-            places, ended = method(sizes[documents].tolist(), (length - used[rows]).tolist(), length, self.open_rows)
+            places, ended = _best_fit(sizes[documents].tolist(), (length - used[rows]).tolist(), length, self.open_rows)
             opened = max(int(np.max(places, initial=-1)) + 1 - len(rows), 0)
             numbers = np.append(rows, np.arange(count, count + opened))
             count += opened
@@ -328,25 +324,3 @@ def _best_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows:
             if len(rooms) > open_rows:
                 closed[rooms.pop(0) & _NUMBER_MASK] = len(placed) - 1
     return np.array(placed, np.int64) & _NUMBER_MASK, closed
-
-
-def _first_fit(sizes: Sequence[int], free: Sequence[int], length: int, open_rows: int) -> tuple[list[int], Closed]:
-    """Put each document into the oldest open row with enough space. `free` is the number of unused tokens of each open row.
-
-    Return the row index of each document, and the closed rows. A row is closed when full, or when more than `open_rows` rows are open.
-    """
-    rooms = dict(enumerate(free))  # maps the index of each incomplete row to its free space; the oldest row comes first
-    placed, closed, opened = list[int](), Closed(), len(free)
-    for size in sizes:
-        row = next((row for row, room in rooms.items() if room >= size), opened)
-        opened += row == opened
-        placed.append(row)
-        rooms[row] = rooms.get(row, length) - size
-        if not rooms[row]:
-            del rooms[row]
-            closed[row] = len(placed) - 1
-        elif len(rooms) > open_rows:
-            oldest = next(iter(rooms))
-            del rooms[oldest]
-            closed[oldest] = len(placed) - 1
-    return placed, closed

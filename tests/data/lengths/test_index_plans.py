@@ -114,7 +114,7 @@ def test_streams_of_groups_are_not_shuffled():
         fp.pipe(DOCUMENTS, fp.batch(4), fp.shard(0, 2))
 
 
-@pytest.mark.parametrize("method", ["best_fit", "first_fit", "split"])
+@pytest.mark.parametrize("method", ["best_fit", "split"])
 def test_packed_rows_obey_the_laws_of_random_access(method):
     packed = fp.pipe(DOCUMENTS, fp.pack(8, method=method))
     for dataset in (packed, fp.pipe(packed, fp.shuffle(seed=0)), fp.pipe(packed, fp.shard(1, 2, ends="pad"))):

@@ -24,7 +24,7 @@ Document = list[int]
 
 def settings() -> st.SearchStrategy[dict[str, Any]]:
     """Make arguments of `pack`."""
-    fitting = st.fixed_dictionaries({"method": st.sampled_from(["best_fit", "first_fit"]), "open_rows": st.none() | st.integers(1, 4)})
+    fitting = st.fixed_dictionaries({"method": st.just("best_fit"), "open_rows": st.none() | st.integers(1, 4)})
     method = fitting | st.just({"method": "split", "open_rows": None})
     one = st.tuples(st.integers(1, 9), method).map(lambda pair: {"length": pair[0], **pair[1]})
     several = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sorted)
@@ -62,7 +62,7 @@ def expected(documents: list[Document], asked: dict[str, Any]) -> list[list[Docu
         if not room(row):
             close(row)
         elif len(open_rows := of_one_length(piece)) > most:
-            close(open_rows[0] if asked["method"] == "first_fit" else min(open_rows, key=room))
+            close(min(open_rows, key=room))
 
     for document in documents:
         if asked["method"] == "split":
@@ -75,7 +75,7 @@ def expected(documents: list[Document], asked: dict[str, Any]) -> list[list[Docu
         for first in range(0, len(document), length):
             piece = document[first : first + length]
             fitting = [row for row in of_one_length(piece) if room(row) >= len(piece)] or [[]]
-            put(piece, fitting[0] if asked["method"] == "first_fit" else min(fitting, key=room))
+            put(piece, min(fitting, key=room))
     return closed + rows
 
 
@@ -134,9 +134,9 @@ def test_a_packed_row_names_its_first_document_and_has_a_key_of_its_own(cut: tup
     assert len(set(table["__key__"].to_pylist())) == table.num_rows
 
 
-@given(row_lengths(longest=8, max_rows=30).filter(len), st.sampled_from(["best_fit", "first_fit"]), st.integers(1, 5))
-def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, open_rows: int):
-    stage: Any = fp.pack(8, method=method, open_rows=open_rows)
+@given(row_lengths(longest=8, max_rows=30).filter(len), st.integers(1, 5))
+def test_no_more_rows_are_open_than_asked_for(lengths: list[int], open_rows: int):
+    stage: Any = fp.pack(8, open_rows=open_rows)
     state = stage.start(0)
     for chunk, _ in chunks_of(from_chunks(numbered(lengths).to_batches(max_chunksize=3)), start(0, None)):
         state, _ = stage.step(state, chunk)
@@ -145,9 +145,8 @@ def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, o
 
 @given(row_lengths(longest=16, max_rows=40), st.integers(16, 20))
 def test_with_enough_open_rows_fewer_than_two_are_less_than_half_full(lengths: list[int], length: int):
-    for method in ("best_fit", "first_fit"):
-        rows = run(fp.pack(length, method=method, open_rows=1000), lengths)
-        assert sum(2 * len(row["input_ids"]) < length for row in rows) <= 1
+    rows = run(fp.pack(length, open_rows=1000), lengths)
+    assert sum(2 * len(row["input_ids"]) < length for row in rows) <= 1
 
 
 BEST_FIT = packing._best_fit
@@ -221,13 +220,10 @@ def test_documents_share_rows_and_are_numbered_in_them():
 
 def test_a_document_goes_where_it_leaves_the_least_room():
     assert [pieces_of(row) for row in run(fp.pack(8), [3, 6, 2])] == [[[3, 4, 5, 6, 7, 8], [9, 10]], [[0, 1, 2]]]
-    assert [pieces_of(row) for row in run(fp.pack(8, method="first_fit"), [3, 6, 2])] == [[[0, 1, 2], [9, 10]], [[3, 4, 5, 6, 7, 8]]]
 
 
-def test_best_fit_closes_the_fullest_row_and_first_fit_the_oldest():
-    lengths = [3, 6, 7]
-    assert next(pieces_of(row) for row in run(fp.pack(8, open_rows=2), lengths)) == [[9, 10, 11, 12, 13, 14, 15]]
-    assert next(pieces_of(row) for row in run(fp.pack(8, method="first_fit", open_rows=2), lengths)) == [[0, 1, 2]]
+def test_the_fullest_row_is_closed_first():
+    assert next(pieces_of(row) for row in run(fp.pack(8, open_rows=2), [3, 6, 7])) == [[9, 10, 11, 12, 13, 14, 15]]
 
 
 def test_a_document_that_is_too_long_is_cut_into_documents_of_their_own():
@@ -258,8 +254,8 @@ def test_stages_print_as_they_are_called():
     assert repr(fp.pack(8)) == "pack(length=8)"
     assert repr(fp.pack([8, 16])) == "pack(length=(8, 16))"
     assert fp.pack(8, open_rows=packing.OPEN_ROWS) == fp.pack(8)
-    stage: Any = fp.pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
-    assert repr(stage) == "pack(length=8, method='first_fit', open_rows=3, column='ids', aligned=('mask',))"
+    stage: Any = fp.pack(8, open_rows=3, column="ids", aligned=["mask"])
+    assert repr(stage) == "pack(length=8, open_rows=3, column='ids', aligned=('mask',))"
     laws.assert_prints(stage, {"pack": fp.pack})
     assert "holds at most 3 open rows of 8 tokens" in stage.traits.notes()
     split: Any = fp.pack(8, method="split")

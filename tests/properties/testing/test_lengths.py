@@ -11,7 +11,6 @@ from tests.data.token_rows import Chunks, chunkings, numbered
 
 STAGES = [
     fp.pack(5),
-    fp.pack(5, method="first_fit"),
     fp.pack(5, method="split"),
     fp.windows(4),
     fp.batch_by_tokens(20),

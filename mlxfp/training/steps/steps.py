@@ -162,6 +162,7 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
+        self._delayed = not options.compile and options.ranks is None  # ranks must communicate in one order
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
@@ -220,8 +221,8 @@ class TrainStep:
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
-        delayed = not self._options.compile and self.ranks is None  # with ranks, compute at once: all ranks must communicate in one order
-        mx.async_eval(trees if delayed else ())  # start to compute the lazy state, because lazy arrays keep their inputs in memory
+        if self._delayed:
+            mx.async_eval(trees)  # start to compute the lazy state, which keeps arrays of the old state in memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:
@@ -233,7 +234,7 @@ class TrainStep:
             if flatten(trees)[0] == self._structure:
                 add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
-        mx.async_eval(() if delayed else after, metrics)
+        mx.async_eval(() if self._delayed else after, metrics)
         return TrainState(**after, step=state.step + 1, seed=state.seed, shards=self._options.shards), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:
@@ -339,7 +340,7 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: Condition) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: Condition) -> Any:
         with refusing_draws(
             f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: ranks would draw different "
             "numbers, and a step would not be a function of its state. Add the noise in the loss, which may draw random numbers."
@@ -350,8 +351,7 @@ class TrainStep:
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
-        return kept
+        return where_tree(counts, after, trees, tied=self._ties)
 
     def _checked(self, state: TrainState) -> TrainState:
         """Add missing initial values for options such as `ema`. Raise `ArgumentError` if ranks divide model and state differently."""

@@ -62,6 +62,17 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
     return predictions.astype(mx.float32), targets.astype(mx.float32)
 
 
+def differences(function: str, predictions: mx.array, targets: mx.array, example_weights: mx.array | None) -> tuple[mx.array, mx.array]:
+    """Return predictions minus targets, and the weight of each value, both as float32 in the shape of the targets.
+
+    The difference is 0 for values with weight 0, for example for missing targets (NaN). The gradient is then 0 too: `add` alone ignores
+    such a value, but the gradient would be 0 * NaN, which is NaN.
+    """
+    predictions, targets = check_same_shape(function, predictions, targets)
+    weights = broadcast_weights(function, example_weights, targets.shape)
+    return mx.where(weights == 0, 0, predictions - targets), weights
+
+
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Return one float32 weight for each value of an array of the given shape. Without `example_weights`, all weights are 1.
 

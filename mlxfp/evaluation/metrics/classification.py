@@ -35,14 +35,15 @@ def accuracy(
 
     `logits` are float[..., C], `labels` int[...]. Rows with the label `ignore_index` are not counted. All other rows are weighted by
     `example_weights`, [B]. A counted row with a NaN among its logits makes the result NaN. Raises `ArgumentError` if the shapes do not
-    fit, `ArgumentTypeError` if the labels are not integers, and `DataError` if a counted label is not a class.
+    fit, `ArgumentTypeError` if the labels are not integers, and `DataError` if a counted label is not a class. If a compiled function
+    computes the labels, no error can be raised, and an invalid label makes the result NaN.
 
     >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
     >>> hits.item(), rows.item()
     (1.0, 2.0)
     """
     logits, labels, weights = class_labels("accuracy", logits, labels, ignore_index, example_weights)
-    return add((logits.argmax(axis=-1) == labels) * _without_nan(logits), weights)
+    return add((logits.argmax(axis=-1) == labels) * _nan_if_invalid(logits, labels), weights)
 
 
 @explain_call
@@ -97,9 +98,8 @@ def f1(
     if average == "binary" and classes != 2:
         raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
     chosen = logits.argmax(axis=-1)
-    known = at_labels(mx.ones(classes), labels)  # NaN if a label is not a class
-    invalid = 0 * add(known * _without_nan(logits), weights)[0]  # NaN if a row with nonzero weight is invalid, else 0
-    labels = mx.where(known == 1, labels, 0)
+    invalid = 0 * add(_nan_if_invalid(logits, labels), weights)[0]  # NaN if a row with nonzero weight is invalid, else 0
+    labels = mx.where((labels >= 0) & (labels < classes), labels, 0)
     parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
     counts = [sums_by_class(classes_of_rows, kept, classes) + invalid for classes_of_rows, kept in parts]
     if average == "micro":
@@ -197,6 +197,6 @@ class Ranking(Measured):
         return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
 
 
-def _without_nan(logits: mx.array) -> mx.array:
-    """Return NaN for each row of logits that contains NaN, and 1 for each other row."""
-    return mx.where(mx.isnan(logits.max(axis=-1)), mx.nan, 1.0)
+def _nan_if_invalid(logits: mx.array, labels: mx.array) -> mx.array:
+    """Return NaN for each row with NaN among its logits or with a label that is not a class, and 1 for each other row."""
+    return mx.where(mx.isnan(logits.max(axis=-1)), mx.nan, at_labels(mx.ones(logits.shape[-1]), labels))

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
+from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape, differences
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import DataError
 
@@ -25,8 +25,8 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     >>> total.item(), values.item()
     (2.0, 2.0)
     """
-    predictions, targets = check_same_shape("mae", predictions, targets)
-    return add((predictions - targets).abs(), broadcast_weights("mae", example_weights, targets.shape))
+    errors, weights = differences("mae", predictions, targets, example_weights)
+    return add(errors.abs(), weights)
 
 
 @explain_call
@@ -39,8 +39,8 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
     >>> fp.metrics.compute({"rmse": fp.metrics.rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
     {'rmse': 1.4142135623730951}
     """
-    predictions, targets = check_same_shape("rmse", predictions, targets)
-    return RootOfMean(*add((predictions - targets).square(), broadcast_weights("rmse", example_weights, targets.shape)))
+    errors, weights = differences("rmse", predictions, targets, example_weights)
+    return RootOfMean(*add(errors.square(), weights))
 
 
 @explain_call

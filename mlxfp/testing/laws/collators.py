@@ -167,7 +167,8 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
     """Check that the other examples in a batch change only the padding of an example.
 
     The padding must not depend on the values of other examples. All examples are padded on the same side: at the ends of the axes, or at
-    the starts. At each position, all rows have the same padding value. The law also checks a batch that contains each example twice.
+    the starts. At each position, all rows that are padded on the same axes have the same padding value. The law also checks a batch that
+    contains each example twice.
 
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
@@ -220,8 +221,11 @@ def _changed_in_group(rows: list[NDArray[Any]], single_rows: list[NDArray[Any]],
         outside = np.ones(row.shape, bool)
         outside[inner] = False
         for position in map(tuple, np.argwhere(outside)):
-            if not is_close(padding.setdefault(position, row[position]), row[position]):
-                return f"example {index} is padded with {row[position]} where another example is padded with {padding[position]}"
+            # Compare examples that end before the position on the same axes: in an attention mask [B, L, L], a query of the padding may
+            # attend to tokens, but never to padding.
+            key = position, tuple(not part.start <= number < part.stop for part, number in zip(inner, position, strict=True))
+            if not is_close(padding.setdefault(key, row[position]), row[position]):
+                return f"example {index} is padded with {row[position]} where another example is padded with {padding[key]}"
     return None
 
 

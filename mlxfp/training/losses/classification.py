@@ -113,6 +113,7 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     logits, labels = check_same_shape("binary_cross_entropy", logits, given)
     weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
     checked(given, Bound("classes", None), weights=example_weights)
+    logits, labels = (mx.where(weights == 0, 0, values) for values in (logits, labels))  # a NaN here would make the gradient NaN
     # `wrong` is the logit of the less probable answer, and `shares` is the probability of the less probable answer.
     # Where `shares` is 0, the logits in `factors` must be finite, because 0 * inf is NaN.
     sure = labels > 0.5

@@ -120,7 +120,9 @@ def dpo(
         )
     ours = answer_log_probabilities(model, batch)
     margin = (ours[0] - batch[chosen]) - (ours[1] - batch[rejected])
-    return add(mx.logaddexp(0, -float(beta) * margin), broadcast_weights("dpo", batch.get("weight"), margin.shape))
+    weights = broadcast_weights("dpo", batch.get("weight"), margin.shape)
+    margin = mx.where(weights == 0, 0, margin)  # a missing reference (NaN) would make the gradient NaN
+    return add(mx.logaddexp(0, -float(beta) * margin), weights)
 
 
 def _logits(model: nn.Module, ids: mx.array, mask: mx.array, **more: Any) -> mx.array:

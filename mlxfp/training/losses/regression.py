@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
+from mlxfp.evaluation.rows import add, differences
 from mlxfp.support.checks import check_number, explain_call
 from mlxfp.support.errors import ArgumentError
 
@@ -18,8 +18,8 @@ def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     >>> total.item(), weight.item()
     (4.0, 2.0)
     """
-    predictions, targets = check_same_shape("mse", predictions, targets)
-    return add((predictions - targets).square(), broadcast_weights("mse", example_weights, targets.shape))
+    errors, weights = differences("mse", predictions, targets, example_weights)
+    return add(errors.square(), weights)
 
 
 @explain_call
@@ -37,7 +37,7 @@ def huber(
     check_number(delta=delta)
     if not delta > 0:
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
-    predictions, targets = check_same_shape("huber", predictions, targets)
-    size = (predictions - targets).abs()
+    errors, weights = differences("huber", predictions, targets, example_weights)
+    size = errors.abs()
     near = mx.minimum(size, float(delta))  # only small differences are squared, because the square of a huge difference is infinite
-    return add(near * (size - near / 2), broadcast_weights("huber", example_weights, targets.shape))
+    return add(near * (size - near / 2), weights)

@@ -118,6 +118,8 @@ class _Visit:
         if not _is_of_library(function.__module__):
             names = {name for code in _codes(function.__code__) for name in code.co_names}
             self.names.update(names)
+            if "getattr" in names:  # the name of an attribute may be a text in the code, as in `getattr(self, "teacher")`
+                self.names.update(text for code in _codes(function.__code__) for text in code.co_consts if isinstance(text, str))
             known = function.__globals__
             yield from ((_item, known, name, known[name]) for name in names if name in known)
 

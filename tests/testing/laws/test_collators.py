@@ -204,11 +204,17 @@ def _square(examples: Rows) -> dict[str, Any]:
     return {"mask": mask[:, :, None] * mask[:, None, :], "positions": mx.broadcast_to(mx.arange(mask.shape[1]), mask.shape)}
 
 
+def _causal_square(examples: Rows) -> dict[str, Any]:
+    """Each query sees the earlier tokens, also a query of the padding: the padding of the two axes has different values."""
+    mask = plain(examples)["attention_mask"]
+    return {"mask": (mask[:, None, :] * mx.tril(mx.ones((mask.shape[1], mask.shape[1]), mx.int32)))[:, None]}
+
+
 def _pictures(examples: Rows) -> dict[str, Any]:
     return {"image": mx.array([[row["input_ids"][:1] * 2] for row in examples]), "names": plain(examples)["names"]}
 
 
-@pytest.mark.parametrize("collator", [_square, _pictures, left])
+@pytest.mark.parametrize("collator", [_square, _causal_square, _pictures, left])
 def test_an_example_stands_alone_in_batches_of_any_shape(collator: Callable[..., Any]):
     assert_an_example_stands_alone(collator, EXAMPLES)
 

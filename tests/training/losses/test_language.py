@@ -3,6 +3,7 @@
 import mlx.core as mx
 import pytest
 from mlx import nn, optimizers
+from mlx.utils import tree_flatten
 
 import mlxfp as fp
 from mlxfp.support.errors import ArgumentTypeError
@@ -101,3 +102,15 @@ def test_a_model_that_does_not_know_segments_is_refused_and_not_trained_across_d
         fp.losses.causal_lm(fp.models.CausalLM(fp.models.Encoder(fp.models.EncoderConfig(vocab_size=20, hidden_size=8))), packed)
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
         fp.losses.causal_lm(lambda ids, mask, **inputs: model(ids, other=1), packed)
+
+
+def test_a_missing_reference_with_weight_0_has_the_gradient_0():
+    model = fp.models.create("decoder", size="tiny", head="causal_lm", vocab_size=20)
+    batch = fp.collators.preference(pad_id=0)([{"prompt": [5, 6], "chosen": [7, 8], "rejected": [9]}] * 2)
+    batch |= {"reference_chosen": mx.array([-3.0, mx.nan]), "reference_rejected": mx.array([-2.0, -2.0]), "weight": mx.array([1.0, 0.0])}
+    alone = {name: value[:1] for name, value in batch.items()}
+    slopes = [nn.value_and_grad(model, lambda model, part: fp.losses.dpo(model, part)[0])(model, part) for part in (batch, alone)]
+    (total, gradients), (expected, others) = slopes
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    pairs = zip(tree_flatten(gradients), tree_flatten(others), strict=True)
+    assert all(mx.allclose(mine, other, rtol=1e-4, atol=1e-6).item() for (_, mine), (_, other) in pairs)

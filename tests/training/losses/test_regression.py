@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.support.errors import ArgumentError
-from mlxfp.training.losses import huber, mae, mse
+from mlxfp.training.losses import binary_cross_entropy, huber, mae, mse
 
 PREDICTIONS = mx.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0], [2.0, 2.0, -1.0]])
 TARGETS = mx.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.3], [0.0, 1.0, 0.0]])
@@ -43,3 +43,15 @@ def test_shapes_that_would_broadcast_into_nonsense_are_refused(loss):
 def test_a_delta_that_is_not_above_zero_is_refused():
     with pytest.raises(ArgumentError, match="delta must be above 0, got delta=0"):
         huber(mx.zeros(1), mx.zeros(1), delta=0)
+
+
+@pytest.mark.parametrize("loss", [mse, mae, huber, binary_cross_entropy])
+def test_a_missing_target_with_weight_0_has_the_gradient_0(loss):
+    """Several targets per row, some of them missing: NaN in the targets must not reach the gradient."""
+    predictions, targets = mx.array([[0.5, 2.0], [1.0, 3.0]]), mx.array([[0.0, mx.nan], [1.0, 0.0]])
+    total, gradient = mx.value_and_grad(lambda x: loss(x, targets, example_weights=~mx.isnan(targets))[0])(predictions)
+    known = mx.array([0.0, 1.0, 0.0])
+    expected, slopes = mx.value_and_grad(lambda x: loss(x, known)[0])(mx.array([0.5, 1.0, 3.0]))
+    assert total.item() == expected.item()
+    assert gradient.reshape(-1)[mx.array([0, 2, 3])].tolist() == slopes.tolist()
+    assert gradient[0, 1].item() == 0

@@ -76,6 +76,11 @@ def _by_slots(teacher):
     return lambda model, batch: _distance(model, held.teacher, batch)
 
 
+def _by_name(teacher):
+    held = _Attribute(teacher)
+    return lambda model, batch: _distance(model, getattr(held, "teacher"), batch)  # noqa: B009  # the name is a text in the code
+
+
 def _by_property(teacher):
     held = _Property(teacher)
     return lambda model, batch: _distance(model, held.target, batch)
@@ -110,6 +115,7 @@ WAYS = {
     "helper": _by_helper,
     "global": _by_global,
     "slots": _by_slots,
+    "getattr": _by_name,
     "property": _by_property,
     "class": _by_class,
     "compiled": lambda teacher: _by_call(fp.jit(lambda x: teacher(x) * 1)),

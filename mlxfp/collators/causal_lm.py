@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 from attrs import frozen
 
-from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
@@ -62,7 +60,6 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 
 
-_NAME = "collators.causal"
 _PROMPT = "prompt"  # mask of `chat`
 
 
@@ -86,33 +83,33 @@ class _Causal(Padded):
 
     def check(self, schema: Schema) -> None:
         if self.prompt_mask is not None:
-            check_columns([self.prompt_mask], schema.names, _NAME)
+            check_columns([self.prompt_mask], schema.names, self.name)
         super().check(schema)
 
     def read(self, examples: Examples) -> Columns:
         self._check_unused_mask(examples)
-        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, self.name)
         labels = np.roll(ids, -1)  # The label of each token is the next token. The meaningless last label of a row is removed later.
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             np.putmask(labels[:-1], self._prompt(examples, self.prompt_mask, ends)[1:] != 0, self.ignore_index)
-        documents = document_columns(examples, ends, _NAME, packed=self.packed)
+        documents = document_columns(examples, ends, self.name, packed=self.packed)
         if documents:
             segments, _ = documents["segment_ids"]
             np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
         ragged |= documents
         ragged["labels"] = (labels, self.ignore_index)
-        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
+        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, self.name, {*ragged, self.mask}))
 
     def _prompt(self, examples: Examples, column: str, ends: Ends) -> Numbers:
         """Return the values of the mask of prompts. Raise `DataError` for NaN, which is neither 0 nor another number."""
-        values = aligned_values(examples, column, ends, _NAME)
+        values = aligned_values(examples, column, ends, self.name)
         if np.isnan(values).any():
             index = int(np.argmax(np.isnan(values)))
             row = row_of(ends, index)
             raise DataError(
-                f"{at_row(examples, column, row, _NAME)} holds nan for token {index - ends[row]}, but a mask has only true and false, or "
-                "numbers. Replace nan with map."
+                f"{at_row(examples, column, row, self.name)} holds nan for token {index - ends[row]}, but a mask has only true and "
+                "false, or numbers. Replace nan with map."
             )
         return values
 
@@ -122,8 +119,8 @@ class _Causal(Padded):
             return
         if pc.any(pc.list_flatten(examples.column(_PROMPT))).as_py():
             raise DataError(
-                f"{_NAME} would ignore the mask {_PROMPT!r} (lists of true and false), so a model would also be trained on prompts. Write "
-                f"causal(..., prompt_mask={_PROMPT!r}), or remove the column with drop_columns([{_PROMPT!r}]) before batch."
+                f"{self.name} would ignore the mask {_PROMPT!r} (lists of true and false), so a model would also be trained on prompts. "
+                f"Write causal(..., prompt_mask={_PROMPT!r}), or remove the column with drop_columns([{_PROMPT!r}]) before batch."
             )
 
     def arrays(self, schema: Schema) -> Arrays | None:
@@ -155,15 +152,7 @@ class _Causal(Padded):
 
     def too_long(self, examples: Examples, row: int, count: int) -> DataError:
         return DataError(
-            f"{at_row(examples, 'input_ids', row, _NAME)} has {count + 1} tokens, so {count} predictions, "
+            f"{at_row(examples, 'input_ids', row, self.name)} has {count + 1} tokens, so {count} predictions, "
             f"more than the padded length of {self.lengths[-1]}. "
             f"Cut rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
         )
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    packed = set(OF_PACK) <= set(setting.columns)
-    return {**setting.token_arguments(), "prompt_mask": setting.roles["prompt_mask"], "packed": packed}
-
-
-CAUSAL = BuiltIn("causal", causal, tasks=(("text", "causal"),), roles={"prompt_mask": None}, reads_tokens=True, arguments=_for_task)

@@ -6,7 +6,6 @@ from typing import Any
 import mlx.core as mx
 from attrs import field, frozen
 
-from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Collator, check_group, narrow
 from mlxfp.core.arrow.array_values import is_array
 from mlxfp.core.arrow.named_arrays import named_arrays
@@ -88,6 +87,3 @@ class _Foreign(Part):
                 "If the rows of this array differ in length, pad the rows to the same length in the function."
             )
         return mx.array(narrow(part, lambda at: f"Element {at} of {name!r} in the result of {brief(self.function)}"))
-
-
-FOREIGN = BuiltIn("foreign", foreign)

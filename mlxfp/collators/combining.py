@@ -6,9 +6,7 @@ from typing import Any
 from attrs import frozen
 from toolz import concat, unique
 
-from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Choosing, Collator, Prepared, as_view
-from mlxfp.collators.texts import text_arguments
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.nodes import brief
 from mlxfp.support.checks import check_callable, explain_call
@@ -77,18 +75,3 @@ class _Multimodal(Choosing):
             sources |= dict.fromkeys(arrays, collator)
             batch |= arrays
         return batch
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    text = setting.collators["text"](**text_arguments(setting))
-    return {"collators": [text, setting.collators["vision"](image=setting.roles["image"])]}
-
-
-MULTIMODAL = BuiltIn(
-    "multimodal",
-    multimodal,
-    tasks=labelled("multimodal"),
-    roles={"image": "image", "label": "label"},
-    reads_tokens=True,
-    arguments=_for_task,
-)

@@ -8,7 +8,6 @@ import mlx.core as mx
 import numpy as np
 from attrs import field, frozen
 
-from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Arrays,
     Batch,
@@ -251,10 +250,3 @@ def _four_axes(pixels: Pixels, name: str) -> Pixels:
 
 
 _BRIGHT = 2.0  # Float pixels should be at most 1. Augmentation may exceed 1 slightly, but a maximum above 2 means values from 0 to 255.
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    return {"image": setting.roles["image"], **setting.label_arguments()}
-
-
-VISION = BuiltIn("vision", vision, tasks=labelled("vision"), roles={"image": "image", "label": "label"}, arguments=_for_task)

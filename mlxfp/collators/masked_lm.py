@@ -2,13 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import ids_of, keys_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
@@ -100,12 +98,12 @@ class _Masked(Padded):
         return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *(OF_PACK if self.packed else []), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        documents = document_columns(examples, ends, _NAME, packed=self.packed)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, self.name)
+        documents = document_columns(examples, ends, self.name, packed=self.packed)
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
-        ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids), **documents}
-        single = carried_columns(examples, self.carry, _NAME, {*ragged, self.mask})
+        ragged = {**tokens, **side_columns(examples, ends, self.name, type_ids=self.type_ids), **documents}
+        single = carried_columns(examples, self.carry, self.name, {*ragged, self.mask})
         return Columns(self, examples, ends, ragged, single)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
@@ -135,7 +133,6 @@ class _Masked(Padded):
         return np.flatnonzero(self._ordinary).astype(np.int32)
 
 
-_NAME = "collators.masked"
 _HALF, _LOWER = np.uint64(32), np.uint64(2**32 - 1)
 
 
@@ -149,13 +146,3 @@ def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
     table = np.zeros(vocab_size, np.bool_)
     table[[number for number in ids if 0 <= number < vocab_size]] = True  # skip a padding id outside the vocabulary
     return table
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    tokenizer = setting.tokenizer
-    ids = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids}
-    given = {"type_ids": "token_type_ids" in setting.columns, "packed": set(OF_PACK) <= set(setting.columns)}
-    return {**setting.token_arguments(), **ids, **given, "seed": setting.seed}
-
-
-MASKED = BuiltIn("masked", masked, tasks=(("text", "masked"),), reads_tokens=True, arguments=_for_task)

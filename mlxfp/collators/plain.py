@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import (
     Arrays,
     Numbers,
@@ -94,32 +93,30 @@ class _Default(Stacking):
         view = as_view(examples)
         names = dict.fromkeys(view.names)
         if not names:
-            raise SchemaError(f"{_NAME} needs at least one column, got examples without columns.")
+            raise SchemaError(f"{self.name} needs at least one column, got examples without columns.")
         batch: dict[str, Any] = {}
         for name in names:
             arrays = self._column(view, name)
             clash = next((key for key in arrays if key != name and key in names), None)
             if clash is not None:
-                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {clash!r}. Rename {clash!r}.")
+                raise SchemaError(f"{self.name}: the mask of column {name!r} would replace the column {clash!r}. Rename {clash!r}.")
             batch |= arrays
         return batch
 
     def _column(self, view: Examples, name: str) -> dict[str, Any]:
         kind = view.column(name).type
         if is_text(value_type(kind)):
-            return {name: tuple(column_of(view, name, _NAME).to_pylist())}
+            return {name: tuple(column_of(view, name, self.name).to_pylist())}
         if is_tensor(kind) or is_number_or_bool(kind):
-            return {name: mx.array(numbers_of(view, name, _NAME))}
+            return {name: mx.array(numbers_of(view, name, self.name))}
         if not is_list_like(kind):
             raise SchemaError(
-                f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
+                f"{self.name} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
                 f"Convert the column to one of these types before batch, or remove the column with drop_columns([{name!r}])."
             )
-        values, ends = vectors_of(view, name, _NAME) if is_list_like(kind.value_type) else ragged_of(view, name, _NAME)
+        values, ends = vectors_of(view, name, self.name) if is_list_like(kind.value_type) else ragged_of(view, name, self.name)
         real = real_mask(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
         return {name: mx.array(pad_rows(values, real, self._fill(name, kind))), f"{name}_mask": mx.array(real.astype(np.int32))}
 
 
-_NAME = "collators.default"
 _IGNORED = -100  # label of positions that losses and metrics ignore
-DEFAULT = BuiltIn("default", default)

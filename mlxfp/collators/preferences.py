@@ -7,7 +7,6 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
 from mlxfp.collators.cutting import with_carried
 from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_mask
@@ -81,14 +80,14 @@ class _Preference(Choosing):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        prompts, prompt_ends = ids_of(view, self.prompt, self.vocab_size, _NAME)
-        answers = {column: ids_of(view, column, self.vocab_size, _NAME) for column in (self.chosen, self.rejected)}
+        prompts, prompt_ends = ids_of(view, self.prompt, self.vocab_size, self.name)
+        answers = {column: ids_of(view, column, self.vocab_size, self.name) for column in (self.chosen, self.rejected)}
         counts = {column: np.diff(prompt_ends) + np.diff(ends) for column, (_, ends) in answers.items()}
         length = self._length(view, counts)
         batch: dict[str, Any] = {}
         for name, (ids, ends) in zip(("chosen", "rejected"), answers.values(), strict=True):
             batch |= {f"{name}_{part}": values for part, values in self._arranged(prompts, prompt_ends, ids, ends, length).items()}
-        return with_carried(batch, view, self.carry, _NAME)
+        return with_carried(batch, view, self.carry, self.name)
 
     def _length(self, view: Examples, counts: dict[str, Any]) -> int:
         longest = max(int(lengths.max()) for lengths in counts.values()) - 1
@@ -96,8 +95,8 @@ class _Preference(Choosing):
         if length is None:
             column = next(column for column, lengths in counts.items() if lengths.max() == longest + 1)
             raise DataError(
-                f"{at_row(view, column, int(counts[column].argmax()), _NAME)} has {longest + 1} tokens including the prompt, so {longest} "
-                f"predictions, more than the padded length of {self.lengths[-1]}. Shorten or remove such rows, or "
+                f"{at_row(view, column, int(counts[column].argmax()), self.name)} has {longest + 1} tokens including the prompt, so "
+                f"{longest} predictions, more than the padded length of {self.lengths[-1]}. Shorten or remove such rows, or "
                 "pad to a larger length."
             )
         return length
@@ -116,7 +115,3 @@ class _Preference(Choosing):
             "attention_mask": mx.array(predicted),
             "labels": mx.array(np.where(silent, np.int32(self.ignore_index), tokens)[:, 1:]),
         }
-
-
-_NAME = "collators.preference"
-PREFERENCE = BuiltIn("preference", preference)

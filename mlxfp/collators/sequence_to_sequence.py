@@ -9,7 +9,6 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
 from mlxfp.collators.cutting import check_not_packed, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
@@ -83,7 +82,7 @@ class _Seq2seq(Choosing):
         the columns `segment_ids` and `positions`.
         """
         super().check(schema)
-        check_not_packed(schema.names, _NAME, "Remove pack", self.carry)
+        check_not_packed(schema.names, self.name, "Remove pack", self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
@@ -99,24 +98,10 @@ class _Seq2seq(Choosing):
             "decoder_attention_mask": mx.array(real_labels.astype(np.int32)),
             "labels": mx.array(pad_rows(labels, real_labels, self.ignore_index)),
         }
-        return with_carried(batch, view, self.carry, _NAME)
+        return with_carried(batch, view, self.carry, self.name)
 
     def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the token ids of all rows, concatenated, and a mask bool[B, L]: True for tokens, and False for padding."""
-        ids, ends = ids_of(view, column, self.vocab_size, _NAME)
-        at = partial(at_row, view, column, wanted_by=_NAME)
+        ids, ends = ids_of(view, column, self.vocab_size, self.name)
+        at = partial(at_row, view, column, wanted_by=self.name)
         return ids, padded_mask(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)
-
-
-_NAME = "collators.seq2seq"
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    tokenizer = setting.tokenizer
-    # Without a BOS or CLS token, the decoder starts with the padding token, as in T5.
-    start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")
-    ids = {"start_id": getattr(tokenizer, f"{start}_id"), "target": setting.roles["target"]}
-    return {**setting.token_arguments(), **ids, "target_length": setting.length}
-
-
-SEQ2SEQ = BuiltIn("seq2seq", seq2seq, tasks=(("text", "seq2seq"),), roles={"target": "labels"}, reads_tokens=True, arguments=_for_task)

@@ -1,26 +1,24 @@
 """Registry of all collators, and choice of the collator for a task. A task is a modality, a kind of learning, and the roles of columns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.collators import (
-    causal_lm,
-    collate_functions,
-    combining,
-    images,
-    masked_lm,
-    plain,
-    preferences,
-    sequence_to_sequence,
-    texts,
-    token_labels,
-    waveforms,
-)
-from mlxfp.collators.built_in import Setting
+from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.collate_functions import foreign
 from mlxfp.collators.columns import Collator
+from mlxfp.collators.combining import multimodal
+from mlxfp.collators.cutting import OF_PACK
+from mlxfp.collators.images import vision
 from mlxfp.collators.labels import Classes, check_classes
+from mlxfp.collators.masked_lm import masked
+from mlxfp.collators.plain import default
+from mlxfp.collators.preferences import preference
+from mlxfp.collators.sequence_to_sequence import seq2seq
+from mlxfp.collators.texts import text
+from mlxfp.collators.token_labels import tokens
+from mlxfp.collators.waveforms import audio
 from mlxfp.core.chunks import Schema
 from mlxfp.support.arrow_types import is_text, value_type
 from mlxfp.support.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
@@ -29,21 +27,31 @@ from mlxfp.support.registries import Registry
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 # To add a collator, write a new file and add an entry here.
-BUILT_IN = (
-    waveforms.AUDIO,
-    causal_lm.CAUSAL,
-    plain.DEFAULT,
-    collate_functions.FOREIGN,
-    masked_lm.MASKED,
-    combining.MULTIMODAL,
-    preferences.PREFERENCE,
-    sequence_to_sequence.SEQ2SEQ,
-    texts.TEXT,
-    token_labels.TOKENS,
-    images.VISION,
+COLLATORS: Registry[Callable[..., Collator]] = Registry(
+    "collator",
+    {
+        "audio": audio,
+        "causal": causal,
+        "default": default,
+        "foreign": foreign,
+        "masked": masked,
+        "multimodal": multimodal,
+        "preference": preference,
+        "seq2seq": seq2seq,
+        "text": text,
+        "tokens": tokens,
+        "vision": vision,
+    },
 )
-COLLATORS: Registry[Callable[..., Collator]] = Registry("collator", {collator.name: collator.make for collator in BUILT_IN})
-TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.tasks}  # by (modality, kind)
+_IMAGES = {"image": "image", "label": "label"}
+_ROWS = {"audio": {"waveform": "waveform", "label": "label"}, "multimodal": _IMAGES, "text": {"label": "label"}, "vision": _IMAGES}
+# Column roles of each task, (modality, kind), with the default column of a role. None: the role has no default column.
+TASK_ROLES: Mapping[tuple[str, str], Mapping[str, str | None]] = {
+    ("text", "causal"): {"prompt_mask": None},
+    ("text", "masked"): {},
+    ("text", "seq2seq"): {"target": "labels"},
+    **{(modality, kind): roles for modality, roles in _ROWS.items() for kind in ("classification", "regression")},
+}
 
 
 def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
@@ -82,10 +90,10 @@ class TaskSpec:
     length: int | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_choice(sorted({modality for modality, _ in TASK_COLLATORS}), modality=self.modality)
-        check_choice(sorted({kind for _, kind in TASK_COLLATORS}), kind=self.kind)
-        if (self.modality, self.kind) not in TASK_COLLATORS:
-            known = ", ".join(kind for modality, kind in TASK_COLLATORS if modality == self.modality)
+        check_choice(sorted({modality for modality, _ in TASK_ROLES}), modality=self.modality)
+        check_choice(sorted({kind for _, kind in TASK_ROLES}), kind=self.kind)
+        if (self.modality, self.kind) not in TASK_ROLES:
+            known = ", ".join(kind for modality, kind in TASK_ROLES if modality == self.modality)
             raise ArgumentError(
                 f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Kinds of {self.modality} tasks: {known}."
             )
@@ -108,7 +116,7 @@ class TaskSpec:
 
     def _usual_column(self, role: str) -> str | None:
         """Return the default column name for a role such as "label". Raises `UnknownNameError` if the task has no such role."""
-        known = TASK_COLLATORS[self.modality, self.kind].roles
+        known = TASK_ROLES[self.modality, self.kind]
         if role not in known:
             raise unknown_name(f"column role for a {self.kind} task of {self.modality}", role, known)
         return known[role]
@@ -158,26 +166,41 @@ def for_task(
     check_types(TaskSpec, task=task)
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_integer(seed=seed)
-    collator = TASK_COLLATORS[task.modality, task.kind]
-    setting = Setting(
-        modality=task.modality,
-        kind=task.kind,
-        roles={role: task.column(role) for role in collator.roles},
-        classes=task.classes,
-        length=task.length,
-        given_tokenizer=tokenizer,
-        columns=() if schema is None else tuple(schema.names),
-        seed=seed,
-        collators=collators,
-    )
-    arguments = collator.arguments(setting)
+    columns = {role: task.column(role) for role in TASK_ROLES[task.modality, task.kind]}
+    arguments = _arguments(task, columns, tokenizer, () if schema is None else schema.names, seed)
     if schema is not None:
-        needed = [*(["input_ids"] if collator.reads_tokens else []), *(column for column in setting.roles.values() if column is not None)]
+        needed = [*(["input_ids"] if "pad_id" in arguments else []), *(column for column in columns.values() if column is not None)]
         check_columns(needed, schema.names, "for_task")
-        label = setting.roles.get("label")
+        label = columns.get("label")
         if label is not None and is_text(value_type(schema.field(label).type)) and not isinstance(task.classes, tuple):
             raise SchemaError(
                 f"for_task: the labels in column {label!r} are text, {schema.field(label).type}. "
                 "Name the classes: TaskSpec(..., classes=[...])."
             )
-    return collators[collator.name](**arguments)
+    if task.modality == "multimodal":
+        return collators["multimodal"](collators=[collators["text"](**arguments), collators["vision"](image=columns["image"])])
+    return collators[task.kind if task.kind in COLLATORS else task.modality](**arguments)
+
+
+def _arguments(task: TaskSpec, columns: Mapping[str, Any], tokenizer: Tokenizer | None, names: Sequence[str], seed: int) -> dict[str, Any]:
+    """Return the arguments of the collator for a task. For text with images, return the arguments of the collator for the text."""
+    labels = {"label": columns.get("label"), "label_kind": "value" if task.kind == "regression" else "class", "classes": task.classes}
+    if task.modality in {"vision", "audio"}:
+        return {**columns, **labels, **({"length": task.length} if task.modality == "audio" else {})}
+    if tokenizer is None:
+        raise ArgumentError(
+            f"A {task.kind} task of {task.modality} needs the argument tokenizer, which gives the padding id and the vocabulary size."
+        )
+    ids = {"pad_id": tokenizer.pad_id, "vocab_size": tokenizer.vocab_size, "length": task.length}
+    type_ids, packed = "token_type_ids" in names, set(OF_PACK) <= set(names)
+    match task.kind:
+        case "causal":
+            return {**ids, **columns, "packed": packed}
+        case "masked":
+            special = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids}
+            return {**ids, **special, "type_ids": type_ids, "packed": packed, "seed": seed}
+        case "seq2seq":
+            # Without a BOS or CLS token, the decoder starts with the padding token, as in T5.
+            start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")
+            return {**ids, **columns, "start_id": getattr(tokenizer, f"{start}_id"), "target_length": task.length}
+    return {**ids, **labels, "type_ids": type_ids}

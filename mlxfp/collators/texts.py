@@ -1,11 +1,9 @@
 """Text collator: from token lists to padded batches."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import frozen
 
-from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import ids_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
@@ -106,23 +104,14 @@ class _Text(Padded):
         return self.column, *masks, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = ids_of(examples, self.column, self.vocab_size, _NAME)
+        ids, ends = ids_of(examples, self.column, self.vocab_size, self.name)
         ragged: dict[str, PaddedColumn] = {f"{self.prefix}{_IDS}": (ids, self.pad_id)}
         if self.column == _IDS:
-            aligned = side_columns(examples, ends, _NAME, type_ids=self.type_ids)
+            aligned = side_columns(examples, ends, self.name, type_ids=self.type_ids)
             ragged |= {f"{self.prefix}{name}": values for name, values in aligned.items()}
-        single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
-        single |= carried_columns(examples, self.carry, _NAME, {*ragged, *single, self.mask})
+        single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, self.name)}
+        single |= carried_columns(examples, self.carry, self.name, {*ragged, *single, self.mask})
         return Columns(self, examples, ends, ragged, single)
 
 
-_NAME = "collators.text"
 _IDS = "input_ids"
-
-
-def text_arguments(setting: Setting) -> dict[str, Any]:
-    """Return the arguments that the collator `text` gets for a task."""
-    return {**setting.token_arguments(), **setting.label_arguments(), "type_ids": "token_type_ids" in setting.columns}
-
-
-TEXT = BuiltIn("text", text, tasks=labelled("text"), roles={"label": "label"}, reads_tokens=True, arguments=text_arguments)

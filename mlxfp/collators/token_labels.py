@@ -9,7 +9,6 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import GROUP, at_row, column_of, ids_of, lists_of, names_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, aligned_values, carried_columns, document_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
@@ -313,6 +312,3 @@ def _integers(examples: Examples, column: str, values: pa.StructArray, name: str
     check_values((inner, bounds), examples.chunk, column, _NAME, of=GROUP)
     numbers: NDArray[np.int64] = inner.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
-
-
-TOKENS = BuiltIn("tokens", tokens)

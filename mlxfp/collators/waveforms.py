@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
     Choosing,
     Prepared,
@@ -177,10 +176,3 @@ def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
     if values.dtype == np.bool_ or view.column(name).type.value_type in (pa.int8(), pa.uint8()):
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
     return as_samples(values, ends, partial(at_row, view, name, wanted_by=_NAME)), ends
-
-
-def _for_task(setting: Setting) -> dict[str, Any]:
-    return {"waveform": setting.roles["waveform"], **setting.label_arguments(), "length": setting.length}
-
-
-AUDIO = BuiltIn("audio", audio, tasks=labelled("audio"), roles={"waveform": "waveform", "label": "label"}, arguments=_for_task)

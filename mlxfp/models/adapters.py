@@ -1,6 +1,6 @@
 """LoRA adapters: small trained factors added to frozen weights, in the file format of mlx-lm."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -175,7 +175,8 @@ def merge_adapters(model: nn.Module) -> nn.Module:
                 "save_adapters(folder, model), and then run the command mlx_lm.fuse --adapter-path FOLDER."
             )
     merged = {id(module): _merged(module) for module in adapters.values()}
-    return _copied(model, lambda module: merged.get(id(module)))
+    new: nn.Module = copy_modules(model, lambda module: merged.get(id(module)))
+    return new
 
 
 def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
@@ -269,17 +270,12 @@ def _adapted(model: nn.Module, factors: Mapping[str, tuple[mx.array, mx.array]],
     def adapter(module: nn.Module) -> nn.Module | None:
         if id(module) not in names:
             return None
-        layer = LoRALinear(_copied(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
+        layer = LoRALinear(copy_modules(module, lambda inner: None), *factors[names[id(module)]], scale=scale, dropout=dropout)
         return layer.train(module.training)
 
-    new = _copied(model, adapter).freeze()
+    new: nn.Module = copy_modules(model, adapter).freeze()
     for adapted in _adapters_of(new).values():
         adapted.unfreeze(recurse=False, keys=list(_LEAVES[:2]))
-    return new
-
-
-def _copied(model: nn.Module, instead: Callable[[Any], Any]) -> nn.Module:
-    new: nn.Module = copy_modules(model, instead)
     return new
 
 

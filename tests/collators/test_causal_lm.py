@@ -85,7 +85,7 @@ def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str,
     order = list(range(len(rows)))
     random.shuffle(order)
     laws.assert_permutes(collator, rows, order)
-    laws.assert_padding_is_inert(collator, [row for row in rows if row["input_ids"]])
+    laws.assert_an_example_stands_alone(collator, [row for row in rows if row["input_ids"]])
     batch = collator(rows)
     pairs = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), strict=True)
     assert [[token for token, real in zip(*pair, strict=True) if real] for pair in pairs] == [row["input_ids"][:-1] for row in rows]

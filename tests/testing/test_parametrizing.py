@@ -65,8 +65,6 @@ def test_every_family_has_its_laws_and_check_checks_the_same():
         for law in laws.laws_of(subject):
             found[law.subject.family.name].append(law.name)
             assert hasattr(laws, law.name)  # the name of a law is that of its function
-            assert law.statement
-            assert not law.statement.startswith("Check")
     assert found.keys() == subjects.keys() == {family.name for family in FAMILIES}
     assert {"assert_lazy", "assert_replay_is_bounded", "assert_chunks_do_not_matter"} < set(found["stage"])
     assert {"assert_pads_with", "assert_dtypes", "assert_list_and_view_agree"} < set(found["collator"])

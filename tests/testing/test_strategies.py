@@ -1,11 +1,8 @@
 """The strategies reach what real data has, and whatever they make is valid."""
 
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import mlx.core as mx
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -14,11 +11,9 @@ from hypothesis import strategies as st
 import mlxfp as fp
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.support.errors import ArgumentError
-from mlxfp.support.trees import flatten
 from mlxfp.testing.comparing import same
-from mlxfp.testing.laws import assert_encodes_each_row, assert_saves, check
+from mlxfp.testing.laws import assert_encodes_each_row, check
 from mlxfp.testing.strategies import (
-    batches,
     examples,
     pipelines,
     rechunkings,
@@ -27,9 +22,7 @@ from mlxfp.testing.strategies import (
     stages,
     tables,
     templates,
-    token_lists,
     tokenizers,
-    train_states,
 )
 
 REACHING = settings(max_examples=20_000, database=None, phases=[Phase.generate])  # stops at the first example
@@ -179,12 +172,6 @@ def test_rechunkings_keep_the_rows(data: st.DataObject):
     assert same(pa.Table.from_batches(data.draw(rechunkings(table))), table)
 
 
-@given(token_lists(vocab_size=5, min_rows=2, max_rows=3, max_length=4))
-def test_token_lists_stay_within_their_limits(rows: list[list[int]]):
-    assert 2 <= len(rows) <= 3
-    assert all(len(row) <= 4 and all(0 <= token < 5 for token in row) for row in rows)
-
-
 @given(schemas(), st.data())
 def test_templates_fit_their_schema(schema: pa.Schema, data: st.DataObject):
     data.draw(templates(schema)).check(schema)
@@ -238,53 +225,6 @@ def test_stages_fit_whatever_stands_before_them(data: st.DataObject):
     shorter = data.draw(stages(dataset, longer=False))(dataset)
     if shorter.level == dataset.level:
         assert len(list(shorter)) <= len(list(dataset))
-
-
-@given(batches({"x": (2, 3)}, classes=4, max_rows=3))
-def test_batches_of_given_arrays_have_labels_and_one_number_of_rows(batch: dict[str, Any]):
-    rows = len(batch["labels"])
-    assert 1 <= rows <= 3
-    assert batch["x"].shape == (rows, 2, 3)
-    assert batch["labels"].dtype == mx.int32
-    assert all(0 <= label < 4 for label in batch["labels"].tolist())
-
-
-@given(batches())
-def test_batches_hold_arrays_and_text_of_one_number_of_rows(batch: dict[str, Any]):
-    assert all(isinstance(value, mx.array | tuple) for value in batch.values())
-    assert len({len(value) for value in batch.values()}) <= 1
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        lambda batch: any(isinstance(value, tuple) for value in batch.values()),
-        lambda batch: any(isinstance(value, mx.array) and value.ndim == 4 for value in batch.values()),
-        lambda batch: any(isinstance(value, mx.array) and value.dtype == mx.bfloat16 for value in batch.values()),
-        lambda batch: not batch,
-    ],
-)
-def test_wild_batches_are_reached(wanted: Callable[[dict[str, Any]], bool]):
-    find(batches(), wanted, settings=REACHING)
-
-
-@settings(max_examples=15)
-@given(train_states())
-def test_states_of_training_are_saved_and_loaded_as_they_are(state: Any):
-    with TemporaryDirectory() as folder:
-        assert_saves(state, Path(folder))
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        lambda state: flatten(state.buffers)[1],
-        lambda state: len(flatten(state.opt)[1]) > 2 * len(flatten(state.params)[1]),
-        lambda state: state.step > 9,
-    ],
-)
-def test_states_of_many_kinds_are_reached(wanted: Callable[[Any], Any]):
-    find(train_states(), wanted, settings=REACHING)
 
 
 @settings(max_examples=25)

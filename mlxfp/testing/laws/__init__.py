@@ -12,8 +12,6 @@ from mlxfp.testing.laws.collators import assert_an_example_stands_alone as asser
 from mlxfp.testing.laws.collators import assert_keeps_no_state as assert_keeps_no_state
 from mlxfp.testing.laws.collators import assert_list_and_view_agree as assert_list_and_view_agree
 from mlxfp.testing.laws.collators import assert_mask_counts as assert_mask_counts
-from mlxfp.testing.laws.collators import assert_mask_is_exact as assert_mask_is_exact
-from mlxfp.testing.laws.collators import assert_padding_is_inert as assert_padding_is_inert
 from mlxfp.testing.laws.collators import assert_permutes as assert_permutes
 from mlxfp.testing.laws.collators import assert_pure_collator as assert_pure_collator
 from mlxfp.testing.laws.contents import assert_carries as assert_carries
@@ -40,7 +38,6 @@ from mlxfp.testing.laws.datasets import assert_value as assert_value
 from mlxfp.testing.laws.datasets import collect as collect
 from mlxfp.testing.laws.elastic import assert_elastic as assert_elastic
 from mlxfp.testing.laws.families import Subject as Subject
-from mlxfp.testing.laws.losses import assert_adds_up as assert_adds_up
 from mlxfp.testing.laws.losses import assert_ignores as assert_ignores
 from mlxfp.testing.laws.losses import assert_merges as assert_merges
 from mlxfp.testing.laws.models import assert_causal as assert_causal

@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from inspect import getdoc, signature
+from inspect import signature
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.core.nodes import brief
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.progress import Progress
-from mlxfp.testing.laws.families import Pooled, Rows, Subject, Trial, law_name
+from mlxfp.testing.laws.families import Rows, Subject, Trial, law_name
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -140,17 +139,6 @@ class Law:
     def __repr__(self) -> str:
         return f"{self.name} of {brief(self.subject.part)}"
 
-    @property
-    def coverage(self) -> str:
-        """Sentence about the checked cursors of a dataset. Empty for laws that check no cursors."""
-        return " ".join(trial.coverage() for trial in self.trials if trial.coverage is not None)
-
-    @property
-    def statement(self) -> str:
-        """Statement of the law as one sentence."""
-        law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
-        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Check that").lstrip(", ")
-
 
 def laws_of(part: Any) -> tuple[Law, ...]:
     """Return the laws of a source, stage, collator or other part of a pipeline. Call a law to check the part.
@@ -218,7 +206,7 @@ def _check_case(trial: Trial, case: Mapping[str, Any], progress: Progress | None
 def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
     """Call a function with each random case, under the current hypothesis settings. Error reports call the function `name`."""
     __tracebackhide__ = True
-    if isinstance(trial, Pooled) and trial.pool is not None:
+    if trial.pool is not None:
         function(cases=_drawn_cases(trial.pool))
         return
     cases = trial.cases()

@@ -19,7 +19,7 @@ from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, listed, suggest
-from mlxfp.testing.comparing import assert_close, assert_same, is_close, same
+from mlxfp.testing.comparing import assert_close, assert_same, is_close
 
 __tracebackhide__ = True
 
@@ -237,28 +237,6 @@ def example_slices(row: NDArray[Any], single: NDArray[Any], *, at_end: bool) -> 
     return tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(single.shape, row.shape, strict=True))
 
 
-def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
-    """Check that padding does not change the values of an example. The law compares a batch of all examples with batches of one example.
-
-    `mask` is the name of the array int[B, L] with 1 on real tokens. In arrays of shape [B, L, ...], only the values of real tokens are
-    compared. If the batch has no array `mask`, the law compares all values. A collator that pads an array then breaks the law.
-
-    >>> import mlxfp as fp
-    >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
-
-    See also: `assert_an_example_stands_alone`, which needs no mask and also checks the padding.
-    """
-    batch = batch_of(collator, examples)
-    for index, example in enumerate(examples):
-        alone = batch_of(collator, [example])
-        assert alone.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)} together, but {list(alone)} for example {index} alone"
-        for name in alone:
-            if np.ndim(alone[name]) == 0:
-                continue
-            actual, expected = _real(batch, name, index, mask), _real(alone, name, 0, mask)
-            assert_close(actual, expected, f"{name!r} of example {index} is the same in a group as alone, in {brief(collator)}")
-
-
 def column_lists(examples: Sequence[Mapping[str, Any]], column: str, array: str) -> list[Any]:
     """Return the values of `column`: one list per example. Raises `ArgumentError`, with `array` in the message, for other values."""
     for index, (example, value) in enumerate(zip(examples, column_values(examples, column, array), strict=True)):
@@ -296,7 +274,7 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
     >>> assert_mask_counts(fp.collators.text(pad_id=0), examples, tokens="input_ids", mask="attention_mask")
 
-    See also: `assert_mask_is_exact` for collators that do not change the tokens.
+    See also: `assert_carries`, which compares the tokens.
     """
     token_rows = column_lists(examples, tokens, f"the mask {mask!r}")
     batch = batch_of(collator, examples)
@@ -318,30 +296,3 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
     for row, mark, tokens_of_row in zip(values, batch[mask], token_rows, strict=True):
         padded, expected = (int(np.isin(np.asarray(some), outside).sum()) for some in (row[mark == 1], tokens_of_row))
         assert padded <= expected, f"{claim} where these are {values.tolist()}: {padded - expected} values of an example are padding"
-
-
-def assert_mask_is_exact(
-    collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str = "input_ids", mask: str = "attention_mask"
-) -> None:
-    """Check that a mask is 1 on the tokens of an example, and 0 on padding. The tokens at mask 1 must equal the tokens of the example.
-
-    >>> import mlxfp as fp
-    >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])
-    """
-    token_rows = column_lists(examples, tokens, f"the mask {mask!r}")
-    batch = batch_of(collator, examples)
-    for index, tokens_of_row in enumerate(token_rows):
-        values = batch[mask][index].tolist()
-        assert set(values) <= {0, 1}, f"{mask!r} of {brief(collator)} is 0 or 1, but example {index} has {values}"
-        actual, expected = [int(token) for token in _real(batch, tokens, index, mask)], list(map(int, tokens_of_row))
-        assert same(actual, expected), (
-            f"{mask!r} of {brief(collator)} is 1 exactly on the tokens {expected} of example {index}, but on {actual}"
-        )
-
-
-def _real(batch: dict[str, Any], name: str, index: int, mask: str) -> Any:
-    """Return the values of one example in a batch. From arrays with one value per token, return only the values of real tokens."""
-    values = batch[name]
-    if mask not in batch or isinstance(values, tuple) or values.ndim < 2 or values.shape[1] != batch[mask].shape[1]:
-        return values[index]
-    return values[index][batch[mask][index] != 0]

@@ -40,10 +40,10 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence[i
         assert cursor.epoch == epoch, f"the cursor {where} says epoch {cursor.epoch}"
         assert cursor.items == count, f"the cursor {where} counts {cursor.items} items"
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
-        assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
+        assert_same(collect(dataset, copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
     latest = whole[0][1] if whole else None
     for before, index in pairwise(indices):
-        steps = list(islice(iterate(dataset, latest and _copied(latest)), index - before))
+        steps = list(islice(iterate(dataset, latest and copied(latest)), index - before))
         how = f"resuming {dataset!r} at {'every item' if after is None else 'several items'}"
         assert len(steps) == index - before, f"{how} ends after {before + 1 + len(steps)} of {len(whole)} items"
         assert_same(steps[-1][0], whole[index][0], f"{how} gives item {index} as without stopping")
@@ -58,7 +58,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
     >>> assert_refused(fp.from_examples([{"x": 1}]), fp.from_examples([{"x": 2}]))
     """
     for _, foreign in iterate(other):
-        for cursor in (foreign, _copied(foreign)):
+        for cursor in (foreign, copied(foreign)):
             try:
                 iterate(dataset, cursor)
             except CursorMismatchError:
@@ -117,7 +117,7 @@ def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0, after: Sequence
         cursors = [cursor for _, cursor in iterate(started, epoch=epoch)]
         for count, cursor in ((index + 1, cursors[index]) for index in sampled_indices(len(cursors), after)):
             rest = expected[count:] if isinstance(expected, list) else expected.slice(count)
-            actual = collect(continued, _copied(cursor))
+            actual = collect(continued, copied(cursor))
             assert_same(actual, rest, f"resuming {dataset!r} after item {count - 1}, {how}, gives exactly the rest")
             assert next((item for item, _ in iterate(continued, cursor)), None) is not None or not len(rest)
 
@@ -183,7 +183,7 @@ def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: in
     for outcomes, continued in ((plain, shared), (actual, alone)):
         cursor = outcomes[middle][1] if outcomes else None
         if cursor is not None:
-            rest = [outcome for outcome, _ in _outcomes(iterate(continued, _copied(cursor)))]
+            rest = [outcome for outcome, _ in _outcomes(iterate(continued, copied(cursor)))]
             assert_same(rest, [outcome for outcome, _ in plain[middle + 1 :]], f"{continued!r} continues what others began")
 
 
@@ -197,5 +197,6 @@ def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | N
     return outcomes
 
 
-def _copied(cursor: Cursor) -> Cursor:
+def copied(cursor: Cursor) -> Cursor:
+    """Return a copy of a cursor, restored from bytes."""
     return Cursor.from_bytes(cursor.to_bytes())

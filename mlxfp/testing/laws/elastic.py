@@ -20,6 +20,7 @@ from mlxfp.data.inspection.provenance import uncollated
 from mlxfp.data.row_views import View
 from mlxfp.data.running.prefetching import Prefetch
 from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.cursors import copied
 
 __tracebackhide__ = True
 
@@ -65,7 +66,7 @@ def assert_elastic(make_pipeline: MakePipeline, stops: Sequence[int], ranks: Seq
         )
         if not pairs:
             return
-        latest, total = _copied(pairs[-1][1]), done + len(pairs)
+        latest, total = copied(pairs[-1][1]), done + len(pairs)
         assert latest.items == total, f"the cursor of {whole.dataset!r} counts {latest.items} batches after batch {total}"
         done = stop
 
@@ -88,8 +89,8 @@ def _run(dataset: Dataset[Any]) -> _Run:
     pairs, with_rows, counted = list(iterate(dataset)), _Counted(dataset, one_row=True), _Counted(dataset)
     reads = [sum(with_rows.log) for _ in run(with_rows.dataset, start(0, None))]
     groups = list(run(counted.dataset, beginning(counted.dataset)))
-    keys, cursors = [row_keys(group).tolist() for group, _ in groups], [_copied(cursor) for _, cursor in groups]
-    items, plain = [item for item, _ in pairs], [_copied(cursor) for _, cursor in pairs]
+    keys, cursors = [row_keys(group).tolist() for group, _ in groups], [copied(cursor) for _, cursor in groups]
+    items, plain = [item for item, _ in pairs], [copied(cursor) for _, cursor in pairs]
     return _Run(dataset, items, plain, keys, counted, cursors, reads, sum(with_rows.log))
 
 
@@ -168,7 +169,3 @@ class _CountRows(Hooks):
                 yield task, after
 
         return attrs.evolve(calls, read=read, tasks=tasks)
-
-
-def _copied(cursor: Cursor) -> Cursor:
-    return Cursor.from_bytes(cursor.to_bytes())

@@ -111,6 +111,7 @@ class Trial:
     - `unfit`: error message if too few random cases are valid inputs for the laws.
     - `coverage`: function that returns a sentence about the checked cursors of a long dataset.
     - `shrink=False`: hypothesis does not search for a smaller failing case.
+    - `pool`: another trial. The laws are then called once, and `inputs` gets the list of all random cases of `pool` as `cases`.
     """
 
     laws: tuple[Callable[..., None], ...]
@@ -121,17 +122,8 @@ class Trial:
     unfit: str = ""
     coverage: Callable[[], str] | None = None
     shrink: bool = True
+    pool: "Trial | None" = None
     drawn: list[Inputs] = field(factory=list, init=False, repr=False)
-
-
-@frozen
-class Pooled(Trial):
-    """Laws that are called once, with all random cases. A law of a plain `Trial` is called for each case.
-
-    The function `inputs` gets the list of all cases as the argument `cases`. Hypothesis does not search for smaller cases.
-    """
-
-    pool: Trial | None = None
 
 
 @frozen
@@ -245,7 +237,7 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
     laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, stages.assert_fits_itself, *stage_laws)
     trial = Trial(laws, inputs, cases, note=note, unfit=unfit)
     yield trial
-    yield Pooled((processes.assert_same_in_new_process,), pooled, pool=trial)
+    yield Trial((processes.assert_same_in_new_process,), pooled, pool=trial)
 
 
 def _takeable(schema: Schema) -> Schema:

@@ -10,31 +10,14 @@ from mlxfp.support.errors import DataError
 
 __tracebackhide__ = True
 
-Loss = Callable[..., tuple[Any, Any]]  # function from arrays to two scalars: sum and weight
-
-
-def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Check that a loss of a batch can be computed in parts. A loss returns a pair (sum, weight): both must add up over the parts.
-
-    `arrays` are the arguments of the loss, each of shape [B, ...] with one row per example. `sizes` is the number of examples in each part.
-
-    >>> import mlx.core as mx
-    >>> import mlxfp as fp
-    >>> assert_adds_up(fp.losses.mse, (mx.arange(5.0), mx.zeros(5)), [2, 0, 3])
-    """
-    parts = _of_parts(loss, arrays, sizes)
-    for name, whole, *split in zip(("sum", "weight"), loss(*arrays), *parts, strict=True):
-        added, total = sum(float(part) for part in split), float(whole)
-        close = np.isclose(total, added, rtol=tolerance, atol=tolerance, equal_nan=True)
-        assert close, f"a loss adds up, but parts of sizes {list(sizes)} give the {name} {added}, and all of the batch gives {total}"
-
 
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
     """Check that a metric can be computed in parts: the merged values of the parts of a batch equal the value of the whole batch.
 
     `arrays` are the arguments of the metric, each of shape [B, ...] with one row per example. `sizes` holds the number of examples in each
     part. The order and grouping of the parts must not matter. If the metric is undefined for the whole batch (`DataError`), the metric must
-    also be undefined for the merged parts.
+    also be undefined for the merged parts. A metric or loss that returns a pair (sum, weight) must add up: both numbers are sums over the
+    parts.
 
     >>> import mlx.core as mx
     >>> import mlxfp as fp
@@ -42,12 +25,17 @@ def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequ
     """
     from mlxfp.evaluation.metrics import merge
 
-    parts = [{"metric": value} for value in _of_parts(metric, arrays, sizes)]
-    expected, cut = _computed({"metric": metric(*arrays)}), len(parts) // 2
+    values, whole = _of_parts(metric, arrays, sizes), metric(*arrays)
+    parts = [{"metric": value} for value in values]
+    expected, cut = _computed({"metric": whole}), len(parts) // 2
     for grouping in (parts, parts[::-1], [merge(parts[:cut]), merge(parts[cut:])]):
         actual = _computed(merge(grouping))
         close = np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         assert close, f"a metric merges, but parts of sizes {list(sizes)} give {actual}, and all of the batch gives {expected}"
+    for name, total, *split in zip(("sum", "weight"), whole, *values, strict=True) if isinstance(whole, tuple) else ():
+        actual, expected = sum(map(float, split)), float(total)
+        close = np.isclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert close, f"a loss adds up, but parts of sizes {list(sizes)} give the {name} {actual}, and all of the batch gives {expected}"
 
 
 def assert_ignores(metric: Callable[..., Any], arrays: Sequence[Any], *, index: int, value: float, tolerance: float = 1e-5) -> None:

@@ -8,7 +8,4 @@ from mlxfp.testing.strategies.tabular import rechunkings as rechunkings
 from mlxfp.testing.strategies.tabular import schemas as schemas
 from mlxfp.testing.strategies.tabular import tables as tables
 from mlxfp.testing.strategies.tabular import templates as templates
-from mlxfp.testing.strategies.tabular import token_lists as token_lists
 from mlxfp.testing.strategies.tabular import tokenizers as tokenizers
-from mlxfp.testing.strategies.training import batches as batches
-from mlxfp.testing.strategies.training import train_states as train_states

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for tables with edge cases, examples, token lists, templates and tokenizers."""
+"""Hypothesis strategies for tables with edge cases, examples, templates and tokenizers."""
 
 import datetime as dt
 import re
@@ -109,17 +109,6 @@ def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int =
     return drawn.flatmap(lambda kinds: tables(kinds, min_rows=min_rows, max_rows=max_rows)).map(
         lambda table: tuple(to_rows(one_chunk(table)))
     )
-
-
-def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, max_length: int = 12) -> st.SearchStrategy[list[list[int]]]:
-    """Return a strategy for rows of token ids below `vocab_size`. Rows have different lengths, and some rows are empty.
-
-    >>> from hypothesis import find
-    >>> find(token_lists(min_rows=2), lambda rows: len(rows[1]) > 1)
-    [[], [0, 0]]
-    """
-    tokens = st.integers(0, vocab_size - 1)
-    return st.lists(st.lists(tokens, max_size=max_length), min_size=min_rows, max_size=max_rows)
 
 
 @st.composite

@@ -36,11 +36,6 @@ def paths_of_ranks(folder: str | os.PathLike[str]) -> dict[int, list[Path]]:
     return paths
 
 
-def optimizer_of(path: Path) -> dict[str, Any]:
-    """Read the optimizer settings from the metadata of a checkpoint. Return an empty dict for a missing file or missing settings."""
-    return dict(head_of(path).get("optimizer", {}))
-
-
 def head_of(path: Path) -> dict[str, Any]:
     """Read the metadata of a checkpoint without loading arrays. Return an empty dict if the file is missing or damaged."""
     try:

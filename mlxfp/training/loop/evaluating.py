@@ -247,24 +247,17 @@ def _of_all_ranks(
 
 def _calls(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[Callable[[], R]]:
     """Yield one function per batch. A call of the function computes the result of the batch."""
+
+    def call(batch: Batch, number: int, before: Cursor | None) -> R:
+        try:
+            return run(state, batch, number)
+        except BoundError as error:
+            raise with_row(error, batches, before) from None
+
     before = epoch_start(batches, 0)
     for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
-        yield partial(_call, run, state, batches, batch, number, before)
+        yield partial(call, batch, number, before)
         before = after
-
-
-def _call(  # noqa: PLR0913, PLR0917  # everything known about a batch
-    run: Callable[[TrainState, Batch, int], R],
-    state: TrainState,
-    batches: Iterable[Batch],
-    batch: Batch,
-    number: int,
-    before: Cursor | None,
-) -> R:
-    try:
-        return run(state, batch, number)
-    except BoundError as error:
-        raise with_row(error, batches, before) from None
 
 
 def _computed(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:

@@ -203,8 +203,18 @@ class _Run:
             self.step.look(progress.state, batch)
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
-        if not self.done(begin):
-            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
+        """Yield warnings about probable mistakes in the arguments of `fit`."""
+        state = begin.state
+        if self.done(begin):
+            return
+        if state.step and begin.cursor is None and isinstance(self.batches, Dataset):
+            yield (
+                f"The state has made {state.step} steps, and fit got no cursor, so the data begin again at the first batch. To continue a "
+                "run, pass cursor=, history= and running= of the checkpoint; to begin another run with trained weights, pass "
+                "attrs.evolve(state, step=0)."
+            )
+        if isinstance(self.step, TrainStep):
+            yield from _other_rates(self.step, state, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return the total number of steps when the run ends, or None if unknown."""
@@ -243,7 +253,7 @@ class _Progress:
 
 def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
-    first, continued = progress.state.step, progress.cursor is not None
+    first = progress.state.step
     warn_if_slow()
     run.control.take()  # discard old requests: state changes requested before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
@@ -271,8 +281,10 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
             break
     progress = yield from _changed(run, progress)
     if not run.done(progress):
-        messages = warnings_after(run.step, first, progress.state.step, continued=continued)
-        yield from (progress.event(Warned, message) for message in messages)
+        last = progress.state.step
+        if isinstance(run.step, TrainStep) and first < last < run.step.accumulate:
+            cure = f"because accumulate={run.step.accumulate}. Decrease accumulate=, or train longer."
+            yield progress.event(Warned, f"The run made {last} steps and no update, {cure}")
     yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")
 
 
@@ -339,30 +351,8 @@ def _unread_totals(run: _Run, progress: _Progress) -> Totals:
 _CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round differently from Python
 
 
-def warnings_before(step: Step, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None, *, changes: bool) -> Iterator[str]:
-    """Yield warnings about probable mistakes in the arguments of `fit`. `changes=True`: observers may change the learning rate."""
-    if state.step and cursor is None and isinstance(batches, Dataset):
-        yield (
-            f"The state has made {state.step} steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, "
-            "pass cursor=, history= and running= of the checkpoint; to begin another run with trained weights, pass "
-            "attrs.evolve(state, step=0)."
-        )
-    if isinstance(step, TrainStep):
-        yield from _other_rates(step, state, changes=changes)
-
-
-def warnings_after(step: Step, first: int, last: int, *, continued: bool) -> Iterator[str]:
-    """Yield a warning if a run ended without an update, or without a step although `fit` got a cursor (`continued=True`)."""
-    if first == last == 0 and continued:
-        yield (
-            "The run made no step: the state is new, and the cursor is at the end of the last epoch. Pass the state of the checkpoint with "
-            "the cursor, or increase epochs=."
-        )
-    elif isinstance(step, TrainStep) and first < last < step.accumulate:
-        yield f"The run made {last} steps and no update, because accumulate={step.accumulate}. Decrease accumulate=, or train longer."
-
-
 def _other_rates(step: TrainStep, state: TrainState, *, changes: bool) -> Iterator[str]:
+    """Yield a warning if the state has another learning rate than the step. `changes=True`: observers may change the rate."""
     rates = learning_rates(state.opt)
     for rate, optimizer_rate in zip(rates, configured_rates(step.optimizer, state.opt), strict=True):
         if optimizer_rate is None or isclose(rate, optimizer_rate.rate, rel_tol=_CLOSE) or (changes and not optimizer_rate.scheduled):

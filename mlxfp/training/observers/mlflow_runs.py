@@ -65,8 +65,9 @@ def log_mlflow(  # noqa: PLR0913  # settings of MLflow
     check_text(**{key: value for key, value in texts.items() if value is not None})
     optional("mlflow", extra="tracking", needed_by="observers.log_mlflow")
     begin = partial(begin_mlflow_run, experiment, uri=uri, name=name, parent=parent)
-    jobs: list[Callable[[MlflowRun, TrainState], object]] = [partial(_log_files, paths=tuple(map(Path, artifacts)))]
-    jobs += [] if model is None else [partial(_log_model, name=model)]
+    paths = tuple(map(Path, artifacts))
+    jobs: list[Callable[[MlflowRun, TrainState], object]] = [lambda run, state: run.log_files(paths)]
+    jobs += [] if model is None else [lambda run, state: run.log_model(model, state)]
     return on_first_rank(ranks, partial(track, source="log_mlflow", begin=begin, params=dict(params or {}), at_end=tuple(jobs)))
 
 
@@ -176,11 +177,3 @@ def begin_mlflow_run(  # noqa: PLR0913  # settings of MLflow
 def _quoted(text: str) -> str:
     mark = '"' if "'" in text else "'"
     return f"{mark}{text}{mark}"
-
-
-def _log_files(run: MlflowRun, state: TrainState, *, paths: Sequence[Path]) -> None:
-    run.log_files(paths)
-
-
-def _log_model(run: MlflowRun, state: TrainState, *, name: str) -> None:
-    run.log_model(name, state)

@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.support.checks import check_types
+from mlxfp.support.errors import ArgumentError, DataError
 from mlxfp.support.optional import optional
 from mlxfp.training.observers.logs import read_log
 
@@ -14,15 +15,14 @@ PathLike = str | os.PathLike[str]
 Points = list[tuple[int, float]]
 
 _SIDE_BY_SIDE = 2
-_IN_A_COLUMN = 10  # maximum number of curve names per legend column
 
 
-def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
+def plot_run(log: PathLike, picture: PathLike) -> None:
     """Plot the log of a run, written by `log_metrics` as `.jsonl`: loss, learning rate, evaluations and steps per second.
 
-    For a dict of logs by name, for example one log per fold, the curves of all logs share axes. `picture` is a `.png` or `.svg` file.
-    Non-finite numbers leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` for a missing log, and `DataError` for
-    a file that is not a log or has no metrics.
+    `picture` is a `.png` or `.svg` file. Non-finite numbers leave a gap. The command `mlxfp report` compares several logs. Raises
+    `MissingExtraError` without matplotlib, `MissingFileError` for a missing log, and `DataError` for a file that is not a log or has no
+    metrics.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'
@@ -34,22 +34,12 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     """
     if Path(picture).suffix not in (".png", ".svg"):
         raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Use one of these suffixes.")
-    if not isinstance(log, str | os.PathLike | Mapping):
-        raise ArgumentTypeError(
-            f"log must be the path of a log, or a dict of log paths by name, got {type(log).__name__}: {log!r:.80}. "
-            'Write {"first": "a.jsonl", "second": "b.jsonl"}.'
-        )
+    check_types((str, os.PathLike), log=log)
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
     matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
-    logs = log if isinstance(log, Mapping) else {"": log}
-    panels: dict[str, dict[str, Points]] = {}
-    for name, path in logs.items():
-        for title, curves in log_panels(read_log(Path(path))).items():
-            for curve, points in curves.items():
-                panels.setdefault(title, {})[f"{name} {curve}".strip()] = points
+    panels = {title: curves for title, curves in log_panels(read_log(Path(log))).items() if curves}
     if not panels:
-        named = ", ".join(os.fspath(path) for path in logs.values())
-        raise DataError(f"{named} has no metrics to plot. Train for more steps, or lower log_every.")
+        raise DataError(f"{os.fspath(log)} has no metrics to plot. Train for more steps, or lower log_every.")
     rows = -(-len(panels) // _SIDE_BY_SIDE)
     figure = figures.Figure(figsize=(12, 3.5 * rows), layout="constrained")
     for index, (title, curves) in enumerate(panels.items(), 1):
@@ -58,7 +48,7 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
         for name, points in curves.items():
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) == 1 else None)
         if len(curves) > 1:
-            axes.legend(fontsize="x-small", ncols=-(-len(curves) // _IN_A_COLUMN))
+            axes.legend(fontsize="x-small")
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text in SVG files stays searchable
         figure.savefig(os.fspath(picture))
 

@@ -53,7 +53,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
                 elif event.metrics or (view.rate and not written):
                     write_line(out, view.line(event, now))
                     written = True
-            elif _has_line(event):
+            elif isinstance(event, Stopped) or _text_between_steps(event):
                 if isinstance(event, Stopped) and bar is not None:
                     bar.leave = False
                     bar.close()
@@ -123,10 +123,6 @@ def _drawn(bar: Any, file: TextIO, view: _View, event: Stepped) -> Any:
     bar.bar_format = text
     bar.update(event.step - bar.n)
     return bar
-
-
-def _has_line(event: Event) -> bool:
-    return isinstance(event, Stopped) or bool(_text_between_steps(event))
 
 
 def _text_between_steps(event: Event) -> str:

@@ -15,7 +15,7 @@ from attrs import define, field
 from mlxfp.distributed import Ranks
 from mlxfp.support.checks import check_positive, check_types, explain_call
 from mlxfp.support.errors import ArgumentError
-from mlxfp.training.loop.checkpoint_files import folder_of, json_text, name_of, numbered, optimizer_of, remove_unfinished
+from mlxfp.training.loop.checkpoint_files import folder_of, head_of, json_text, name_of, numbered, remove_unfinished
 from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import (
     CheckpointSaved,
@@ -127,7 +127,7 @@ def _checkpoint(  # noqa: PLR0913  # settings of `checkpoint`
             if isinstance(event, RunStarted):
                 _check_folder(folder, event.step, drop=shared and event.step > 0)
                 first = last = event.step
-                message = changed(optimizer_of(folder / name_of(first)), event.optimizer)
+                message = changed(head_of(folder / name_of(first)).get("optimizer", {}), event.optimizer)
                 if message is not None:
                     yield event.derive(Warned, message)
             if saver.after(event):

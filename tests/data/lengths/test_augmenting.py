@@ -15,9 +15,10 @@ from mlxfp.testing.laws import (
     assert_told_apart,
     assert_value,
 )
-from mlxfp.testing.strategies import tables, token_lists
+from mlxfp.testing.strategies import tables
 
 RATES = st.sampled_from([0, 0.1, 0.5, 0.9, 1])
+ROWS = st.lists(st.lists(st.integers(0, 99), max_size=12), min_size=1, max_size=6)
 KEEPS = st.lists(st.integers(0, 99), max_size=5)
 
 
@@ -26,7 +27,7 @@ def texts(rows):
     return pa.table({"input_ids": pa.array(rows, pa.list_(pa.int32())), "places": [list(range(len(row))) for row in rows]})
 
 
-@given(rows=token_lists(), rate=RATES, seed=st.integers(0, 9), keep=KEEPS)
+@given(rows=ROWS, rate=RATES, seed=st.integers(0, 9), keep=KEEPS)
 def test_what_is_left_of_a_row_stands_in_order_and_kept_ids_stay(rows, rate, seed, keep):
     found = list(fp.pipe(fp.from_table(texts(rows)), fp.drop_tokens(rate, seed=seed, keep=keep, aligned=["places"])))
     for row, left in zip(rows, found, strict=True):

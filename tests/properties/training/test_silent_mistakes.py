@@ -269,12 +269,6 @@ def test_an_epoch_in_which_no_label_counts_is_an_error():
         list(fp.fit(step, fp.train_state(net(), fp.optimizers.adamw(0.1)), [group(), group()], epochs=2))
 
 
-def test_a_new_state_with_a_cursor_at_the_end_is_said_to_train_nothing():
-    end = fp.last(fp.fit(STEP, FIRST, dataset(), epochs=1))
-    assert any("made no step" in text for text in messages(fp.fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor)))
-    assert messages(fp.fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
-
-
 def test_a_run_that_ends_before_its_first_update_says_so():
     step = fp.train_step(net(), loss, fp.optimizers.adamw(0.1), accumulate=50)
     assert any(

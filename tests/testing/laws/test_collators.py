@@ -13,12 +13,9 @@ from mlxfp.testing.laws import (
     assert_an_example_stands_alone,
     assert_list_and_view_agree,
     assert_mask_counts,
-    assert_mask_is_exact,
-    assert_padding_is_inert,
     assert_permutes,
     assert_pure_collator,
 )
-from mlxfp.testing.strategies import token_lists
 
 Rows = Sequence[Mapping[str, Any]]
 EXAMPLES = [{"input_ids": [5, 6, 7], "y": 1}, {"input_ids": [8], "y": 0}, {"input_ids": [9, 9], "y": 1}]
@@ -45,12 +42,10 @@ def long(examples: Rows) -> dict[str, Any]:
 @pytest.mark.parametrize("collator", [plain, left, long])
 @given(data=st.data())
 def test_a_collator_that_is_right_passes_all_laws(collator: Callable[..., dict[str, Any]], data: st.DataObject):
-    examples = [{"input_ids": row} for row in data.draw(token_lists(max_length=4))]
+    examples = [{"input_ids": row} for row in data.draw(st.lists(st.lists(st.integers(0, 99), max_size=4), min_size=1, max_size=6))]
     assert_pure_collator(collator, examples)
     assert_list_and_view_agree(collator, examples)
     assert_permutes(collator, examples, data.draw(st.permutations(range(len(examples)))))
-    assert_padding_is_inert(collator, examples)
-    assert_mask_is_exact(collator, examples)
     assert_mask_counts(collator, examples, tokens="input_ids", mask="attention_mask")
     assert_an_example_stands_alone(collator, examples)
 
@@ -171,12 +166,6 @@ def test_half_precision_is_compared_too():
         assert_an_example_stands_alone(lambda examples: {"x": mx.ones((len(examples), 2), mx.bfloat16) * len(examples)}, EXAMPLES)
 
 
-@pytest.mark.parametrize("collator", [_subtracts_the_mean, _shifts_over_the_end, _drops_a_key])
-def test_an_example_that_sees_its_neighbours_is_caught(collator: Callable[..., Any]):
-    with pytest.raises(AssertionError, match=r"in a group as alone|together, but"):
-        assert_padding_is_inert(collator, EXAMPLES)
-
-
 def _pads_with_what_others_have(examples: Rows) -> dict[str, Any]:
     """Leave in the padding what the row above has there."""
     rows = [list(row["input_ids"]) for row in examples]
@@ -219,14 +208,17 @@ def test_an_example_stands_alone_in_batches_of_any_shape(collator: Callable[...,
     assert_an_example_stands_alone(collator, EXAMPLES)
 
 
-def test_what_is_not_padded_needs_no_mask():
-    assert_padding_is_inert(_pictures, EXAMPLES)
-    with pytest.raises(AssertionError, match=r"'input_ids' of example 0 is the same in a group as alone"):
-        assert_padding_is_inert(_of_the_widest_type, EXAMPLES)
-
-
 @pytest.mark.parametrize(
-    "collator", [_subtracts_the_mean, _drops_a_key, _pads_with_what_others_have, _pads_on_both_sides, _of_the_widest_type, _longest_first]
+    "collator",
+    [
+        _subtracts_the_mean,
+        _shifts_over_the_end,
+        _drops_a_key,
+        _pads_with_what_others_have,
+        _pads_on_both_sides,
+        _of_the_widest_type,
+        _longest_first,
+    ],
 )
 def test_an_example_that_does_not_stand_alone_is_caught(collator: Callable[..., Any]):
     with pytest.raises(AssertionError, match=r"in a group|together, but|is padded with"):
@@ -240,12 +232,6 @@ def test_padding_that_tells_how_many_examples_there_are_is_caught():
 
 
 @pytest.mark.parametrize("collator", [_counts_padding, _masks_by_value, _mask_on_the_other_side, _mask_of_minus_infinity])
-def test_a_mask_that_is_off_is_caught(collator: Callable[..., Any]):
-    with pytest.raises(AssertionError, match=r"is 1 exactly on the tokens|is 0 or 1"):
-        assert_mask_is_exact(collator, EXAMPLES)
-
-
-@pytest.mark.parametrize("collator", [_counts_padding, _masks_by_value, _mask_of_minus_infinity])
 def test_a_mask_that_counts_wrongly_is_caught(collator: Callable[..., Any]):
     with pytest.raises(AssertionError, match=r"is 1 exactly on the \[3, 1, 2\] values of 'input_ids', but it is \[\["):
         assert_mask_counts(collator, EXAMPLES, tokens="input_ids", mask="attention_mask")

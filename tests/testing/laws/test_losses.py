@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 import mlxfp as fp
-from mlxfp.testing.laws import assert_adds_up, assert_merges
+from mlxfp.testing.laws import assert_merges
 
 ARRAYS = (mx.arange(4.0), mx.zeros(4))
 
@@ -20,17 +20,25 @@ def count_of_one(predictions, targets):
 
 def test_a_sum_and_its_weight_add_up_over_any_parts():
     for sizes in ([4], [1, 3], [0, 2, 2], [1, 1, 1, 1]):
-        assert_adds_up(fp.losses.mse, ARRAYS, sizes)
+        assert_merges(fp.losses.mse, ARRAYS, sizes)
 
 
 def test_a_mean_is_caught():
-    with pytest.raises(AssertionError, match=r"a loss adds up, but parts of sizes \[1, 3\] give the sum"):
-        assert_adds_up(mean, ARRAYS, [1, 3])
+    with pytest.raises(AssertionError, match=r"a metric merges, but parts of sizes \[1, 3\] give"):
+        assert_merges(mean, ARRAYS, [1, 3])
 
 
 def test_a_weight_that_does_not_count_is_caught():
-    with pytest.raises(AssertionError, match=r"parts of sizes \[1, 3\] give the weight 2\.0, and all of the batch gives 1\.0"):
-        assert_adds_up(count_of_one, ARRAYS, [1, 3])
+    with pytest.raises(AssertionError, match=r"parts of sizes \[1, 3\] give 7\.0, and all of the batch gives 14\.0"):
+        assert_merges(count_of_one, ARRAYS, [1, 3])
+
+
+def test_a_sum_that_grows_with_the_size_of_a_batch_is_caught():
+    def scaled(predictions, targets):
+        return tuple(part * len(predictions) for part in fp.losses.mse(predictions, targets))
+
+    with pytest.raises(AssertionError, match=r"parts of sizes \[1, 3\] give the sum 10\.0, and all of the batch gives 16\.0"):
+        assert_merges(scaled, (mx.ones(4), mx.zeros(4)), [1, 3])
 
 
 def test_a_metric_of_parts_merges_to_that_of_the_whole_also_where_there_is_none():

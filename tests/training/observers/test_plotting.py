@@ -91,8 +91,6 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
         fp.observers.plot_run(log, tmp_path / "run.png")
 
 
-def test_a_list_of_logs_is_refused_with_the_way_to_write_it(tmp_path):
-    with pytest.raises(
-        ArgumentTypeError, match=r"log must be the path of a log, or a dict of log paths by name, got list: .* Write \{\"first\""
-    ):
+def test_a_list_of_logs_is_refused(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"log must be str or PathLike, got list: \["):
         fp.observers.plot_run([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "run.svg")

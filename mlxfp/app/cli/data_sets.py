@@ -24,6 +24,7 @@ def add(commands: Commands) -> None:
     for command in (check, infer):
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, if mlxfp cannot infer the target")
+        command.add_argument("--encoding", default="utf-8", help="the encoding of CSV files, such as cp1252 (default: utf-8)")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
     synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
     synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
@@ -41,7 +42,7 @@ def _check(options: Namespace) -> int:
         raise ArgumentError(
             f"--target is {', '.join(options.target)}, but --spec {options.spec} defines the target. Leave out --target or --spec."
         )
-    spec = named_spec(options.spec) if options.spec else inferred_spec(options.path, options.target)
+    spec = named_spec(options.spec) if options.spec else inferred_spec(options.path, options.target, options.encoding)
     say("\n".join(_description(spec)))
     check_spec(spec, options.path)
     say(
@@ -59,7 +60,7 @@ def _infer(options: Namespace) -> int:
     if options.schema:
         say(_scanned(options))
         return 0
-    spec = inferred_spec(options.path, options.target)
+    spec = inferred_spec(options.path, options.target, options.encoding)
     if options.out is None:
         with TemporaryDirectory() as folder:
             save_spec(spec, file := Path(folder, "spec.yaml"))
@@ -93,8 +94,8 @@ def _scanned(options: Namespace) -> str:
     if options.target or options.out:
         raise ArgumentError("--schema prints the column types of a file and does not use --target and --out. Leave out --target and --out.")
     readers: dict[tuple[str, ...], Callable[..., Any]] = {
-        with_compressions(".csv"): read_csv,
-        with_compressions(".tsv"): partial(read_csv, delimiter="\t"),
+        with_compressions(".csv"): partial(read_csv, encoding=options.encoding),
+        with_compressions(".tsv"): partial(read_csv, delimiter="\t", encoding=options.encoding),
         with_compressions(".jsonl", ".ndjson"): read_jsonl,
         (".parquet",): read_parquet,
     }
@@ -108,14 +109,14 @@ def _scanned(options: Namespace) -> str:
     return schema_code(read(options.path, schema="scan").source.declared())
 
 
-def inferred_spec(path: str | Path, target: list[str] | None) -> "DatasetSpec":
+def inferred_spec(path: str | Path, target: list[str] | None, encoding: str) -> "DatasetSpec":
     """Infer a spec from the files, and print warnings about text columns with mostly numeric cells."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of, read_part
     from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
 
     try:
-        spec = infer_spec(path, target=target)
+        spec = infer_spec(path, target=target, encoding=encoding)
     except MlxfpError as error:
         if target is None and isinstance(error, ArgumentError):
             error.add_note("On the command line: --target COLUMN.")

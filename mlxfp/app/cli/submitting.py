@@ -47,6 +47,7 @@ class _Candidate:
     sample: Path | None = None
     spelling: "Mapping[str, Spelling] | None" = None  # number formats by column, with priority over the sample file
     synthetic: bool = False
+    encoding: str = "utf-8"  # encoding of the sample
 
 
 def _submit(options: Namespace) -> int:
@@ -67,7 +68,8 @@ def _submit(options: Namespace) -> int:
     if candidate.sample is None:
         say(f"{candidate.file} was not checked, because no sample submission is known. To check the file, add --sample FILE.")
     else:
-        if problems := check_submission(candidate.file, sample=candidate.sample, spelling=candidate.spelling):
+        problems = check_submission(candidate.file, sample=candidate.sample, spelling=candidate.spelling, encoding=candidate.encoding)
+        if problems:
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise DataError(f"{candidate.file} does not match the sample {candidate.sample} and was not sent:{listed}")
         say(f"{candidate.file} matches the sample {candidate.sample}.")
@@ -110,4 +112,5 @@ def _of_run(folder: Path) -> _Candidate:
         sample,
         None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, sample),
         config.data.path is None,
+        spec.encoding,
     )

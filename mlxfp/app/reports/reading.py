@@ -222,14 +222,14 @@ def _plain(value: object, digits: int) -> object:
 
 def _code_lengths(data: CompetitionData) -> dict[str, int]:
     """Return the number of digits of each column with codes such as ZIP codes: numbers with leading zeros and equal lengths."""
-    path = data.path_of("train")
+    path, encoding = data.path_of("train"), data.spec.encoding
     if path is None or typed_reader(path) is not None:
         return {}
-    present = column_names(path)
+    present = column_names(path, encoding=encoding)
     names = [column.name for column in data.spec.columns if column.kind.is_number and column.name in present]
     if not names:
         return {}
-    cells = to_table(pipe(read_texts(path), select_columns(names), take(_CELLS)))
+    cells = to_table(pipe(read_texts(path, encoding=encoding), select_columns(names), take(_CELLS)))
     lengths = {name: cells[name].drop_null().unique().to_pylist() for name in names if have_leading_zeros(cells[name])}
     return {name: len(values[0]) for name, values in lengths.items() if len({*map(len, values)}) == 1}
 

@@ -64,7 +64,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         raise MissingFileError(f"{str(file)!r} is a folder. Give a file with the columns of the test file{example}.")
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}.{suggest_path(file)} Give a file with the columns of the test file.")
-    present, needed = column_names(file), [column.name for column in spec.columns]
+    present, needed = column_names(file, encoding=spec.encoding), [column.name for column in spec.columns]
     if not set(present).isdisjoint(needed):  # If the file has none of the needed columns, `read_part` checks the delimiter.
         check_columns(needed, present, f"A prediction of {str(file)!r}")
     shown = evolve(spec, id=spec.id if spec.id in present else None, group=None, test=FileSpec(name=file.name))

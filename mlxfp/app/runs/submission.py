@@ -33,7 +33,7 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
     if files is None:
         return None
     (test, sample), metric, spec = files, data.metric, data.spec
-    columns = split_sample(column_names(test), column_names(sample))[1]
+    columns = split_sample(*(column_names(file, encoding=spec.encoding) for file in files))[1]
     if not spec.task.one_class:
         values = predictions.reshape(len(predictions), -1)
         wanted = (values > 0.5).astype(np.float64) if _asks_for_labels(metric, spec, sample) else values
@@ -51,12 +51,12 @@ def make_submission(data: CompetitionData, predictions: Numbers) -> Submission |
         )
     else:
         by_name = dict.fromkeys(columns, predictions)
-    return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, sample))
+    return submission(by_name, test=test, sample=sample, spelling=spelling_of(metric, spec, sample), encoding=spec.encoding)
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, sample: Path) -> Mapping[str, Spelling]:
     """Return the format "number" for every column if the submission must hold numbers. Otherwise, return an empty dict."""
-    columns, decided = column_names(sample), _asks_for_labels(metric, spec, sample)
+    columns, decided = column_names(sample, encoding=spec.encoding), _asks_for_labels(metric, spec, sample)
     several = spec.task.one_class and len(columns) > 2
     return dict.fromkeys(columns, "number") if not decided or several else {}
 
@@ -68,7 +68,7 @@ def _asks_for_labels(metric: Metric, spec: DatasetSpec, sample: Path) -> bool:
     """
     if not spec.task.has_classes or metric.needs != "labels":
         return False
-    cells = read_strings(sample)
+    cells = read_strings(sample, spec)
     answers = {cell for name in cells.column_names if name != spec.id for cell in cells[name].drop_null().unique().to_pylist()}
     return not spec.task.two_classes or not have_fractions(answers - {*spec.classes})
 

@@ -1,7 +1,8 @@
 """Training of one model of a run. Training continues from the last checkpoint and finally writes the weights to a file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -74,11 +75,17 @@ class _Training:
                 control=control,
                 log_every=how.every,
             ),
+            partial(_without_rate_warnings, first=begin.state.step),
             observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=how.evaluate_every, name=self.name),
             *how.observers(f"{self.name}/loss", self.files / BEST, control, self.ranks),
             *writing,
         )
         return stream
+
+
+def _without_rate_warnings(stream: Iterable[events.Event], *, first: int) -> Iterator[events.Event]:
+    """Drop the warnings before the first step. Only more epochs change the schedule of a run, and `resume` reports more epochs."""
+    return (event for event in stream if not (isinstance(event, events.Warned) and event.step == first))
 
 
 def train(  # noqa: PLR0913, PLR0917

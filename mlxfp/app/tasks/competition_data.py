@@ -118,7 +118,7 @@ def read_competition(  # noqa: PLR0913  # keyword-only arguments with defaults
         name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
         raise DataError(f"{name!r} has column names but no rows. Give a file with training rows.")
     for name in spec.target:
-        _check_gaps(table[name], name, folder / spec.train.name if rows is None else None)
+        _check_gaps(table[name], name, folder / spec.train.name if rows is None else None, spec.encoding)
     if limit is not None and limit < (count := length(train) or 0):
         train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
     data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
@@ -189,7 +189,7 @@ def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> 
     return to_table(with_types(spec, rows, part=part))
 
 
-def _check_gaps(targets: pa.ChunkedArray, name: str, path: Path | None) -> None:
+def _check_gaps(targets: pa.ChunkedArray, name: str, path: Path | None, encoding: str) -> None:
     """Raise `DataError` if rows have no target. The error shows the code that removes these rows. `path=None`: no file was read."""
     if not targets.null_count:
         return
@@ -197,9 +197,9 @@ def _check_gaps(targets: pa.ChunkedArray, name: str, path: Path | None) -> None:
     problem = f"{targets.null_count:,} of {len(targets):,} training rows have no value in the target {name!r}"
     if path is None or typed_reader(path) is not None:
         raise DataError(f"{problem}, first in row {index}{'' if path is None else f' of {str(path)!r}'}. Remove these rows.")
-    cells = read_cells(path)
+    cells = read_cells(path, encoding=encoding)
     texts = cells[name].filter(targets.is_null()).unique().to_pylist()
-    code = rewriting_code([path], f"frame = frame[~frame[{name!r}].isin({texts!r})]")
+    code = rewriting_code([path], f"frame = frame[~frame[{name!r}].isin({texts!r})]", encoding=encoding)
     raise DataError(f"{problem}: got {texts[0]!r}, first in {location(path, cells, index)}. Remove these rows, for example with:{code}")
 
 

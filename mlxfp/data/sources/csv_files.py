@@ -124,7 +124,10 @@ class _ReadCsv(LineSource):
     null_values: tuple[str, ...] = NULL_VALUES
     decimal: str = "."
     suffixes = with_compressions(".csv", ".tsv")
-    transcoding = f"Give the encoding, for example encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
+    transcoding = (
+        "Give the encoding, for example encoding='cp1252' (in a spec: encoding: 'cp1252'; for mlxfp data infer: --encoding 'cp1252'), or "
+        f"{LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
+    )
 
     @property
     def traits(self) -> SourceTraits:
@@ -283,7 +286,7 @@ class _ReadCsv(LineSource):
         name, text = next((name, text) for name, text in typed if fails(parsers[name]))
         problem = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         if self.decimal == "." and pa.types.is_floating(kinds[name]) and "," in text and have_only_commas(pa.array([text])):
-            return Fault(start, problem, "Read decimal commas with decimal=',', or correct the value.")
+            return Fault(start, problem, f"Read decimal commas with decimal=',', or write {text.replace(',', '.')} in the file.")
         times = (*TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in TIMES else ()
         fitting = self._first_fitting(times, record, names, name) if times else suggested_type(text.replace(self.decimal, "."))
         spec = " (in a spec: type: categorical)" if fitting == pa.string() else ""
@@ -387,4 +390,4 @@ def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> s
     """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
     if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return ""
-    return f"If the value is missing, give null_values={[*null_values, text]}. "
+    return f"If the value is missing, give null_values={[*null_values, text]} (in a spec, the same list under null_values). "

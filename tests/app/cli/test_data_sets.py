@@ -64,6 +64,24 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")
 
 
+def test_files_in_another_encoding_are_read_with_the_option_that_the_error_names(tmp_path, capsys):
+    """The spec keeps the encoding for the commands that read the spec."""
+    data, out = tmp_path / "cafe.csv", tmp_path / "cafe.yaml"
+    rows = "".join(f"{index},Caf\u00e9 {index % 3},{index % 2}\n" for index in range(60))
+    data.write_text(f"id,stra\u00dfe,y\n{rows}", encoding="cp1252")
+    assert main(["data", "infer", str(data), "--target", "y"]) == 1
+    assert "; for mlxfp data infer: --encoding 'cp1252')" in capsys.readouterr().err
+    for command in ("infer", "check"):
+        assert main(["data", command, str(data), "--target", "y", "--encoding", "cp1252"]) == 0
+    assert main(["data", "infer", str(data), "--schema", "--encoding", "cp1252"]) == 0
+    assert "stra\u00dfe" in capsys.readouterr().out
+    assert main(["data", "infer", str(data), "--target", "y", "--encoding", "cp1252", "--out", str(out)]) == 0
+    assert fp.kaggle.load_spec(out) == fp.kaggle.infer_spec(data, target="y", encoding="cp1252")
+    assert main(["data", "check", str(data), "--spec", str(out)]) == 0
+    assert main(["new", str(tmp_path / "project"), "--data", str(data), "--target", "y", "--encoding", "cp1252"]) == 0
+    assert fp.kaggle.load_spec(tmp_path / "project" / "spec.yaml") == fp.kaggle.load_spec(out)
+
+
 def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
     train = str(ship / "train.csv")
     assert main(["data", "infer", train]) == 1

@@ -54,6 +54,16 @@ def test_a_run_that_is_extended_ends_as_one_that_was_as_long_from_the_start(data
         list(fp.runs.resume(data.parent / part, overrides=["training.epochs=2"]))
 
 
+def test_a_longer_run_follows_its_longer_schedule_without_a_warning(data, tmp_path):
+    """The note about more epochs names the other schedule. The warning of `fit` has a remedy that no command has."""
+    made(data, tmp_path.name, "training.epochs=1")
+    events = list(fp.runs.resume(data.parent / tmp_path.name, overrides=["training.epochs=3"]))
+    assert events[0].message.endswith("the learning rate follows the schedule of the longer run.")
+    trained = [event.event for event in events if isinstance(event, fp.runs.Trained)]
+    assert trained
+    assert [event for event in trained if isinstance(event, fp.events.Warned)] == []
+
+
 @pytest.mark.parametrize(
     ("change", "overrides", "message"),
     [

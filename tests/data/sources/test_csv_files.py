@@ -443,10 +443,12 @@ def test_a_text_without_digits_in_a_declared_column_may_be_a_missing_value(tmp_p
     """The list in the message makes the text null and keeps all other null values. A second text joins the list of the first text."""
     path = write(tmp_path / "a.csv", "id,t\n1,\n2,k.A.\n3,-\n")
     with pytest.raises(
-        DataError, match=r"got 'k\.A\.', in line 3 of .*If the value is missing, give null_values=\['', .*'NA', .*'k\.A\.'\]\. Declare"
+        DataError,
+        match=r"got 'k\.A\.', in line 3 of .*If the value is missing, give null_values=\['', .*'NA', .*'k\.A\.'\] \(in a spec, the same "
+        r"list under null_values\)\. Declare",
     ):
         list(fp.read_csv(path, schema={"t": kind}))
-    with pytest.raises(DataError, match=r"got '-', in line 4 of .*give null_values=\['', 'k\.A\.', '-'\]\."):
+    with pytest.raises(DataError, match=r"got '-', in line 4 of .*give null_values=\['', 'k\.A\.', '-'\] \(in"):
         list(fp.read_csv(path, schema={"t": kind}, null_values=["", "k.A."]))
     assert [row["t"] for row in fp.read_csv(path, schema={"t": kind}, null_values=["", "k.A.", "-"])] == [None] * 3
     with pytest.raises(DataError, match=r"got '1x', in line 2 of .*b\.csv\. Declare another type"):

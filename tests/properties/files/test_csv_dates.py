@@ -73,7 +73,8 @@ def test_a_later_value_that_does_not_fit_names_the_type_to_declare(tmp_path: Pat
     remedy = "string()" if kind == pa.string() else f"timestamp('{kind.unit}')"
     with pytest.raises(DataError, match="does not fit the column 'x' of ") as raised:
         list(fp.read_csv(path))
-    missing = f"If the value is missing, give null_values={[*NULL_VALUES, 'soon']}. " if last == "soon" else ""
+    nulls = f"null_values={[*NULL_VALUES, 'soon']} (in a spec, the same list under null_values)"
+    missing = f"If the value is missing, give {nulls}. " if last == "soon" else ""
     declare = f"Declare another type with schema={{'x': pa.{remedy}}}"
     assert f"got {last!r}, in line 50002 of {path}. {missing}{declare}" in str(raised.value)
     rows = list(fp.read_csv(path, schema={"x": kind}))

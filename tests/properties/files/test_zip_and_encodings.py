@@ -40,7 +40,9 @@ def test_every_block_is_read_in_its_encoding(
 def test_bytes_of_another_encoding_are_named_and_the_encoding_is_suggested(tmp_path: Path):
     path = write(tmp_path / "a.csv", "n,t\n1,a\n2,café€s\n".encode("cp1252"))
     with pytest.raises(
-        DataError, match=r"the byte 0xe9, in line 3 of .*a\.csv\. Give the encoding, for example encoding='cp1252', or convert"
+        DataError,
+        match=r"the byte 0xe9, in line 3 of .*a\.csv\. Give the encoding, for example encoding='cp1252' \(in a spec: encoding: 'cp1252'; "
+        r"for mlxfp data infer: --encoding 'cp1252'\), or convert the file to UTF-8, for example with iconv\.",
     ):
         list(fp.read_csv(path))
     dataset = fp.read_csv(path, encoding="CP1252")

@@ -175,7 +175,14 @@ class Estimator:
         coded = columns.coded if columns.layout == "codes" else ()
         prepared = evolve(examples, targets=learned, valid=valid, coded=coded, patience=self.patience)
         began = monotonic()
-        fitted = library.fit(model, prepared)
+        try:
+            fitted = library.fit(model, prepared)
+        except DataError as error:
+            if classes:
+                counts = np.bincount(codes)
+                rarest, rows = classes[int(counts.argmin())], int(counts.min())
+                error.add_note(f"The rarest class is {self.spec.classes[rarest]!r} with {rows} training row{'s' if rows > 1 else ''}.")
+            raise
         if library.package != "sklearn" and prepared.seconds is not None and monotonic() - began > prepared.seconds:
             warnings.warn(
                 "The time limit ended a fit of boosted trees before the last tree, so the predictions can be poor. "

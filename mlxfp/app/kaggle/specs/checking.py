@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlxfp.app.kaggle.specs.cells import not_numbers, rounded_integers
-from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
+from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, part_file, read_strings
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
@@ -75,7 +75,7 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str],
     if not path.is_file():
         return [f"{file.name}: the file is missing"], None
     try:
-        table = read_strings(path, kept_null_texts(spec))
+        table = read_strings(path, spec)
     except MlxfpError as error:
         return [f"{file.name}: {error}"], None
     cells = dict(zip(table.column_names, table.columns, strict=True))

@@ -21,7 +21,6 @@ from mlxfp.app.kaggle.specs.reading import (
     hash_file,
     location,
     read_cells,
-    read_strings,
     split_sample,
     without_missing,
 )
@@ -41,7 +40,7 @@ _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
 
-def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
+def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None, encoding: str = "utf-8") -> DatasetSpec:
     r"""Propose a spec for the folder of a competition, or for a single labelled file (CSV, Parquet or JSON lines, by suffix).
 
     A folder holds a train file and optionally a test file and a sample file: `train.csv`, `test.csv`, `sample_submission.csv`. A
@@ -68,9 +67,9 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
       file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
 
-    Ordinal targets, rankings, other groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. All files
-    are read into memory. Raises `MissingFileError` without a train file, `DataError` for a train file without rows, and
-    `ArgumentError` if the target cannot be inferred.
+    Ordinal targets, rankings, other groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. `encoding`
+    is the encoding of all CSV files, as in `read_csv`. All files are read into memory. Raises `MissingFileError` without a train file,
+    `DataError` for a train file without rows, and `ArgumentError` if the target cannot be inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -83,11 +82,12 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = find_files(path)
-    cells = _without_index(read_cells(files[0]))
+    cells = _without_index(read_cells(files[0], encoding=encoding))
     if not cells.num_rows:
         raise DataError(f"{str(files[0])!r} has column names but no rows. Give a file with training rows.")
-    test, sample = (None if file is None else _without_index(read_strings(file)) for file in files[1:])
-    return _spec_of(path, files, (cells, test, sample), target)
+    others = [None if file is None else as_strings(file, read_cells(file, encoding=encoding)) for file in files[1:]]
+    test, sample = (None if table is None else _without_index(table) for table in others)
+    return evolve(_spec_of(path, files, (cells, test, sample), target), encoding=encoding)
 
 
 def _without_index(table: pa.Table) -> pa.Table:
@@ -208,7 +208,7 @@ def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> p
     for name in targets:
         known = train[name].drop_null()
         if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
-            texts = without_missing(cells[name], kept=tuple(value for value in NULL_VALUES if value.strip()))
+            texts = without_missing(cells[name], [value for value in NULL_VALUES if not value.strip()])
             train = train.set_column(train.column_names.index(name), name, texts)
     return train
 

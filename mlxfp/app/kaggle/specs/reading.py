@@ -3,7 +3,7 @@
 import csv
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 from pyarrow import RecordBatch, Schema
 
-from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, read_text, schema, take, to_table
+from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, schema, take, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, rounded_integers, spell, with_points
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.parts import Example, set_column, set_field, source_rows
@@ -45,8 +45,9 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     leading zeros. Targets are strings if the targets are classes, otherwise float64. All columns of the sample file are strings.
     Columns without an entry in the spec have inferred types.
 
-    Missing values are the null texts of pandas: an empty cell, NA, None, null, nan and others. To keep such a text as a value, the spec
-    lists the text in `classes` of the target, or in `values` or `absent` of the column.
+    Missing values in CSV files are the texts in `null_values` of the spec. The default is the null texts of pandas: an empty cell, NA,
+    None, null, nan and others. To keep such a text as a value, the spec lists the text in `classes` of the target, or in `values` or
+    `absent` of the column.
 
     The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
     that CSV would contain (3, 0.5, True), and only null and NaN are missing.
@@ -77,17 +78,17 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
         raise MissingFileError(f"There is no {part} file at {str(source)!r}. Give the folder that holds the files of {spec.name!r}.")
     if part == "sample":
         typed = typed_reader(source)
-        return read_texts(source, null_values=[""]) if typed is None else _as_texts(typed(source))
-    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(source)
+        return read_texts(source, null_values=[""], encoding=spec.encoding) if typed is None else _as_texts(typed(source))
+    types, typed = _types(spec, part), typed_reader(source)
     if typed is not None:
         return with_types(spec, typed(source), part=part)
-    mark = delimiter_of(source)
-    if not kept and mark != ";":
-        return read_csv(source, delimiter=mark, schema=types)
-    values = {value for texts in kept.values() for value in texts}
-    nulls = [value for value in NULL_VALUES if value not in values]
-    texts = read_csv(source, delimiter=mark, schema=dict.fromkeys(types, pa.string()), null_values=nulls)
-    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()), commas=mark == ";")(texts)
+    mark, nulls = delimiter_of(source), _null_values(spec, types)
+    read = partial(read_csv, source, delimiter=mark, encoding=spec.encoding)
+    common = tuple(value for value in spec.null_values if all(value in values for values in nulls.values()))
+    if common == spec.null_values and mark != ";":
+        return read(schema=types, null_values=common)
+    texts = read(schema=dict.fromkeys(types, pa.string()), null_values=common)
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(nulls.items()), commas=mark == ";")(texts)
     return rows
 
 
@@ -97,7 +98,7 @@ def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Data
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:
         raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
-    result: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    result: Dataset[Example] = _Typed(tuple(types.items()))(rows)
     return result
 
 
@@ -108,13 +109,12 @@ def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
     return types | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
-def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
-    """Return, by column, the texts that usually mean a missing value (such as "None") but are declared as values in the spec."""
+def _null_values(spec: DatasetSpec, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return, by column, the null values of the spec without the texts (such as "None") that the spec declares as values of the column."""
     declared = dict.fromkeys(spec.target, spec.classes) | {
         column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
     }
-    null_texts = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
-    return {name: tuple(sorted(values)) for name, values in null_texts.items() if values}
+    return {name: tuple(value for value in spec.null_values if value not in declared.get(name, ())) for name in names}
 
 
 def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
@@ -127,19 +127,18 @@ def folder_of(path: str | Path) -> Path:
     return Path(path).parent if Path(path).is_file() else Path(path)
 
 
-def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Read a complete file with every column as strings, and null for missing values.
-
-    The argument `kept` lists texts of a column, such as "NA", that are values and do not mean a missing value.
-    """
-    return as_strings(path, read_cells(path), kept)
+def read_strings(path: Path, spec: DatasetSpec) -> pa.Table:
+    """Read a complete file of a spec with every column as strings, and null for missing values."""
+    table = read_cells(path, encoding=spec.encoding)
+    return as_strings(path, table, _null_values(spec, table.column_names))
 
 
-def as_strings(path: Path, table: pa.Table, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+def as_strings(path: Path, table: pa.Table, nulls: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
     """Replace texts that mean a missing value, such as "NA", by null in CSV files. Tables from other formats stay unchanged."""
     if typed_reader(path) is not None:
         return table
-    return pa.table({name: without_missing(table[name], (kept or {}).get(name, ())) for name in table.column_names}, table.schema)
+    nulls = dict.fromkeys(table.column_names, NULL_VALUES) if nulls is None else nulls
+    return pa.table({name: without_missing(table[name], nulls[name]) for name in table.column_names}, table.schema)
 
 
 def delimiter_of(path: Path) -> str:
@@ -149,7 +148,9 @@ def delimiter_of(path: Path) -> str:
     the delimiter with the most fields. If no delimiter fits, or if a comma gives as many fields, the result is a comma.
     """
     try:
-        lines = [row["text"] for row in pipe(read_text(path), take(_LINES))]
+        # Latin-1 decodes all bytes, and a delimiter has the same byte in all encodings that `read_csv` reads.
+        records = read_csv(path, delimiter="\x1f", quote=None, columns=["text"], schema={"text": pa.string()}, encoding="latin-1")
+        lines = [row["text"].removeprefix("\xef\xbb\xbf") for row in pipe(records, take(_LINES))]  # without a byte order mark
         lines = lines[1:] if lines and _EXCEL.match(lines[0]) else lines
         counts = {mark: _field_count(lines, mark) for mark in (",", *DELIMITERS)}
     except (DataError, MissingFileError, csv.Error):  # the later reading of the rows raises an error with a remedy
@@ -165,17 +166,17 @@ def _field_count(lines: Sequence[str], mark: str) -> int:
     return count if 2 * sum(len(record) == count for record in complete) > len(complete) else 1
 
 
-def read_texts(path: Path, *, null_values: Sequence[str] = NULL_VALUES) -> Dataset[Example]:
+def read_texts(path: Path, *, null_values: Sequence[str] = NULL_VALUES, encoding: str = "utf-8") -> Dataset[Example]:
     """Read a CSV file lazily with every column as strings. In a file with semicolons, cells such as 12,5 become 12.5."""
-    mark = delimiter_of(path)
-    rows = read_csv(path, delimiter=mark, schema=dict.fromkeys(column_names(path), pa.string()), null_values=null_values)
+    mark, types = delimiter_of(path), dict.fromkeys(column_names(path, encoding=encoding), pa.string())
+    rows = read_csv(path, delimiter=mark, schema=types, null_values=null_values, encoding=encoding)
     return _as_texts(rows, commas=True) if mark == ";" else rows
 
 
-def read_cells(path: Path) -> pa.Table:
+def read_cells(path: Path, *, encoding: str = "utf-8") -> pa.Table:
     """Read a complete file with every column as strings. Empty cells of a CSV file become empty strings."""
     typed = typed_reader(path)
-    return to_table(read_texts(path, null_values=()) if typed is None else _as_texts(typed(path)))
+    return to_table(read_texts(path, null_values=(), encoding=encoding) if typed is None else _as_texts(typed(path)))
 
 
 def location(path: Path, table: pa.Table, index: int) -> str:
@@ -186,22 +187,21 @@ def location(path: Path, table: pa.Table, index: int) -> str:
     return f"line {index + 2 + breaks} of {str(path)!r}"
 
 
-def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
-    """Replace texts that mean a missing value, such as NA, by null. Texts in `kept` stay unchanged."""
-    missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())
-    return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
+def without_missing(texts: pa.Array | pa.ChunkedArray, null_values: Sequence[str]) -> pa.Array | pa.ChunkedArray:
+    """Replace the texts in `null_values`, such as NA, by null."""
+    return pc.if_else(pc.is_in(texts, pa.array(null_values, pa.string())), pa.scalar(None, pa.string()), texts)
 
 
-def read_rows(path: Path) -> list[tuple[str, ...]]:
+def read_rows(path: Path, *, encoding: str = "utf-8") -> list[tuple[str, ...]]:
     """Read a file as text tuples: first the column names, then the rows. Missing values are empty strings."""
-    table = read_cells(path)
+    table = read_cells(path, encoding=encoding)
     columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
     return [tuple(table.column_names), *zip(*columns, strict=True)]
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, *, encoding: str = "utf-8") -> list[str]:
     """Return the column names of a file."""
-    read = typed_reader(path) or partial(read_csv, delimiter=delimiter_of(path))
+    read = typed_reader(path) or partial(read_csv, delimiter=delimiter_of(path), encoding=encoding)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # ignore the warning about a file without rows
         return list(schema(read(path)).names)
@@ -238,13 +238,10 @@ def hash_file(path: Path) -> str:
 
 @frozen(repr=False)
 class _Typed(RowWise):
-    """Cast columns to strings or floats. Texts such as NA become null, except the texts in `kept` for the column.
-
-    `kept=None` keeps all texts, for file formats that store null for a missing value.
-    """
+    """Cast columns to strings or floats. Texts in `nulls` for the column, such as NA, become null."""
 
     types: tuple[tuple[str, pa.DataType], ...]
-    kept: tuple[tuple[str, tuple[str, ...]], ...] | None
+    nulls: tuple[tuple[str, tuple[str, ...]], ...] = ()
     commas: bool = False  # True: commas are decimal marks
 
     def schema(self, schema: Schema) -> Schema:
@@ -253,7 +250,7 @@ class _Typed(RowWise):
         return schema
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        kept = dict(self.kept or ())
+        nulls = dict(self.nulls)
         for name, kind in self.types:
             if not pa.types.is_string(kind) and is_number_like(chunk.column(name).type):
                 if _is_large(chunk.column(name)):
@@ -261,13 +258,13 @@ class _Typed(RowWise):
                 chunk = set_column(chunk, name, pa.array(as_floats(chunk.column(name)), from_pandas=True))
                 continue
             texts = with_points(spell(chunk, name)) if self.commas else spell(chunk, name)
-            texts = texts if self.kept is None else without_missing(texts, kept.get(name, ()))
+            texts = without_missing(texts, nulls[name]) if nulls else texts
             chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _to_floats(chunk, name, texts))
         return chunk
 
 
 def _as_texts(rows: Dataset[Example], *, commas: bool = False) -> Dataset[Example]:
-    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), None, commas)(rows)
+    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), commas=commas)(rows)
     return texts
 
 
@@ -279,7 +276,8 @@ def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.Doubl
         index = next(index for index in range(len(trimmed)) if not are_numbers(trimmed.slice(index, 1)))
         raise DataError(
             f"The numerical column {name!r} contains {texts[index].as_py()!r} in source row "
-            f"{int(source_rows(chunk)[index])}. Correct the value, or change the type of the column in the spec."
+            f"{int(source_rows(chunk)[index])}. Correct the value, add a text for missing values to null_values in the spec, or change the "
+            "type of the column in the spec."
         ) from None
     _check_exact(chunk, name, trimmed)
     return numbers

@@ -6,7 +6,7 @@ from pathlib import Path
 from mlxfp.app.kaggle.specs.reading import delimiter_of
 
 
-def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas") -> str:
+def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas", encoding: str = "utf-8") -> str:
     """Return indented Python lines that change CSV files.
 
     The argument `change` is code that changes the data frame `frame`. All cells are texts, so codes such as 007 keep the zeros. The
@@ -20,14 +20,14 @@ def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pa
       os.path.exists('train.csv.original') or os.rename('train.csv', 'train.csv.original')
       frame.to_csv('train.csv', index=False)
     """
-    lines = [f"import {modules}"]
+    lines, encoded = [f"import {modules}"], "" if encoding == "utf-8" else f", encoding={encoding!r}"
     for file in paths:
         path, mark = str(file), delimiter_of(file)
-        delimiter = "" if mark == "," else f", sep={mark!r}"
+        options = ("" if mark == "," else f", sep={mark!r}") + encoded
         lines += [
-            f"frame = pandas.read_csv({path!r}{delimiter}, dtype=str, keep_default_na=False)",
+            f"frame = pandas.read_csv({path!r}{options}, dtype=str, keep_default_na=False)",
             change,
             f"os.path.exists({f'{path}.original'!r}) or os.rename({path!r}, {f'{path}.original'!r})",
-            f"frame.to_csv({path!r}{delimiter}, index=False)",
+            f"frame.to_csv({path!r}{options}, index=False)",
         ]
     return "".join(f"\n  {line}" for line in lines)

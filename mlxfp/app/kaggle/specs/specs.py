@@ -12,6 +12,7 @@ from mlxfp.app.kaggle.specs.kinds import METRIC_NAMES, TASK_KINDS, Kind, TaskKin
 from mlxfp.app.kaggle.specs.spellings import Spelling
 from mlxfp.support.checks import check_choice, check_not_negative, check_text, check_types, check_unique, explain_class
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, suggest
+from mlxfp.support.file_formats import NULL_VALUES
 
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")
 
@@ -78,6 +79,7 @@ class ColumnSpec:
     word "none" instead.
 
     The texts None and NA usually mean a missing value (see `read_part`). To keep such a text as a value, add it to `values` or `absent`.
+    Texts for missing values, such as "k.A.", belong to `null_values` of the `DatasetSpec`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())
@@ -102,7 +104,7 @@ class ColumnSpec:
         if unfit:
             raise ArgumentError(
                 f"Column {self.name!r} holds {self.kind.holds}, but the list absent=[...] of this column contains {unfit[0]!r}. "
-                f"Remove {unfit[0]!r} from the list."
+                f"Remove {unfit[0]!r} from the list. For missing values, add {unfit[0]!r} to null_values of the spec."
             )
         check_unique(
             {
@@ -146,6 +148,7 @@ class DatasetSpec:
     - `group`: the column with group keys. Rows with equal keys belong together.
     - `time`: the column with the time of each row.
     - `metric`: a name in `METRICS` suitable for the kind. Pass a custom metric to `score` instead.
+    - `null_values` and `encoding`: texts for missing values, and the encoding of all CSV files, as in `read_csv`.
 
     Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for contradictory fields.
 
@@ -177,9 +180,11 @@ class DatasetSpec:
     columns: tuple[ColumnSpec, ...] = field(converter=_to_columns)
     metric: str = field(metadata={"checks": (_known_metric,)})
     submission: SubmissionSpec | None = None
+    null_values: tuple[str, ...] = field(default=NULL_VALUES, converter=_to_texts)
+    encoding: str = "utf-8"
 
     def __attrs_post_init__(self) -> None:
-        check_text(name=self.name, metric=self.metric)
+        check_text(name=self.name, metric=self.metric, encoding=self.encoding)
         check_choice(METRIC_NAMES, metric=self.metric)
         check_choice(TASK_KINDS, kind=self.kind)
         check_types((str, type(None)), id=self.id, group=self.group, time=self.time)

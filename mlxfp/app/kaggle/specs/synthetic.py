@@ -80,7 +80,7 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     file_specs = {
         part: FileSpec(name=files[part].name, sha256=sha256(data).hexdigest(), rows=counts[part]) for part, data in written.items()
     }
-    return evolve(spec, train=file_specs["train"], test=file_specs.get("test"), sample=file_specs.get("sample"))
+    return evolve(spec, train=file_specs["train"], test=file_specs.get("test"), sample=file_specs.get("sample"), encoding="utf-8")
 
 
 @frozen

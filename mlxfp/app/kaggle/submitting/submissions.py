@@ -53,7 +53,12 @@ class Submission:
 
 
 def submission(
-    predictions: Mapping[str, ArrayLike], *, test: PathLike, sample: PathLike, spelling: Mapping[str, Spelling] | None = None
+    predictions: Mapping[str, ArrayLike],
+    *,
+    test: PathLike,
+    sample: PathLike,
+    spelling: Mapping[str, Spelling] | None = None,
+    encoding: str = "utf-8",
 ) -> Submission:
     r"""Create a submission from predictions: one array [N] per column except the id, in row order of the test file.
 
@@ -64,7 +69,7 @@ def submission(
     class names are converted to the format if possible: "yes" becomes "1" in a column of whole numbers.
 
     `spelling` sets the text format of a column. For example, use {"Survived": "number"} to submit probabilities although the sample
-    contains only 0.
+    contains only 0. `encoding` is the encoding of both files, as in `read_csv`.
 
     Raises a single `DataError` with all problems: see `check_submission`.
 
@@ -82,7 +87,7 @@ def submission(
     See also: `submit`, for uploading the file.
     """
     check_types(Mapping, predictions=predictions)
-    model, rows = _read(sample), _read(test)
+    model, rows = _read(sample, encoding), _read(test, encoding)
     shared, columns = split_sample(rows.header, model.header)
     name = _id_of(model, shared, sample)
     if name not in rows.header:
@@ -108,12 +113,14 @@ def submission(
     return result
 
 
-def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None) -> tuple[str, ...]:
+def check_submission(
+    path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None, encoding: str = "utf-8"
+) -> tuple[str, ...]:
     r"""Return all differences between a file and the sample that would prevent a submission. The result is empty for a valid file.
 
     The function compares the header, the ids (missing, unknown, duplicate, without leading zeros, with added decimals), the number
     of rows, the values (empty, infinite, NaN), whole numbers written as 1.0, and the spelling of truth values. The order of rows
-    does not matter. The id is the first column of the sample with distinct values.
+    does not matter. The id is the first column of the sample with distinct values. `encoding` is the encoding of the sample.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -126,7 +133,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
     ids that are not in the sample (1): 7 (leading zeros are lost: read ids as text)
     'label': values that are not whole numbers as in the sample (1): 1.0 in row 1
     """
-    model, checked = _read(sample), _read(path)
+    model, checked = _read(sample, encoding), _read(path)
     name = next((name for name in model.header if len({*model.column(name)}) == len(model.rows)), model.header[0])
     columns = [column for column in model.header if column != name]
     return tuple(_problems(checked, model, name, _spellings(model, columns, spelling)))
@@ -165,10 +172,10 @@ def _copy_problems(checked: Submission, model: Submission, name: str, shared: Se
             yield f"{column!r}: values of the test file that differ from the sample ({len(wrong)}): {value} for the id {key}"
 
 
-def _read(path: PathLike) -> Submission:
+def _read(path: PathLike, encoding: str = "utf-8") -> Submission:
     if not Path(path).is_file():
         raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
-    header, *rows = read_rows(Path(path)) or [()]
+    header, *rows = read_rows(Path(path), encoding=encoding) or [()]
     if not rows:
         raise DataError(f"{os.fspath(path)!r} is empty or has only a header. Give a CSV file with a header and at least one row.")
     return Submission(header, tuple(rows))

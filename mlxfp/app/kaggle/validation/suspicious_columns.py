@@ -1,7 +1,9 @@
 """Warnings about suspicious columns: constants, identifiers, target leaks, and number columns spoiled by a few texts."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from mlxfp import Dataset, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import DECIMAL_COMMA, as_floats, spell
+from mlxfp.app.kaggle.specs.inferring import is_train_file
 from mlxfp.app.kaggle.specs.reading import delimiter_of
 from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
@@ -59,12 +62,12 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
     """Yield a warning about text and categorical columns with mostly numeric cells in train and test rows.
 
-    For numbers with another format, such as "1,000" or "4.9 kg", and for a few words among numbers, such as "k.A.", the warning contains
-    code that rewrites the CSV files in `folder`.
+    For numbers with another format, such as "1,000" or "4.9 kg", the warning contains code that rewrites the CSV files in `folder`. For a
+    few words among numbers, such as "k.A.", the warning contains the lines of a spec that read the words as missing values.
     """
     columns = [column for column in spec.columns if not column.kind.is_number]
     tables = [one_chunk(to_table(select_columns([column.name for column in columns])(part))) for part in parts] if columns else []
-    problems, changes = list[str](), list[str]()
+    problems, changes, gaps = list[str](), list[str](), dict[str, list[str]]()
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
     # In a file with semicolons, `cells` have points, but the lines below change the file, which has commas.
     text = f"re.sub(r'{DECIMAL_COMMA}', r'\\1.\\2', text)" if files and delimiter_of(files[0]) == ";" else "text"
@@ -82,14 +85,26 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
             texts = listed(f"{text!r:.40}" for text in words or others.unique().to_pylist())
             remedy = "" if words else " If these texts mean missing values, leave the cells empty."
             problems.append(f"The column {name!r} is {kind}, because {count:,} of {len(cells):,} cells are not numbers: {texts}.{remedy}")
-        if words or mark is not None:
-            number = "text" if mark is None else conversion(text if mark == "." else "text", mark, units(numbers))
-            rest = "''" if words else "text"
-            changes.append(f"frame[{name!r}] = [{number} if re.search('[0-9]', text) else {rest} for text in frame[{name!r}]]")
+        if words:
+            gaps[name] = words
+        if mark is not None:
+            number = conversion(text if mark == "." else "text", mark, units(numbers))
+            converted = f"[{number} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
+            # Code that is pasted twice must not read the point of a converted number, such as 1234.5, as a separator of thousands.
+            done = "" if mark == "." else rf"frame[{name!r}] if frame[{name!r}].str.contains(r'\d[.](?!\d{{3}}(?!\d))').any() else "
+            changes.append(f"frame[{name!r}] = {done}{converted}")
+    if gaps:
+        nulls = list(dict.fromkeys([*spec.null_values, *chain.from_iterable(gaps.values())]))
+        path = quote(str(folder if is_train_file(Path(spec.train.name)) else folder / spec.train.name))
+        targets = "".join(f" --target {quote(name)}" for name in spec.target)
+        problems.append(
+            f"If the words mean missing values, write a spec: mlxfp data infer {path}{targets} --out spec.yaml. In the spec, set "
+            f"null_values: {nulls!r}, and type: numerical for {listed(map(repr, gaps))}. Then run with data.spec=spec.yaml."
+        )
     if changes:
         factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
-        code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re")
-        problems.append(f"To read numbers, and words as missing values, rewrite all files{factors}, for example with:{code}")
+        code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re", encoding=spec.encoding)
+        problems.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
     if problems:
         yield "\n".join(problems)
 

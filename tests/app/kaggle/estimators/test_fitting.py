@@ -62,8 +62,11 @@ def test_a_library_that_cannot_fit_is_an_error_with_a_remedy(name, kind, size):
     """CatBoost refuses columns with a single value, and the kernel model a class with two rows. A blend leaves such a model out."""
     fit = named(name, kind, columns=[ColumnSpec(name="size", type="numerical")])
     rows = fp.from_table({"size": size, "y": [0.0] * 38 + [1.0] * 2})
-    with pytest.raises(fp.errors.DataError, match=r"cannot be fitted to 40 training rows: .*\. Change .* such as model\.name=lightgbm\."):
+    with pytest.raises(
+        fp.errors.DataError, match=r"cannot be fitted to 40 training rows: .*\. Change .* such as model\.name=lightgbm\."
+    ) as raised:
         fit(fp.Splits(rows))
+    assert getattr(raised.value, "__notes__", []) == ["The rarest class is '1' with 2 training rows."] * (kind == "binary")
 
 
 def _judged(name, rows, tmp_path):

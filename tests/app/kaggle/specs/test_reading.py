@@ -71,6 +71,49 @@ def test_the_rows_of_a_spec_that_names_missing_values_resume_and_pickle(folder: 
         law(rows)
 
 
+@pytest.mark.parametrize("mark", ",;")
+@pytest.mark.parametrize("values", [{}, {"k.A.": "none"}])
+def test_null_values_of_a_spec_are_missing_in_all_columns_but_values_that_the_spec_names(folder: Path, mark: str, values: dict[str, str]):
+    """The list replaces the default list, as in `read_csv`: an empty cell and k.A. are missing, and NA is a value."""
+    columns = [
+        fp.kaggle.ColumnSpec(name="class", type="categorical", values=values | {"NA": "NA"} if values else {}),
+        fp.kaggle.ColumnSpec(name="age", type="numerical"),
+    ]
+    train = fp.kaggle.FileSpec(name="train.csv")
+    spec = evolve(CATS, columns=columns, null_values=["", "k.A."], train=train, test=None, sample=None, submission=None)
+    (folder / "train.csv").write_text("id,class,age,y\n1,k.A.,k.A.,0\n2,NA,2.5,1\n3,,,0\n".replace(",", mark))
+    assert [(row["class"], row["age"]) for row in read_part(spec, folder)] == [
+        ("k.A." if values else None, None),
+        ("NA", 2.5),
+        (None, None),
+    ]
+    fp.kaggle.check_spec(spec, folder)
+    assert_value(read_part(spec, folder))
+
+
+def test_all_files_of_a_spec_have_its_encoding(tmp_path: Path):
+    """Names of columns, classes and ids are decoded in every file, and the submission has them in UTF-8."""
+    texts = {
+        "train.csv": "id;stra\u00dfe;y\n\u00e41;Caf\u00e9;gro\u00df\n\u00e42;Bar;klein\n\u00e43;Bar;klein\n",
+        "test.csv": "id;stra\u00dfe\n\u00e44;Caf\u00e9\n",
+        "sample_submission.csv": "id;y\n\u00e44;klein\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="cp1252")
+    with pytest.raises(DataError, match=r"the byte 0xdf, in line 1 of .*train\.csv\..* for mlxfp data infer: --encoding 'cp1252'\)"):
+        fp.kaggle.infer_spec(tmp_path)
+    spec = fp.kaggle.infer_spec(tmp_path, encoding="cp1252")
+    assert (spec.encoding, spec.id, spec.classes) == ("cp1252", "id", ("gro\u00df", "klein"))
+    fp.kaggle.check_spec(spec, tmp_path)
+    rows = [list(read_part(spec, tmp_path, part=part)) for part in PARTS]
+    assert rows[0][0] == {"id": "\u00e41", "stra\u00dfe": "Caf\u00e9", "y": "gro\u00df"}
+    assert rows[1:] == [[{"id": "\u00e44", "stra\u00dfe": "Caf\u00e9"}], [{"id": "\u00e44", "y": "klein"}]]
+    test, sample = tmp_path / "test.csv", tmp_path / "sample_submission.csv"
+    fp.kaggle.submission({"y": ["gro\u00df"]}, test=test, sample=sample, encoding="cp1252").write(tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text(encoding="utf-8") == "id,y\n\u00e44,gro\u00df\n"
+    assert fp.kaggle.check_submission(tmp_path / "mine.csv", sample=sample, encoding="cp1252") == ()
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz", "ndjson"])
 def test_files_of_every_format_are_read_as_csv_is(tmp_path: Path, suffix: str):
     text, other = (
@@ -160,7 +203,8 @@ def test_files_with_other_delimiters_have_the_rows_of_files_with_commas(tmp_path
         ("a\n1;2\n", ","),
         ("a;b\n1,2\n", ","),
         ("", ","),
-        ("caf\u00e9;b\n", ","),
+        ("caf\u00e9;b\n", ";"),
+        ('\xef\xbb\xbf"x;y";z\n1;2\n', ";"),
         ("a;b\n1;" + "x" * 200_000, ","),
     ],
 )

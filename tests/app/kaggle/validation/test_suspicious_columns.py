@@ -1,5 +1,6 @@
 """Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
 
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
+from mlxfp.app.cli import main
 from mlxfp.app.kaggle.specs.specs import FileSpec
 from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
+from mlxfp.support.file_formats import NULL_VALUES
 from tests.app.kaggle.estimators.tables import spec_of
 
 COUNT = 400
@@ -174,19 +177,43 @@ def test_the_lines_of_the_message_keep_decimal_commas_of_files_with_semicolons(t
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [12.5, 3.25, 10.5, 7, 8, 9]
 
 
-def test_the_lines_of_the_message_empty_words_among_numbers(tmp_path: Path):
-    """The pasted lines for several columns empty the words and convert numbers with units. Inference then reads numbers."""
-    pytest.importorskip("pandas")
-    rows = [f"{index},{'k.A.' if index == 7 else index / 4},{'-' if index == 9 else index} kg,{index % 2}" for index in range(40)]
-    (tmp_path / "train.csv").write_text("\n".join(["id,warm,heavy,y", *rows]).replace("- kg", "-") + "\n")
-    spec = fp.kaggle.infer_spec(tmp_path, target="y")
+def test_words_among_numbers_are_missing_values_by_the_lines_of_the_message(tmp_path: Path):
+    """The command and the lines of the message make a spec that reads numbers. The files stay the same."""
+    rows = [f"{index},{'k.A.' if index == 7 else index / 4},{'-' if index == 9 else index},{index % 2}" for index in range(40)]
+    (tmp_path / "data.csv").write_text("\n".join(["id,warm,heavy,y", *rows]) + "\n")
+    spec = fp.kaggle.infer_spec(tmp_path / "data.csv", target="y")
     (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
-    assert "The column 'warm' is text, because 1 of 40 cells are not numbers: 'k.A.'." in message
-    assert "The column 'heavy' is text, because its numbers are written as '0 kg'." in message
-    exec(dedent(message[message.index("\n  import ") :]), {})
-    spec = fp.kaggle.infer_spec(tmp_path, target="y")
-    assert [(column.name, column.type) for column in spec.columns] == [("warm", "numerical"), ("heavy", "numerical")]
+    assert message.splitlines() == [
+        "The column 'warm' is text, because 1 of 40 cells are not numbers: 'k.A.'.",
+        "The column 'heavy' is text, because 1 of 40 cells are not numbers: '-'.",
+        (
+            f"If the words mean missing values, write a spec: mlxfp data infer {tmp_path}/data.csv --target y --out spec.yaml. In the "
+            f"spec, set null_values: {[*NULL_VALUES, 'k.A.', '-']!r}, and type: numerical for 'warm', 'heavy'. Then run with "
+            "data.spec=spec.yaml."
+        ),
+    ]
+    out, line = tmp_path / "spec.yaml", message[message.index("null_values:") : message.index(", and type:")]
+    assert main([*shlex.split(message[message.index("data infer") : message.index(" --out")]), "--out", str(out)]) == 0
+    out.write_text(out.read_text().replace("type: text", "type: numerical") + f"\n{line}\n")
+    spec = fp.kaggle.load_spec(out)
+    fp.kaggle.check_spec(spec, tmp_path)
     assert [(row["warm"], row["heavy"]) for row in fp.kaggle.read_part(spec, tmp_path)][6:10] == [(1.5, 6), (None, 7), (2, 8), (2.25, None)]
+
+
+@pytest.mark.parametrize("unit", [" EUR", ""])
+def test_pasted_lines_convert_amounts_with_a_decimal_comma_only_once(tmp_path: Path, unit: str):
+    """A second paste must not read the point of 1234.5 as a separator of thousands. Words among the amounts stay."""
+    pytest.importorskip("pandas")
+    cells = [f"1.{200 + index},50{unit}" for index in range(19)] + ["k.A."]
+    rows = "".join(f"{index};{cell};{index % 2}\n" for index, cell in enumerate(cells))
+    (tmp_path / "train.csv").write_text(f"id;price;y\n{rows}", encoding="cp1252")
+    spec = fp.kaggle.infer_spec(tmp_path, target="y", encoding="cp1252")
+    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    assert "encoding='cp1252'" in message
+    for _ in range(2):
+        exec(dedent(message[message.index("\n  import ") :]), {})
+        column = [row["price"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";", null_values=["k.A."])]
+        assert column == [*(1200.5 + index for index in range(19)), None]
 
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():

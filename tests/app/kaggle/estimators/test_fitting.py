@@ -66,7 +66,7 @@ def test_a_library_that_cannot_fit_is_an_error_with_a_remedy(name, kind, size):
         fp.errors.DataError, match=r"cannot be fitted to 40 training rows: .*\. Change .* such as model\.name=lightgbm\."
     ) as raised:
         fit(fp.Splits(rows))
-    assert getattr(raised.value, "__notes__", []) == ["The rarest class is '1' with 2 training rows."] * (kind == "binary")
+    assert getattr(raised.value, "__notes__", []) == ["The rarest class is 'yes' with 2 training rows."] * (kind == "binary")
 
 
 def _judged(name, rows, tmp_path):

@@ -103,7 +103,6 @@ class Plan:
     models: Models = field(repr=False, eq=False)
     training: Training = field(repr=False, eq=False)
     trackers: Trackers = field(repr=False)
-    make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
     submission: str = field(repr=False)  # file name
     threshold: bool = field(repr=False)  # True if a threshold is tuned
     plots: bool = field(repr=False)

@@ -189,8 +189,7 @@ def _reported(events: Iterator[RunEvent], plan: Plan | FilePlan, linear: LinearM
 
 
 def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    folder = plan.folder
-    files = [FoldFolder(folder, index + 1) for index in range(len(list(plan.folds)))]
+    folder, files = plan.folder, plan.fold_folders
     yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
     over = outcome(plan) if all(fold_files.done for fold_files in files) else None
     if over is not None:

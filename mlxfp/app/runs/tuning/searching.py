@@ -10,8 +10,6 @@ import numpy as np
 from attrs import evolve
 
 from mlxfp.app.kaggle.validation.out_of_fold import score
-from mlxfp.app.run_folders.files import read_array
-from mlxfp.app.run_folders.folders import FOLD_OOF
 from mlxfp.app.runs.events import FoldEnded, Noted, RunEvent
 from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed
@@ -49,8 +47,7 @@ def _run(study: Study, folder: Path, trial: Trial, plan: Plan, late: Callable[[]
     try:
         outcome = yield from _train(study, trial, trial_plan, late)
         if outcome == "complete":  # tune the threshold as in a finished run
-            predictions = [read_array(file / FOLD_OOF) for file in trial_plan.fold_folders]
-            reached = score(decided(trial_plan, predictions)[1], plan.metric).overall
+            reached = score(decided(trial_plan, trial_plan.fold_folders)[1], plan.metric).overall
     except OSError:  # errors such as a full disk are not caused by the option values of the trial
         raise
     except Exception as error:

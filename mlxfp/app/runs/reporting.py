@@ -9,7 +9,7 @@ from mlxfp.app.reports.comparing import RunComparison, compare_runs, write_compa
 from mlxfp.app.reports.event_logs import is_log, write_logs
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write
-from mlxfp.app.runs.auto.results import fold_models
+from mlxfp.app.runs.auto.results import fold_model
 from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.support.checks import check_types, explain_call
@@ -61,7 +61,7 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
         return write_logs(paths, out or "report.html")
     read = partial(linear_of, code=code)
     if len(paths) == 1:
-        return write(paths[0], read, fold_models(Path(paths[0]), code), out=out)
+        return write(paths[0], read, partial(fold_model, Path(paths[0]), code), out=out)
     return write_comparison(paths, read, out or "comparison.html")
 
 

@@ -13,7 +13,7 @@ from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.folders import FoldFolder
-from mlxfp.app.runs.auto.results import fold_models, noted_once
+from mlxfp.app.runs.auto.results import fold_model, noted_once
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import file_identities, file_work, run_files
@@ -183,7 +183,7 @@ def _reported(events: Iterator[RunEvent], plan: Plan | FilePlan, linear: LinearM
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
         if ended and plan.plots and not (folder / folders.REPORT).is_file():
-            trouble = write_at_the_end(folder, lambda _: linear, fold_models(folder, code), code=code)
+            trouble = write_at_the_end(folder, lambda _: linear, partial(fold_model, folder, code), code=code)
             yield from [Noted(folder, trouble)] if trouble else ()
         yield event
 

@@ -1,7 +1,6 @@
 """Outputs of a run with several models: metrics, predictions and submission."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,21 @@ RunMember = Callable[[Plan], Events]
 
 def planned(plan: Plan, member: Member) -> Plan:
     """Return the plan for training one model of a run with several models. The results of the model go to a subfolder."""
-    options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
+    board = plan.trackers.tensorboard
+    options: dict[str, Any] = {
+        "name": member.name,
+        "output": str(plan.folder / folders.MEMBERS),
+        "competition.threshold": False,
+        "observers.minutes": None,  # the time limit applies to all models together
+        "observers.progress": False,
+        "observers.mlflow_model": None,
+        "observers.tensorboard": None if board is None else str(Path(board, plan.trackers.name)),  # runs share model names
+    }
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
-    options["observers.minutes"] = None  # the time limit applies to all models together
-    return changed(plan, options | member.options(plan.trackers))
+    by_path = {f"{section}.{name}": value for section, values in member.values.items() for name, value in values.items()}
+    return changed(plan, options | by_path)
 
 
 def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
@@ -107,15 +115,11 @@ def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
     )
 
 
-def fold_models(run: Path, code: Code = None) -> Callable[[int], Predict]:
-    """Return a function that takes the index of a fold and returns the trained model of this fold.
+def fold_model(run: Path, code: Code, index: int) -> Predict:
+    """Return the trained model of a fold, where `index` is the index of the fold.
 
     If the run blends several models, the returned model combines the predictions of these models with the weights of the run.
     """
-    return partial(_fold_model, run, code)
-
-
-def _fold_model(run: Path, code: Code, index: int) -> Predict:
     if has_members(run):
         members, choice = read_choice(run)
         models = [load_predictor(models_in(member, code), FoldFolder(member, index + 1)) for member in members]

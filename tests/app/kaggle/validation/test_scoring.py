@@ -74,7 +74,6 @@ def test_every_metric_prefers_the_truth_in_the_direction_that_it_names(name: str
     assert metric.better(metric(targets, right), metric(targets, wrong))
     assert not metric.better(metric(targets, wrong), metric(targets, right))
     assert metric.name == name
-    assert metric.kaggle
 
 
 def test_mean_average_precision_looks_at_the_first_ranks_only():

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score, score_in
 from mlxfp.app.kaggle.validation.scoring import Numbers, labels_of
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
@@ -79,10 +79,7 @@ def outcome(plan: Plan) -> Ended | None:
         submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
     ):
         return None
-    numbers = read_json(folder / folders.METRICS)
-    folds = [nan if value is None else value for value in numbers.get("folds", ())]
-    total = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
-    return Ended(folder, total, submission if submission.is_file() else None)
+    return Ended(folder, score_in(read_json(folder / folders.METRICS)), submission if submission.is_file() else None)
 
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:

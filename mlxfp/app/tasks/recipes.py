@@ -52,7 +52,7 @@ class TextFormat:
     form: Form = "sentence"
     template: str | None = None
     missing: Missing = "drop"
-    numbers: Literal["raw", "round", "significant", "quantile", "none"] = "round"
+    numbers: Literal["raw", "round", "quantile", "none"] = "round"
     digits: int = 2
     bins: Bins = field(factory=dict)
 

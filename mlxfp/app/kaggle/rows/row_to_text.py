@@ -47,9 +47,8 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     spec lists as `absent`. `missing="drop"` omits missing and absent values. `missing="unknown"` writes "unknown" for missing values and
     "none" for absent values.
 
-    The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
-    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has a
-    different column order.
+    The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals) or `"quantile"` (one of `digits`
+    quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has a different column order.
 
     Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the first or
     last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as missing.
@@ -102,7 +101,7 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
 
 
 def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
-    least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
+    least = 2 if numbers == "quantile" else 0
     if digits < least:
         raise ArgumentError(f"digits must be at least {least} if numbers={numbers!r}, got digits={digits}. Set digits={least} or higher.")
     if not spec.columns:

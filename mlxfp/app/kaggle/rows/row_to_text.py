@@ -75,15 +75,12 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     """
     check_types(DatasetSpec, spec=spec)
     check_types(Dataset, rows=rows)
-    check_choice(get_args(Form), form=form)
-    check_choice(get_args(Missing), missing=missing)
-    check_choice(get_args(NumberStyle), numbers=numbers)
     check_integer(digits=digits, **({} if seed is None else {"seed": seed}))
     check_text(into=into)
     if into in ("__row__", "__key__") or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    _check_written(spec, numbers, digits)
-    bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
+    _check_written(spec, form, missing, numbers, digits)
+    bins = find_quantiles(spec, rows, digits) if numbers == "quantile" else {}
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
 
 
@@ -91,7 +88,7 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
     """Return the stage of `fit_row_to_text` from known quantiles, without reading rows. The dict `bins` maps column names to quantiles."""
-    _check_written(spec, numbers, digits)
+    _check_written(spec, form, missing, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
     question = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
@@ -100,7 +97,10 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     )
 
 
-def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
+def _check_written(spec: DatasetSpec, form: Form, missing: Missing, numbers: NumberStyle, digits: int) -> None:
+    check_choice(get_args(Form), form=form)
+    check_choice(get_args(Missing), missing=missing)
+    check_choice(get_args(NumberStyle), numbers=numbers)
     least = 2 if numbers == "quantile" else 0
     if digits < least:
         raise ArgumentError(f"digits must be at least {least} if numbers={numbers!r}, got digits={digits}. Set digits={least} or higher.")
@@ -117,7 +117,8 @@ def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
     return (first, *(column for column in spec.columns if column.name != spec.time))
 
 
-def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
+def find_quantiles(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
+    """Divide the numbers of each numerical column into `count` quantiles. Values that the spec lists as `absent` are ignored."""
     columns = {column.name: column for column in spec.columns if column.kind.is_number}
     if not columns:
         return {}
@@ -168,11 +169,6 @@ class RowToText(RowWise):
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to write."""
         return tuple(column.name for column in self.written)
-
-    @property
-    def bins(self) -> Bins:
-        """Ranges of each numeric column. A range is a pair: the smallest number, and the percentage of training rows below this number."""
-        return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
         """Add the text column. Raise `SchemaError` for missing columns and for types that do not fit the spec."""

@@ -13,7 +13,7 @@ from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.folders import FoldFolder
-from mlxfp.app.runs.auto.results import fold_model, noted_once
+from mlxfp.app.runs.auto.results import fold_model
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import file_identities, file_work, run_files
@@ -160,7 +160,7 @@ def _events(plan: Plan | FilePlan, code: Code, ranks: Ranks | None, since: float
     limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
     linear = LinearModel(plan.data, plan.folds, limit)
     member = partial(_run_member, linear)
-    events = noted_once(run_auto(plan, member, elapsed=monotonic() - since)) if plan.auto else _run_folds(plan, ranks)
+    events = run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event

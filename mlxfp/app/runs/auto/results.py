@@ -43,17 +43,6 @@ def planned(plan: Plan, member: Member) -> Plan:
     return changed(plan, options | by_path)
 
 
-def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Yield the events without repeated messages: an event `Noted` is omitted if its message has already occurred."""
-    seen = set[str]()
-    for event in events:
-        if isinstance(event, Noted):
-            if event.message in seen:
-                continue
-            seen.add(event.message)
-        yield event
-
-
 def finish(
     plan: Plan, names: Sequence[str], choose: Callable[[Mapping[str, OutOfFold]], Chosen], left_out: Mapping[str, str]
 ) -> Iterator[RunEvent]:

@@ -37,16 +37,11 @@ class Record:
         write_json(self.path, {"members": [unstructure(entry) for entry in self.entries]})
 
 
-def read_record(folder: Path) -> Record | None:
-    """Read the record in the folder of a run. Return None if there is no record yet."""
+def read_record(folder: Path) -> Record:
+    """Read the record in the folder of a run. A run without a record has no models yet."""
     path = folder / DECIDED
-    if not path.is_file():
-        return None
-    return Record(path, tuple(structure(entry, Member, what=str(path)) for entry in read_json(path)["members"]))
-
-
-def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Create the record of a new run and write the record to its file. No model is included or excluded yet."""
-    record = Record(folder / DECIDED, members)
-    record.write()
-    return record
+    return (
+        Record(path)
+        if not path.is_file()
+        else Record(path, tuple(structure(entry, Member, what=str(path)) for entry in read_json(path)["members"]))
+    )

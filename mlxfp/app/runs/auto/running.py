@@ -12,7 +12,7 @@ from attrs import evolve
 
 from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
 from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, Member, facts_of, members
-from mlxfp.app.runs.auto.records import Record, begin_record, read_record
+from mlxfp.app.runs.auto.records import Record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.outcomes import outcome
@@ -42,14 +42,17 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
         yield from told(plan.folder)
         yield over
         return
-    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.rows)))
+    record = read_record(plan.folder)
+    if not record.entries:
+        record = evolve(record, entries=members(facts_of(plan.data.spec, plan.rows)))
+        record.write()
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
         if index:
             with suppress(ImportError):
                 import_module(_SLOW)
         yield from _run_entry(plan, record, index, end, run_member)
-        record = read_record(plan.folder) or record
+        record = read_record(plan.folder)
     if not record.kept:
         record.path.unlink()  # delete the record of excluded models, so that the next run tries all models again
         reasons = "; ".join(f"{excluded.name} ({excluded.why})" for excluded in record.entries)

@@ -10,12 +10,11 @@ import numpy as np
 from attrs import evolve
 
 from mlxfp.app.kaggle.validation.out_of_fold import score
-from mlxfp.app.runs.events import FoldEnded, Noted, RunEvent
+from mlxfp.app.runs.events import FoldEnded, Noted, RunEvent, TrialEnded
 from mlxfp.app.runs.folding import run_fold
 from mlxfp.app.runs.from_config.planning import changed
 from mlxfp.app.runs.outcomes import decided
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.tuning.events import TrialEnded
 from mlxfp.app.runs.tuning.studies import Study, Trial
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import Progress

@@ -7,13 +7,12 @@ from typing import Any
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
-from mlxfp.app.runs.events import Noted, RunEvent
+from mlxfp.app.runs.events import Noted, RunEvent, TrialEnded, Tuned
 from mlxfp.app.runs.from_config.planning import changed, start
 from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.tuning.events import TrialEnded, Tuned
 from mlxfp.app.runs.tuning.searching import search
 from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of, values_of
 from mlxfp.app.runs.tuning.studies import BestTrial, opened

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -117,8 +116,7 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
                 now = file_identities(plan) if isinstance(plan, FilePlan) else identities(plan)
                 folders.check_data(folder, now, ignored="config")
             if epochs is not None:
-                _check_has_epochs(plan)
-                yield _extended(folder, epochs, settings["training"]["epochs"])
+                yield from _extend(plan, epochs, settings["training"]["epochs"])
             folders.claim(folder, settings)
             for event in _events(plan, begun.code, ranks, since):
                 trained = trained or isinstance(event, FoldBegan)
@@ -129,19 +127,16 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
             raise
 
 
-def _check_has_epochs(plan: Plan | FilePlan) -> None:
-    """Raise `ConfigError` for an estimator: more epochs would remove the fitted models and fit equal models."""
+def _extend(plan: Plan | FilePlan, before: int, epochs: int) -> Iterator[RunEvent]:
+    """Increase the number of epochs of a run. Raise `ConfigError` for an estimator, which more epochs would only fit again."""
+    folder = plan.folder
     if isinstance(plan, Plan) and plan.models.estimator is not None:
         raise ConfigError(
-            f"training.epochs is only for networks, but the model of {plan.folder} is the estimator {plan.models.name}. Nothing was "
-            f"changed. For other model options: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
+            f"training.epochs is only for networks, but the model of {folder} is the estimator {plan.models.name}. Nothing was "
+            f"changed. For other model options: mlxfp run {folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
         )
-
-
-def _extended(folder: Path, before: int, epochs: int) -> Noted:
-    """Increase the number of epochs of a run."""
     folders.extend(folder, epochs)
-    return Noted(
+    yield Noted(
         folder,
         f"training.epochs increases from {before} to {epochs}: training continues from the last checkpoints, and the "
         "learning rate follows the schedule of the longer run.",

@@ -40,8 +40,5 @@ class Record:
 def read_record(folder: Path) -> Record:
     """Read the record in the folder of a run. A run without a record has no models yet."""
     path = folder / DECIDED
-    return (
-        Record(path)
-        if not path.is_file()
-        else Record(path, tuple(structure(entry, Member, what=str(path)) for entry in read_json(path)["members"]))
-    )
+    entries = read_json(path)["members"] if path.is_file() else ()
+    return Record(path, tuple(structure(entry, Member, what=str(path)) for entry in entries))

@@ -44,10 +44,10 @@ def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) ->
     if len(files) > _LOGS:
         raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)} logs. Pass fewer logs or folders.")
     names = [name.removesuffix(".jsonl").removesuffix("/log") for name in short_names(files)]
-    logs = [Log(name, read_log(file)) for file, name in zip(files, names, strict=True)]
-    title = f"Run {clip(logs[0].name, _NAME)}" if len(logs) == 1 else f"{len(logs)} runs"
+    read = [Log(name, read_log(file)) for file, name in zip(files, names, strict=True)]
+    title = f"Run {clip(read[0].name, _NAME)}" if len(read) == 1 else f"{len(read)} runs"
     parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves)
-    write_text(Path(out), page(title, *(part(logs) for part in parts)))
+    write_text(Path(out), page(title, *(part(read) for part in parts)))
     return Path(out)
 
 

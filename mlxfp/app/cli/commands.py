@@ -5,7 +5,7 @@ import sys
 import traceback
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mlxfp import __version__
 from mlxfp.app.cli import (
@@ -19,7 +19,7 @@ from mlxfp.app.cli import (
     submitting,
     tuning,
 )
-from mlxfp.app.cli.parsing import SUBCOMMANDS, Parser, described, warn
+from mlxfp.app.cli.parsing import SUBCOMMANDS, Parser, described, warn, warn_once
 from mlxfp.app.config.classes import meant
 from mlxfp.support.errors import MlxfpError
 from mlxfp.support.progress import lines_in_logs
@@ -44,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed the help or the usage error
         return end.code if isinstance(end.code, int) else _MISUSED
     try:
+        show = warn_once()  # without the line of source code that Python adds
         with lines_in_logs(), warnings.catch_warnings():
-            warnings.showwarning = _warning_printer()
+            warnings.showwarning = lambda message, *_, **__: show(one_line(str(message)))
             code: int = options.run(options)
         sys.stdout.flush()  # flush now, because a BrokenPipeError at process exit could not be caught
     except BrokenPipeError:
@@ -56,19 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MlxfpError, OSError) as error:
         return _report(error, "\n".join([str(error), *getattr(error, "__notes__", ())]), _FAILED)
     return code
-
-
-def _warning_printer() -> Callable[..., None]:
-    """Return a function that prints each warning once, without the line of source code that Python adds."""
-    printed = set[str]()
-
-    def show(message: Warning | str, *_: object) -> None:
-        text = one_line(str(message))
-        if text not in printed:
-            warn(text)
-        printed.add(text)
-
-    return show
 
 
 def parse(arguments: Sequence[str] | None = None) -> Namespace:

@@ -36,14 +36,13 @@ def add_config(command: ArgumentParser) -> None:
         "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, a preset, or a folder or table of data (short for --data PATH)"
     )
     command.add_argument("overrides", metavar="key=value", nargs="*", help="values that override CONFIG, as in training.epochs=3")
-    command.add_argument("--preset", metavar="NAME", help="base preset of the file; overrides the preset named in the file")
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
     command.add_argument("--target", metavar="COLUMN", help="short for data.target=COLUMN: the column to predict")
 
 
 def config_arguments(options: Namespace) -> list[str]:
     """Return the configuration arguments of a parsed command, as command line words for another process."""
-    given = {"--preset": options.preset, "--data": options.data, "--target": options.target}
+    given = {"--data": options.data, "--target": options.target}
     name = [] if options.config is None else [options.config]
     return [*name, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
 
@@ -55,11 +54,10 @@ def add_code(command: ArgumentParser) -> None:
     )
 
 
-def load(  # noqa: PLR0913  # the arguments of a command line
+def load(
     config: str | None,
     overrides: Sequence[str] = (),
     *,
-    preset: str | None = None,
     data: str | None = None,
     target: str | None = None,
     choices: Choices | None = None,
@@ -71,7 +69,7 @@ def load(  # noqa: PLR0913  # the arguments of a command line
     """
     if config is not None and data is None and config not in PRESETS and _is_data(Path(config)):
         config, data = None, config
-    if data is not None and preset is None and (config is None or ("=" in config and not Path(config).exists())):
+    if data is not None and (config is None or ("=" in config and not Path(config).exists())):
         data_path = Path(data).resolve()
         name = f"name={json.dumps(data_path.stem if data_path.is_file() else data_path.name, ensure_ascii=False)}"
         overrides = [name, *([] if config is None else [config]), *overrides]
@@ -81,15 +79,10 @@ def load(  # noqa: PLR0913  # the arguments of a command line
     # The quotes of JSON make YAML read the path as text, even if the path looks like a number or a mapping.
     paths = {"data.path": data, "data.target": target}
     values = [*overrides, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in paths.items() if value is not None)]
-    if Path(config).is_file():
-        return resolve_config(config, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
-    if config not in PRESETS:
-        raise MissingFileError(_no_such_config(config))
-    if preset is not None:
-        raise ArgumentError(
-            f"{config!r} is a preset, and --preset names another preset: {preset!r}. Leave out one preset, or replace {config!r} by a file."
-        )
-    return resolve_config(preset=config, overrides=values, choices=choices, defaults=_model_defaults)
+    path, preset = (config, None) if Path(config).is_file() else (None, config)
+    if preset is not None and preset not in PRESETS:
+        raise MissingFileError(_no_such_config(preset))
+    return resolve_config(path, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
 
 
 def _is_data(path: Path) -> bool:
@@ -98,7 +91,7 @@ def _is_data(path: Path) -> bool:
 
 def loaded(options: Namespace, choices: Choices | None = None) -> Resolved:
     """Read the configuration of parsed command line arguments. `choices` holds the valid names of models and other components."""
-    return load(options.config, options.overrides, preset=options.preset, data=options.data, target=options.target, choices=choices)
+    return load(options.config, options.overrides, data=options.data, target=options.target, choices=choices)
 
 
 def _model_defaults(name: str) -> Mapping[str, Any]:

@@ -1,13 +1,12 @@
 """The command `mlxfp data`: describe the files of a competition and check the files against a spec."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, warn
 from mlxfp.support.errors import ArgumentError, MlxfpError
@@ -29,7 +28,6 @@ def add(commands: Commands) -> None:
     synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
     synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
     synthetic.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the files")
-    infer.add_argument("--schema", action="store_true", help="read all rows of one file and print the column types for schema=")
     infer.add_argument("--out", metavar="FILE", help="write the spec to this YAML or JSON file instead of printing")
 
 
@@ -57,9 +55,6 @@ def _infer(options: Namespace) -> int:
     """Infer a data set spec from the files."""
     from mlxfp.app.kaggle.specs.spec_files import save_spec
 
-    if options.schema:
-        say(_scanned(options))
-        return 0
     spec = inferred_spec(options.path, options.target, options.encoding)
     if options.out is None:
         with TemporaryDirectory() as folder:
@@ -83,30 +78,6 @@ def _synthetic(options: Namespace) -> int:
     files = ", ".join(file.name for file in (data.train, data.test, data.sample) if file is not None)
     say(f"{options.out}: {files}, with synthetic rows.")
     return 0
-
-
-def _scanned(options: Namespace) -> str:
-    """Return the column types that fit all rows of a file, as Python code for `schema=`."""
-    from mlxfp import read_csv, read_jsonl, read_parquet
-    from mlxfp.support.arrow_types import schema_code
-    from mlxfp.support.file_formats import with_compressions
-
-    if options.target or options.out:
-        raise ArgumentError("--schema prints the column types of a file and does not use --target and --out. Leave out --target and --out.")
-    readers: dict[tuple[str, ...], Callable[..., Any]] = {
-        with_compressions(".csv"): partial(read_csv, encoding=options.encoding),
-        with_compressions(".tsv"): partial(read_csv, delimiter="\t", encoding=options.encoding),
-        with_compressions(".jsonl", ".ndjson"): read_jsonl,
-        (".parquet",): read_parquet,
-    }
-    path = str(options.path).lower()
-    read = next((read for suffixes, read in readers.items() if path.endswith(suffixes)), None)
-    if read is None:
-        known = ", ".join(suffix for suffixes in readers for suffix in suffixes)
-        raise ArgumentError(
-            f"--schema needs a file that ends in one of {known}, got {options.path!r}. Give a file or a pattern with one of these endings."
-        )
-    return schema_code(read(options.path, schema="scan").source.declared())
 
 
 def inferred_spec(path: str | Path, target: list[str] | None, encoding: str) -> "DatasetSpec":

@@ -64,6 +64,18 @@ def warn(text: str) -> None:
     print(f"mlxfp: {text}", file=sys.stderr)  # noqa: T201
 
 
+def warn_once() -> Callable[[str], None]:
+    """Return a function that prints a text to standard error, but equal texts only once."""
+    printed = set[str]()
+
+    def show(text: str) -> None:
+        if text not in printed:
+            warn(text)
+        printed.add(text)
+
+    return show
+
+
 def start_mlx() -> tuple[str, ...]:
     """Make MLX use a fast BLAS; call before the first import of MLX. Return warnings if no fast BLAS is usable."""
     from mlxfp.runtime import use_fast_blas

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn, warn_once
 from mlxfp.app.cli.ranks import add_ranks, connected, end_well, launch, wants_ranks
 
 if TYPE_CHECKING:
@@ -136,11 +136,11 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     from mlxfp.app.run_folders.folders import REPORT
     from mlxfp.app.runs import Began, Ended, Noted
 
-    printed, folds = set[str](), 0
+    show, printed, folds = warn_once(), set[str](), 0
     try:
         for event in events:
             if isinstance(event, Noted):
-                warn(event.message)
+                show(event.message)
             folds = event.folds if isinstance(event, Began) else folds
             for line in _lines_without_folds(event, folder) if folds == 1 else _lines(event, folder, folds):
                 if line not in printed:  # print only once: a network that starts again with fewer epochs repeats its first lines

@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from mlxfp.app.cli.configuring import add_code, add_config, known_names, loaded
-from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn
+from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +44,11 @@ def _tune(options: Namespace) -> int:
 
     config = loaded(options, known_names()).config
     events = tune(config, trials=options.trials, minutes=options.minutes, vary=options.vary, code=options.code)
-    printed = set[str]()
+    show = warn_once()  # several trials may repeat a message
     for event in events:
         match event:
-            case Noted(message=message) if message not in printed:  # print a message only once, even if several trials repeat the message
-                printed.add(message)
-                warn(message)
+            case Noted(message=message):
+                show(message)
             case TrialEnded():
                 say(_of_trial(event))
             case Tuned():

@@ -81,13 +81,11 @@ class TextConfig:
     missing: Literal["drop", "unknown"] = option(
         "drop", "The text for a missing value. drop: leave out the column; unknown: write 'unknown'."
     )
-    numbers: Literal["raw", "round", "significant", "quantile", "none"] = option(
+    numbers: Literal["raw", "round", "quantile", "none"] = option(
         "round",
         "The text form of numbers. quantile: computed on the training rows of the fold; none: leave out numbers, for model.numeric.",
     )
-    digits: int = option(
-        2, "The digits after the decimal point, the significant digits, or the number of quantiles.", at_least=0, at_most=100
-    )
+    digits: int = option(2, "The digits after the decimal point, or the number of quantiles.", at_least=0, at_most=100)
     column: str = option("text", "The text column for training a language model from files with columns.")
     tokenizer: str = path_option(
         "wordpiece",

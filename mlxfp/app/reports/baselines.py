@@ -18,7 +18,8 @@ def constant_oof(scored: Scored) -> OutOfFold:
     The value is computed from the training rows. Depending on task and metric, it is the class fractions, the mean, the median, or
     exp(mean(log(1 + target))) - 1.
     """
-    return _by_fold(scored, lambda fold: _constant(scored, fold))
+    folds = scored.oof.folds
+    return out_of_fold(folds, scored.oof.targets, [fold_predictions(fold, _constant(scored, fold)) for fold in folds])
 
 
 def simple_oof(run: FinishedRun) -> OutOfFold:
@@ -43,11 +44,6 @@ def baseline_scores(run: FinishedRun) -> dict[str, Score | str]:
         except (MlxfpError, ValueError) as error:  # a failed baseline must not fail the report of a finished run
             results[name] = str(error)
     return results
-
-
-def _by_fold(scored: Scored, predict: Callable[[Fold], Numbers]) -> OutOfFold:
-    folds = scored.oof.folds
-    return out_of_fold(folds, scored.oof.targets, [fold_predictions(fold, predict(fold)) for fold in folds])
 
 
 def _constant(scored: Scored, fold: Fold) -> Numbers:

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from os.path import commonpath
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,13 @@ from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.ensembling.ensembles import greedy
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
-from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, compare_scores, score
+from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, compare_scores, score, score_in
 from mlxfp.app.reports.diagnostics import row_losses
 from mlxfp.app.reports.reading import FinishedRun, LinearOf, read_run
 from mlxfp.app.reports.sections import section
-from mlxfp.app.reports.writing import page
+from mlxfp.app.reports.writing import page, short_names
 from mlxfp.app.run_folders import folders
-from mlxfp.app.run_folders.files import read_json, write_text
+from mlxfp.app.run_folders.files import read_json
 from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError
 from mlxfp.support.html import clip, element, number, table
 from mlxfp.support.structuring import flatten
@@ -120,15 +118,9 @@ def compare_runs(runs: Sequence[str | PathLike[str]], linear_of: LinearOf) -> Ru
     return RunComparison(names, differing, tuple(map(_score, every)), pairs, _blended(every) if alike else None)
 
 
-def write_comparison(runs: Sequence[str | PathLike[str]], linear_of: LinearOf, out: str | PathLike[str]) -> Path:
-    """Write the result of `compare_runs` as an HTML page to the file `out`. Return the path."""
-    write_text(Path(out), comparison_page(compare_runs(runs, linear_of)))
-    return Path(out)
-
-
 def comparison_page(comparison: RunComparison) -> str:
     """Return a comparison as an HTML page."""
-    names = _short(comparison.runs)
+    names = [clip(name, _VALUE) for name in short_names(comparison.runs)]
     folds = max((len(result.folds) for result in comparison.scores if result is not None), default=0)
     scores: list[tuple[object, ...]] = [("overall", *("" if result is None else result.overall for result in comparison.scores))]
     scores += [
@@ -143,14 +135,6 @@ def comparison_page(comparison: RunComparison) -> str:
         section("Options that differ", table(["option", *names], options) if options else element("p", "None.")),
         *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], comparison.pairs, strict=True)),
     )
-
-
-def _short(runs: Sequence[str]) -> list[str]:
-    """Return the paths of the runs without their common parent folder."""
-    if len({Path(run).is_absolute() for run in runs}) > 1:
-        return [clip(run, _VALUE) for run in runs]
-    shared = commonpath([Path(run).parent for run in runs])
-    return [clip(Path(run).relative_to(shared), _VALUE) for run in runs]
 
 
 def _disagreement(row: Disagreement) -> str:
@@ -177,11 +161,9 @@ def _in_fold(result: Score | None, index: int) -> float | str:
 
 
 def _score(run: FinishedRun) -> Score | None:
-    numbers = run.metrics
-    if "oof" in numbers:
-        return Score(numbers["metric"], tuple(float("nan") if value is None else value for value in numbers["folds"]), numbers["oof"])
-    value = numbers.get(numbers["metric"])
-    return Score(numbers["metric"], (value,), value) if isinstance(value, float) else None
+    metric = run.metrics["metric"]
+    value = run.metrics.get(metric)
+    return Score(metric, (value,), value) if isinstance(value, float) else score_in(run.metrics)
 
 
 def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:

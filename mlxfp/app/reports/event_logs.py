@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from attrs import frozen
 
 from mlxfp.app.reports.charts import line_chart
 from mlxfp.app.reports.sections import section
-from mlxfp.app.reports.writing import page
+from mlxfp.app.reports.writing import page, short_names
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
 from mlxfp.observers import log_panels, read_log
@@ -44,15 +43,12 @@ def write_logs(logs: Sequence[str | PathLike[str]], out: str | PathLike[str]) ->
     files = [file for path in logs for file in _files(Path(path))]
     if len(files) > _LOGS:
         raise ArgumentError(f"A report takes up to {_LOGS} logs, got {len(files)} logs. Pass fewer logs or folders.")
-    write_text(Path(out), logs_page([Log(name, read_log(file)) for file, name in zip(files, _names(files), strict=True)]))
-    return Path(out)
-
-
-def logs_page(logs: Sequence[Log]) -> str:
-    """Return a report of logs as an HTML page."""
-    title = f"Run {clip(logs[0].name, _NAME)}" if len(logs) == 1 else f"{len(logs)} runs"
+    names = [name.removesuffix(".jsonl").removesuffix("/log") for name in short_names(files)]
+    read = [Log(name, read_log(file)) for file, name in zip(files, names, strict=True)]
+    title = f"Run {clip(read[0].name, _NAME)}" if len(read) == 1 else f"{len(read)} runs"
     parts: tuple[Callable[[Sequence[Log]], Html], ...] = (_ends, _values, _warnings, _curves)
-    return page(title, *(part(logs) for part in parts))
+    write_text(Path(out), page(title, *(part(read) for part in parts)))
+    return Path(out)
 
 
 def _files(path: Path) -> Sequence[Path]:
@@ -75,13 +71,6 @@ def _logs_in(folder: Path) -> Iterator[Path]:
 def _is_written_by_us(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.readline(200).startswith('{"event": "')
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """Return the path of each file without the common parent folder."""
-    whole = [file.resolve() for file in files]
-    shared = commonpath([file.parent for file in whole]) if len(whole) > 1 else whole[0].parents[1]
-    return [file.relative_to(shared).with_suffix("").as_posix().removesuffix("/log") for file in whole]
 
 
 def _ends(logs: Sequence[Log]) -> Html:

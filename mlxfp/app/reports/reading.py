@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow.csv as pc
 from attrs import evolve, field, frozen
 
-from mlxfp import pipe, select, select_columns, take, to_table, tokenize
+from mlxfp import pipe, select, select_columns, to_table, tokenize
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
-from mlxfp.app.kaggle.specs.reading import column_names, read_texts, typed_reader
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.cross_validation import Predict
@@ -23,15 +22,12 @@ from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json
 from mlxfp.app.run_folders.folders import BLENDED, FoldFolder, Settings
-from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.app.tasks.recipes import Recipe
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError
-from mlxfp.support.formatted_numbers import have_leading_zeros
 from mlxfp.support.structuring import structure
 
 _IDS = "__tokens__"  # column name that user data cannot have
 _COUNTED = 20_000  # maximum number of rows for counting tokens; counting takes about a second
-_CELLS = 20_000  # maximum number of rows searched for leading zeros
 
 
 LinearOf = Callable[[Path], LinearModel | None]  # function from a run folder to the linear baseline of the run
@@ -135,10 +131,9 @@ class FinishedRun:
         rows = select(np.asarray(numbers, np.int64))(self.linear.data.rows)
         if self.recipe is not None:
             return [str(text) for text in to_table(select_columns(["text"])(self.recipe.text(rows))).column("text").to_pylist()]
-        names, digits = [column.name for column in self.linear.data.spec.columns], _code_lengths(self.linear.data)
+        names = [column.name for column in self.linear.data.spec.columns]
         return [
-            "; ".join(f"{name}: {_plain(value, digits.get(name, 0))}" for name, value in row.items() if value is not None)
-            for row in select_columns(names)(rows)
+            "; ".join(f"{name}: {_plain(value)}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)
         ]
 
     def token_counts(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
@@ -215,23 +210,9 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
     return Scored(spec, metric, tuple(map(str, ids)), oof, metrics.get("threshold"))
 
 
-def _plain(value: object, digits: int) -> object:
-    """Convert a whole float to digits, with leading zeros up to the length `digits`. Arrow reads integers with nulls as floats."""
-    return f"{int(value):0{digits}}" if isinstance(value, float) and value.is_integer() else value
-
-
-def _code_lengths(data: CompetitionData) -> dict[str, int]:
-    """Return the number of digits of each column with codes such as ZIP codes: numbers with leading zeros and equal lengths."""
-    path, encoding = data.path_of("train"), data.spec.encoding
-    if path is None or typed_reader(path) is not None:
-        return {}
-    present = column_names(path, encoding=encoding)
-    names = [column.name for column in data.spec.columns if column.kind.is_number and column.name in present]
-    if not names:
-        return {}
-    cells = to_table(pipe(read_texts(path, encoding=encoding), select_columns(names), take(_CELLS)))
-    lengths = {name: cells[name].drop_null().unique().to_pylist() for name in names if have_leading_zeros(cells[name])}
-    return {name: len(values[0]) for name, values in lengths.items() if len({*map(len, values)}) == 1}
+def _plain(value: object) -> object:
+    """Convert a whole float to an integer. Arrow reads integers with nulls as floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _columns(path: Path) -> list[Any]:

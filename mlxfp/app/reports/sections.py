@@ -5,7 +5,7 @@ from math import isnan
 from typing import Any
 
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.kaggle.validation.out_of_fold import Score
+from mlxfp.app.kaggle.validation.out_of_fold import Score, score_in
 from mlxfp.app.reports.baselines import baseline_scores
 from mlxfp.app.reports.charts import histogram, line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
@@ -41,10 +41,9 @@ def scores(run: FinishedRun) -> Html:
         rows = [(name, value) for name, value in numbers.items() if isinstance(value, int | float)]
         rows += [(f"rows: {part}", count) for part, count in numbers.get("rows", {}).items()]
         return section("Score", element("p", f"Score on the validation rows: {metric}{direction}."), table(["", "value"], rows))
-    if "oof" not in numbers:
+    run_score = score_in(numbers)
+    if run_score is None:
         return section("Score", element("p", f"{metric} is undefined on the out-of-fold predictions."))
-    folds = tuple(float("nan") if value is None else value for value in numbers["folds"])
-    run_score = Score(metric, folds, numbers["oof"])
     results: dict[str, Score | str] = {f"this {'blend' if run.blended else 'run'}": run_score, **baseline_scores(run)}
     lines = [(name, *_score_cells(result)) for name, result in results.items() if isinstance(result, Score)]
     notes = [

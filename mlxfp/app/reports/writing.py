@@ -1,6 +1,8 @@
 """The report of a run: one HTML file without server, network or scripts."""
 
+from collections.abc import Sequence
 from os import PathLike, fspath
+from os.path import commonpath
 from pathlib import Path
 
 from attrs import evolve
@@ -37,13 +39,16 @@ svg .grid{stroke:var(--line)}
 """
 
 
-def write(run: str | PathLike[str], linear_of: LinearOf, model_of: ModelOf, *, out: str | PathLike[str] | None = None) -> Path:
+def write(run: Path, linear_of: LinearOf, model_of: ModelOf | None, *, out: str | PathLike[str] | None = None) -> Path:
     """Write the report of a finished run or blend. Return the path, by default `report.html` in the run folder.
 
     The report is computed from the files, the data rows and the models of the run. The function `linear_of(folder)` returns the linear
     baseline of a run, and `model_of(index)` returns the trained model of a fold.
     """
-    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), linear_of, model_of)
+    path = run / REPORT if out is None else Path(out)
+    read = read_blend if is_blend(run) else read_run
+    write_text(path, report_page(evolve(read(run, linear_of), model_of=model_of)))
+    return path
 
 
 def write_at_the_end(folder: Path, linear_of: LinearOf, model_of: ModelOf | None, *, code: str | PathLike[str] | None) -> str:
@@ -52,18 +57,12 @@ def write_at_the_end(folder: Path, linear_of: LinearOf, model_of: ModelOf | None
     The message contains the command `mlxfp report`, which writes the report again, with the option `--code` if `code` is given.
     """
     try:
-        _write(folder, folder / REPORT, linear_of, model_of)
+        write(folder, linear_of, model_of)
     except Exception as error:  # noqa: BLE001  # the run is complete, so no error may end it
         option = "" if code is None else f" --code {fspath(code)}"
         message = f"The report was not written: {type(error).__name__}: {error}"
         return f"{message} The run itself is done. To try again: mlxfp report {folder}{option}"
     return ""
-
-
-def _write(run: Path, path: Path, linear_of: LinearOf, model_of: ModelOf | None) -> Path:
-    read = read_blend if is_blend(run) else read_run
-    write_text(path, report_page(evolve(read(run, linear_of), model_of=model_of)))
-    return path
 
 
 def report_page(run: FinishedRun) -> str:
@@ -80,6 +79,13 @@ def report_page(run: FinishedRun) -> str:
     rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
     subtitle = element("p", f"{rows}task {run.settings['task']}", class_="muted")
     return page(f"{'Blend' if run.blended else 'Run'} {run.settings['name']}", subtitle, *(part(run) for part in parts))
+
+
+def short_names(paths: Sequence[str | PathLike[str]]) -> list[str]:
+    """Return the paths without the folder that all paths share."""
+    whole = [Path(path).resolve() for path in paths]
+    shared = commonpath([path.parent for path in whole]) if len(whole) > 1 else whole[0].parents[1]
+    return [path.relative_to(shared).as_posix() for path in whole]
 
 
 def page(title: str, *content: Html) -> str:

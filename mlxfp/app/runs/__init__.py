@@ -5,7 +5,20 @@ The folder of a run holds models, out-of-fold predictions, scores, a submission 
 
 from mlxfp.app.reports.comparing import Disagreement, Pair, RunComparison
 from mlxfp.app.runs.blending import Blended, blend
-from mlxfp.app.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Summarized, Trained, Weighed
+from mlxfp.app.runs.events import (
+    Began,
+    Ended,
+    FoldBegan,
+    FoldEnded,
+    LeftOut,
+    Noted,
+    RunEvent,
+    Summarized,
+    Trained,
+    TrialEnded,
+    Tuned,
+    Weighed,
+)
 from mlxfp.app.runs.finished import export, predict
 from mlxfp.app.runs.from_config.parts import CHOICES, load_config
 from mlxfp.app.runs.from_config.planning import plan
@@ -13,7 +26,6 @@ from mlxfp.app.runs.plans import Plan
 from mlxfp.app.runs.quickstart import PreparedFold, prepare
 from mlxfp.app.runs.reporting import compare, report
 from mlxfp.app.runs.running import resume, run
-from mlxfp.app.runs.tuning.events import TrialEnded, Tuned
 from mlxfp.app.runs.tuning.spaces import SPACES, Parameter
 from mlxfp.app.runs.tuning.tuned import tune
 

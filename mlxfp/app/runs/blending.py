@@ -7,24 +7,21 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal, get_args
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.ensembling.ensembles import fixed, greedy, mean, rank, vote
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
-from mlxfp.app.kaggle.validation.scoring import Metric, Numbers
+from mlxfp.app.kaggle.validation.scoring import Metric
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
-from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
-from mlxfp.app.run_folders.folders import FoldFolder
+from mlxfp.app.run_folders.files import read_json
 from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.finished import finished
 from mlxfp.app.runs.from_config.planning import plan_in
-from mlxfp.app.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
+from mlxfp.app.runs.outcomes import mean_over_folds, metrics_of, oof_predictions, write_outputs
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.submission import make_submission
 from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
@@ -79,22 +76,13 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
         )
     _check_same(every)
     first = plan_in(every[0], code)
-    oofs = [_oof(first, run_folds) for run_folds in files]
+    oofs = [oof_predictions(first, run_folds) for run_folds in files]
     blended = second_stage(greedy(first.metric) if method == "greedy" else fixed(_FIXED[method]), *oofs)
     total = score(blended.oof, first.metric)
     parts = {str(run): _score_on(blended.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
-    write_oof(folder / folders.OOF, first, blended.oof)
-    write_json(
-        folder / folders.METRICS, metrics_of(first, blended.oof, blended.oof, total, None) | {"method": method, folders.BLENDED: parts}
-    )
-    submission: Path | None = None
-    if first.data.test is not None:
-        predictions = blended.predict(*(_of_test(run_folds) for run_folds in files))
-        columns = [ids_of(first.data.spec, first.data.test, len(predictions)), *prediction_columns(first.data.spec, predictions).items()]
-        write_text(folder / folders.TEST, csv_text(columns))
-        if (filled := make_submission(first.data, predictions)) is not None:
-            submission = folder / first.submission
-            filled.write(submission)
+    metrics = metrics_of(first, blended.oof, blended.oof, total, None) | {"method": method, folders.BLENDED: parts}
+    test = None if first.data.test is None else blended.predict(*map(mean_over_folds, files))
+    submission = write_outputs(evolve(first, folder=folder), blended.oof, metrics, test)
     if first.plots and (trouble := write_at_the_end(folder, lambda _: LinearModel(first.data, first.folds), None, code=code)):
         warnings.warn(trouble, RuntimeWarning, stacklevel=2)
     return Blended(total, parts, submission)
@@ -109,15 +97,6 @@ def _check_same(runs: Sequence[Path]) -> None:
                 f"The run in {run} has different {', '.join(differ)} from the run in {runs[0]}, so validation rows of one run may "
                 "be training rows of the other. Train both runs with the same data.path, data.limit and validation."
             )
-
-
-def _oof(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
-    parts = [fold_predictions(fold, read_array(file / folders.FOLD_OOF)) for file, fold in zip(files, plan.folds, strict=True)]
-    return out_of_fold(plan.folds, plan.data.targets, parts)
-
-
-def _of_test(files: Sequence[FoldFolder]) -> Numbers:
-    return mean([read_array(file / folders.FOLD_TEST) for file in files])
 
 
 def _score_on(whole: OutOfFold, oof: OutOfFold, metric: Metric) -> float:

@@ -1,10 +1,10 @@
 """Outputs of a run after the training of all folds: scores, test predictions, submission and receipt (hashes of all files)."""
 
 import platform
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from math import isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
-from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score, score_in
 from mlxfp.app.kaggle.validation.scoring import Numbers, labels_of
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
@@ -79,10 +79,7 @@ def outcome(plan: Plan) -> Ended | None:
         submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
     ):
         return None
-    numbers = read_json(folder / folders.METRICS)
-    folds = [nan if value is None else value for value in numbers.get("folds", ())]
-    total = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
-    return Ended(folder, total, submission if submission.is_file() else None)
+    return Ended(folder, score_in(read_json(folder / folders.METRICS)), submission if submission.is_file() else None)
 
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
@@ -90,45 +87,44 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     folder = plan.folder
     save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
-    oof, scored, limit = decided(plan, [read_array(file / folders.FOLD_OOF) for file in files])
-    write_oof(folder / folders.OOF, plan, oof)
+    oof, scored, limit = decided(plan, files)
     total: Score | None = None
     try:
         total = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
-    write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, total, limit))
-    submission: Path | None = None
-    if plan.data.test is not None:
-        predictions = combine([read_array(file / folders.FOLD_TEST) for file in files], limit)
-        submission = yield from write_test(plan, predictions)
+    test = None if plan.data.test is None else mean_over_folds(files, limit)
+    submission = write_outputs(plan, oof, metrics_of(plan, oof, scored, total, limit), test)
     write_receipt(plan, {"folds": [file.result() for file in files]})
-    yield Ended(folder, total, submission)
+    yield from ended(plan, total, submission)
 
 
-def write_test(plan: Plan, predictions: Numbers) -> Generator[RunEvent, None, Path | None]:
-    """Write the test predictions and, if there is a sample submission, the submission. Return the path of the submission."""
-    ids = ids_of(plan.data.spec, plan.data.test, len(predictions))  # type: ignore[arg-type]  # there are test rows
-    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, predictions).items()]))
-    if (filled := make_submission(plan.data, predictions)) is None:
-        missing = (
-            f"No submission was written, because {plan.data.folder} has no sample submission. The test predictions are in {folders.TEST}."
-        )
-        yield Noted(plan.folder, missing)
-        return None
-    submission = plan.folder / plan.submission
-    filled.write(submission)
-    return submission
+def ended(plan: Plan, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
+    """Yield the final event of a run, after a message if there are test predictions but no sample submission."""
+    if plan.data.test is not None and submission is None:
+        where = f"The test predictions are in {folders.TEST}."
+        yield Noted(plan.folder, f"No submission was written, because {plan.data.folder} has no sample submission. {where}")
+    yield Ended(plan.folder, total, submission)
 
 
-def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
+def oof_predictions(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
+    """Read the out-of-fold predictions of a model on the folds of a run."""
+    parts = [fold_predictions(fold, read_array(file / folders.FOLD_OOF)) for fold, file in zip(plan.folds, files, strict=True)]
+    return out_of_fold(plan.folds, plan.data.targets, parts)
+
+
+def mean_over_folds(files: Sequence[FoldFolder], threshold: float | None = None) -> Numbers:
+    """Read the test predictions of a model, averaged over the folds. With `threshold`, return labels."""
+    return combine([read_array(file / folders.FOLD_TEST) for file in files], threshold)
+
+
+def decided(plan: Plan, files: Sequence[FoldFolder]) -> tuple[OutOfFold, OutOfFold, float | None]:
     """Return the out-of-fold predictions, the predictions to score, and the tuned threshold.
 
     If `plan.threshold` is true, the predictions to score are labels, made with the tuned threshold. Otherwise, the predictions to
     score are the out-of-fold predictions, and the threshold is None.
     """
-    parts = [fold_predictions(fold, values) for fold, values in zip(plan.folds, predictions, strict=True)]
-    oof = out_of_fold(plan.folds, plan.data.targets, parts)
+    oof = oof_predictions(plan, files)
     if not plan.threshold:
         return oof, oof, None
     tuned = second_stage(threshold(plan.metric), oof)
@@ -136,7 +132,25 @@ def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutO
     return oof, tuned.oof, tuned.combine.value
 
 
-def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
+def write_outputs(plan: Plan, oof: OutOfFold, metrics: Mapping[str, Any], test: Numbers | None) -> Path | None:
+    """Write `metrics.json`, the predictions and, if there is a sample submission, the submission. Return the path of the submission.
+
+    `test` holds the test predictions, or None without test rows.
+    """
+    write_json(plan.folder / folders.METRICS, metrics)
+    _write_oof(plan, oof)
+    if plan.data.test is None or test is None:
+        return None
+    ids = ids_of(plan.data.spec, plan.data.test, len(test))
+    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, test).items()]))
+    if (filled := make_submission(plan.data, test)) is None:
+        return None
+    submission = plan.folder / plan.submission
+    filled.write(submission)
+    return submission
+
+
+def _write_oof(plan: Plan, oof: OutOfFold) -> None:
     """Write targets and out-of-fold predictions as CSV, with a line per row. Each repeat of the folds has its own prediction columns."""
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
@@ -144,7 +158,7 @@ def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
     for repeat, predictions in enumerate(oof.predictions):
         prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
         columns += [(f"{prefix}{name}", column) for name, column in prediction_columns(plan.data.spec, predictions).items()]
-    write_text(path, csv_text(columns))
+    write_text(plan.folder / folders.OOF, csv_text(columns))
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:

@@ -12,7 +12,7 @@ from mlxfp import Dataset, Splits
 from mlxfp.app.kaggle.estimators.fitting import Estimator
 from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.scoring import Metric
-from mlxfp.app.run_folders.folders import Settings
+from mlxfp.app.run_folders.folders import FoldFolder, Settings
 from mlxfp.app.runs.own_parts import Code, OwnParts
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.app.tasks.recipes import Ahead, AnyRecipe
@@ -103,7 +103,6 @@ class Plan:
     models: Models = field(repr=False, eq=False)
     training: Training = field(repr=False, eq=False)
     trackers: Trackers = field(repr=False)
-    make_folds: Callable[[CompetitionData], Folds] = field(repr=False, eq=False)
     submission: str = field(repr=False)  # file name
     threshold: bool = field(repr=False)  # True if a threshold is tuned
     plots: bool = field(repr=False)
@@ -123,6 +122,11 @@ class Plan:
     def metric(self) -> Metric:
         """The metric of the run."""
         return self.data.metric
+
+    @property
+    def fold_folders(self) -> tuple[FoldFolder, ...]:
+        """The folder of each fold, in fold order."""
+        return tuple(FoldFolder(self.folder, number) for number, _ in enumerate(self.folds, 1))
 
     def seed_of(self, fold: Fold) -> int:
         """Return the seed for weights and dropout of a fold."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -13,7 +12,7 @@ from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.folders import FoldFolder
-from mlxfp.app.runs.auto.results import fold_models, noted_once
+from mlxfp.app.runs.auto.results import fold_model
 from mlxfp.app.runs.auto.running import run_auto
 from mlxfp.app.runs.events import Began, Ended, FoldBegan, Noted, RunEvent, Summarized
 from mlxfp.app.runs.file_runs import file_identities, file_work, run_files
@@ -117,8 +116,7 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
                 now = file_identities(plan) if isinstance(plan, FilePlan) else identities(plan)
                 folders.check_data(folder, now, ignored="config")
             if epochs is not None:
-                _check_has_epochs(plan)
-                yield _extended(folder, epochs, settings["training"]["epochs"])
+                yield from _extend(plan, epochs, settings["training"]["epochs"])
             folders.claim(folder, settings)
             for event in _events(plan, begun.code, ranks, since):
                 trained = trained or isinstance(event, FoldBegan)
@@ -129,19 +127,16 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
             raise
 
 
-def _check_has_epochs(plan: Plan | FilePlan) -> None:
-    """Raise `ConfigError` for an estimator: more epochs would remove the fitted models and fit equal models."""
+def _extend(plan: Plan | FilePlan, before: int, epochs: int) -> Iterator[RunEvent]:
+    """Increase the number of epochs of a run. Raise `ConfigError` for an estimator, which more epochs would only fit again."""
+    folder = plan.folder
     if isinstance(plan, Plan) and plan.models.estimator is not None:
         raise ConfigError(
-            f"training.epochs is only for networks, but the model of {plan.folder} is the estimator {plan.models.name}. Nothing was "
-            f"changed. For other model options: mlxfp run {plan.folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
+            f"training.epochs is only for networks, but the model of {folder} is the estimator {plan.models.name}. Nothing was "
+            f"changed. For other model options: mlxfp run {folder / folders.CONFIG} name=second model.arguments.NAME=VALUE"
         )
-
-
-def _extended(folder: Path, before: int, epochs: int) -> Noted:
-    """Increase the number of epochs of a run."""
     folders.extend(folder, epochs)
-    return Noted(
+    yield Noted(
         folder,
         f"training.epochs increases from {before} to {epochs}: training continues from the last checkpoints, and the "
         "learning rate follows the schedule of the longer run.",
@@ -160,7 +155,7 @@ def _events(plan: Plan | FilePlan, code: Code, ranks: Ranks | None, since: float
     limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
     linear = LinearModel(plan.data, plan.folds, limit)
     member = partial(_run_member, linear)
-    events = noted_once(run_auto(plan, member, elapsed=monotonic() - since)) if plan.auto else _run_folds(plan, ranks)
+    events = run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else _run_folds(plan, ranks)
     for event in _reported(events, plan, linear, code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event
@@ -183,14 +178,13 @@ def _reported(events: Iterator[RunEvent], plan: Plan | FilePlan, linear: LinearM
     for event in events:
         ended = isinstance(event, Ended) and event.folder == folder
         if ended and plan.plots and not (folder / folders.REPORT).is_file():
-            trouble = write_at_the_end(folder, lambda _: linear, fold_models(folder, code), code=code)
+            trouble = write_at_the_end(folder, lambda _: linear, partial(fold_model, folder, code), code=code)
             yield from [Noted(folder, trouble)] if trouble else ()
         yield event
 
 
 def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    folder = plan.folder
-    files = [FoldFolder(folder, index + 1) for index in range(len(list(plan.folds)))]
+    folder, files = plan.folder, plan.fold_folders
     yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
     over = outcome(plan) if all(fold_files.done for fold_files in files) else None
     if over is not None:

@@ -14,6 +14,7 @@ from mlxfp.app.kaggle.specs.kinds import Answer
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.tasks.recipes import AnyRecipe
 from mlxfp.losses import binary_cross_entropy, cross_entropy, huber, mse
+from mlxfp.metrics import accuracy
 from mlxfp.models import CATEGORIES, NUMBERS
 from mlxfp.optimizers import ema_weights
 
@@ -87,7 +88,7 @@ class Objective:
     def measure(self, model: Any, batch: Batch) -> dict[str, Any]:
         """Return the loss. For classes, also return the accuracy."""
         outputs = self.outputs(model, batch)
-        right = {"accuracy": METRICS["accuracy"].measure(outputs, batch["labels"])} if self.answer == "class" else {}
+        right = {"accuracy": accuracy(outputs, batch["labels"])} if self.answer == "class" else {}
         return {"loss": self._loss(outputs, batch["labels"]), **right}
 
     def answers(self, model: Any, batch: Batch) -> mx.array:

@@ -22,7 +22,7 @@ from mlxfp import (
     tokenize,
     train_tokenizer,
 )
-from mlxfp.app.kaggle.rows.row_to_text import Bins, Form, Missing, fit_row_to_text, write_rows
+from mlxfp.app.kaggle.rows.row_to_text import Bins, Form, Missing, find_quantiles, write_rows
 from mlxfp.app.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.tasks.scaling import NUMBERS, Scales, fit_scales
@@ -52,7 +52,7 @@ class TextFormat:
     form: Form = "sentence"
     template: str | None = None
     missing: Missing = "drop"
-    numbers: Literal["raw", "round", "significant", "quantile", "none"] = "round"
+    numbers: Literal["raw", "round", "quantile", "none"] = "round"
     digits: int = 2
     bins: Bins = field(factory=dict)
 
@@ -65,11 +65,8 @@ class TextFormat:
 
     def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
         """Return the format with quantiles of the training rows if the number format is "quantile", otherwise an equal format."""
-        if self.template is not None:
-            return self
-        spec, options = self._options(spec)
-        rendering: Any = fit_row_to_text(spec, rows, **options)
-        return evolve(self, bins=rendering.bins)
+        self.stage(spec)  # raise the errors of wrong options
+        return evolve(self, bins=find_quantiles(spec, rows, self.digits)) if self.numbers == "quantile" and self.template is None else self
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
         """Return two results: a spec with only the columns to write as text, and the options for `fit_row_to_text`."""

@@ -84,7 +84,7 @@ def test_a_mistyped_command_option_or_folder_gets_the_nearest_name(arguments, co
 
 
 def test_options_may_stand_between_values(capsys):
-    assert main(["config", "show", "training.epochs=1", "--preset", "quick_test"]) == 1
+    assert main(["config", "show", "training.epochs=1"]) == 1
     capsys.readouterr()
     options = commands.parse(["config", "show", "titanic", "a=1", "--origins", "b=2", "--data", "here", "c=3"])
     assert (options.overrides, options.origins, options.data) == (["a=1", "b=2", "c=3"], True, "here")

@@ -12,7 +12,7 @@ import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.cli.configuring import _with_origins, load
 from mlxfp.app.config.loading import Resolved, resolve_config
-from mlxfp.support.errors import ArgumentError, ConfigError, MissingFileError
+from mlxfp.support.errors import ConfigError, MissingFileError
 from tests.properties.app.test_configurations import configs
 
 
@@ -66,7 +66,6 @@ def test_a_file_goes_before_a_preset_of_its_name_and_a_folder_does_not(tmp_path,
     assert load("cats", ["training.epochs=3"]) == load(None, ["training.epochs=3"], data="cats")  # a folder of data
     Path("quick_test").write_text("name: mine\n")
     assert load("quick_test").config.name == "mine"
-    assert load("quick_test", preset="titanic").config.data.spec == "titanic"
 
 
 def test_the_short_form_of_the_path_goes_before_the_long_one():
@@ -84,11 +83,6 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
         ),
         ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of audio, auto, competition"),
         ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),
-        (
-            {"config": "titanic", "preset": "training"},
-            ArgumentError,
-            "'titanic' is a preset, and --preset names another preset: 'training'",
-        ),
         ({"config": "titanic", "overrides": ["epochs"]}, ConfigError, r"'epochs' is not of the form key\.sub=value"),
     ],
 )

@@ -119,30 +119,6 @@ def test_groups_and_times_are_named(tmp_path, capsys):
     assert {"  train        a.csv", "  target       y", "  group        shop", "  time         day"} <= set(lines)
 
 
-def test_the_types_that_fit_all_rows_of_a_file_are_printed(tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("id,x\n1,1\n2,1.5\n12345678901234567890,2\n")
-    assert main(["data", "infer", str(tmp_path / "a.csv"), "--schema"]) == 0
-    assert capsys.readouterr().out == "schema={'id': pa.string(), 'x': pa.float64()}\n"
-    (tmp_path / "a.jsonl").write_text('{"a": null}\n{"a": [{"b": 1}], "id": 12345678901234567890}\n')
-    assert main(["data", "infer", str(tmp_path / "*.jsonl"), "--schema"]) == 0
-    assert capsys.readouterr().out == "schema={'a': pa.list_(pa.struct({'b': pa.int64()})), 'id': pa.json_()}\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["a.txt", "--schema"], "--schema needs a file that ends in one of .csv, .csv.gz, "),
-        (
-            ["a.csv", "--schema", "--target", "x"],
-            "--schema prints the column types of a file and does not use --target and --out. Leave out --target and --out.",
-        ),
-    ],
-)
-def test_mistakes_about_types_are_named(words, message, capsys):
-    assert main(["data", "infer", *words]) == 1
-    assert capsys.readouterr().err.startswith(f"mlxfp: {message}")
-
-
 @pytest.mark.parametrize("command", [["data", "check", "rows"], ["data", "infer", "rows"], ["new", "project", "--data", "rows"]])
 def test_columns_of_numbers_with_words_are_named_when_a_spec_is_inferred(command, tmp_path, monkeypatch, capsys):
     """Users see the warnings about columns before they edit a spec, and not only in a run."""

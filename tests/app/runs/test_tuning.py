@@ -91,7 +91,7 @@ def study(data, name, **options):
 
     @contextmanager
     def reading():
-        with opened(data.parent / name / "tuning", (), {}, lambda _: None, maximize=True, seed=0) as made:
+        with opened(data.parent / name / "tuning", (), {}, maximize=True, seed=0) as made:
             yield made.inner
 
     return reading()
@@ -139,7 +139,7 @@ def test_trials_whose_first_folds_are_worse_are_stopped_and_never_win(data):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_mean_of_a_stopped_trial_is_not_a_score(tmp_path, sign):
-    with opened(tmp_path, (fp.runs.Parameter("x", "float", (0.0, 1.0)),), {"x": 0.5}, lambda _: None, maximize=sign > 0, seed=0) as made:
+    with opened(tmp_path, (fp.runs.Parameter("x", "float", (0.0, 1.0)),), {"x": 0.5}, maximize=sign > 0, seed=0) as made:
         for total in (0.5, 0.6, 0.4, 0.3):
             trial = made.next(9, late=False)
             assert not made.falls_behind(trial, 1, sign * 0.95)

@@ -17,7 +17,6 @@ TEMPLATE = "{Name} of {Port}, aged {Age}, paid {Fare}."
 STYLES = [
     CUT,
     {**CUT, "format": fp.kaggle.TextFormat("key_value", numbers="raw", missing="unknown")},
-    {**CUT, "format": fp.kaggle.TextFormat(numbers="significant", digits=3)},
     {**CUT, "format": fp.kaggle.TextFormat(numbers="quantile", digits=4)},
     {**CUT, "format": fp.kaggle.TextFormat(numbers="none"), "permute": True, "drop": 0.3},
     {**CUT, "format": fp.kaggle.TextFormat(template=TEMPLATE)},
@@ -26,7 +25,7 @@ STYLES = [
     {**CUT, "kind": "unigram"},
 ]
 NAMED = [
-    *("round", "raw", "significant", "quantile", "none and other columns", "template", "template that says", "bpe", "unigram"),
+    *("round", "raw", "quantile", "none and other columns", "template", "template that says", "bpe", "unigram"),
 ]
 
 
@@ -103,7 +102,6 @@ def test_what_is_written_is_what_the_configuration_says():
     assert {name: made(text)[1]["text"] for name, text in texts.items()} == {
         "round": "Y or not? Name: b ship. The port is Cherbourg. The age is 1. The fare is 1.",
         "raw": "name: b ship; port: Cherbourg; age: 1; fare: 1;",
-        "significant": "Y or not? Name: b ship. The port is Cherbourg. The age is 1. The fare is 1.",
         "quantile": "Y or not? Name: b ship. The port is Cherbourg. The age is 1 or more, quantile 50-100 %. "
         "The fare is below 2, quantile 0-50 %.",
         "none and other columns": "Y or not? Name: b ship. The port is Cherbourg.",
@@ -206,13 +204,6 @@ NUMBERS = [column for column in COLUMNS if column.type == "numerical"]
             r"must not see the target or the id, but template='{Name} got {y}' contains 'y'",
         ),
         ({"id": "Name", "columns": NUMBERS}, {"template": "{Age!r}: {Name}"}, False, ArgumentError, "template=.* contains 'Name'"),
-        (
-            {},
-            {"numbers": "significant", "digits": 0},
-            False,
-            ArgumentError,
-            "digits must be at least 1 if numbers='significant', got digits=0",
-        ),
         ({}, {"numbers": "quantile", "digits": 1}, False, ArgumentError, "digits must be at least 2 if numbers='quantile', got digits=1"),
         ({"columns": NUMBERS}, {"numbers": "none"}, False, ArgumentError, "numbers='none' removes all columns of 'ships'"),
         ({"columns": []}, {}, False, ArgumentError, "has no columns to write"),

@@ -45,11 +45,7 @@ def threshold(metric: Metric) -> Learn:
     >>> learned
     Threshold(value=0.25)
     """
-    check_types(Metric, metric=metric)
-    if metric.needs != "labels":
-        raise ArgumentError(
-            f"A threshold needs a metric that scores labels, but {metric.name} scores {metric.needs}. Remove the threshold."
-        )
+    _check_labels(metric, "A threshold needs", "the threshold")
     return partial(_tune, metric)
 
 
@@ -83,11 +79,7 @@ def class_weights(metric: Metric) -> Learn:
 
     See also: `threshold`, for two classes.
     """
-    check_types(Metric, metric=metric)
-    if metric.needs != "labels":
-        raise ArgumentError(
-            f"Class weights need a metric that scores labels, but {metric.name} scores {metric.needs}. Remove the class weights."
-        )
+    _check_labels(metric, "Class weights need", "the class weights")
     return partial(_weigh, metric)
 
 
@@ -103,9 +95,19 @@ class ClassWeights:
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Multiply each class probability of one model, float64[n, C], by the factor of its class, and scale each row to sum to 1."""
-        weighed = _of_classes(predictions) * np.array(self.factors)
-        total = weighed.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))
+        return _normalized(_of_classes(predictions) * np.array(self.factors))
+
+
+def _check_labels(metric: Metric, subject: str, remove: str) -> None:
+    check_types(Metric, metric=metric)
+    if metric.needs != "labels":
+        raise ArgumentError(f"{subject} a metric that scores labels, but {metric.name} scores {metric.needs}. Remove {remove}.")
+
+
+def _normalized(weights: Numbers) -> Numbers:
+    """Scale the rows of non-negative weights, float64[n, C], to sum to 1. A row of zeros becomes 1 / C."""
+    total = weights.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), 1 / weights.shape[1]))
 
 
 def _of_classes(predictions: tuple[Numbers, ...]) -> Numbers:
@@ -155,9 +157,7 @@ class Calibrated:
         chances = _single_model("Calibration", predictions)
         if chances.ndim == 1:
             return np.asarray(self.curves[0](chances))
-        calibrated = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
-        total = calibrated.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, calibrated / np.where(total > 0, total, 1), 1 / calibrated.shape[1]))
+        return _normalized(np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1))
 
 
 @frozen

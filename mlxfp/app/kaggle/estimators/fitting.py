@@ -103,17 +103,10 @@ class Estimator:
         tags = optional("sklearn.utils", extra="kaggle", needed_by="estimator").get_tags(self.model).input_tags
         if tags.allow_nan:
             return "codes"
-        return "sparse" if tags.sparse and (self.has_texts or self.reads_codes) and not self._keeps_rows else "scaled"
-
-    @property
-    def _keeps_rows(self) -> bool:
-        """True for kernel models, which store training rows. The rows must be dense, because model files cannot store sparse rows."""
-        return any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
-
-    @property
-    def has_texts(self) -> bool:
-        """True if the estimator reads a text column."""
-        return self.reads_texts and any(column.type == "text" for column in self.spec.columns)
+        has_texts = self.reads_texts and any(column.type == "text" for column in self.spec.columns)
+        # Kernel models store training rows. The rows must be dense, because model files cannot store sparse rows.
+        keeps_rows = any(name.rpartition("__")[2] == "gamma" for name in self.model.get_params())
+        return "sparse" if tags.sparse and (has_texts or self.reads_codes) and not keeps_rows else "scaled"
 
     def __call__(self, parts: Splits) -> "FittedEstimator":
         if parts.valid is not None and not self.library.stops:

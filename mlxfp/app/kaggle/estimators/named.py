@@ -135,9 +135,9 @@ def make_named(name: str, task: Task, arguments: Arguments) -> Any:
 
     Raises `ConfigError` for classes other than estimators of packages in `LIBRARIES`, and for unknown arguments.
     """
-    make = ESTIMATORS[name] if ":" not in name else _from_class(known_class(name))
+    kind = known_class(name) if ":" in name else None
     try:
-        return make(task, arguments)
+        return ESTIMATORS[name](task, arguments) if kind is None else kind(**arguments)
     except MlxfpError:
         raise
     except (TypeError, ValueError) as error:
@@ -165,7 +165,3 @@ def known_class(name: str) -> Any:
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "predict")):
         raise ConfigError(f"model.name={name} must be an estimator class, got {kind!r:.60}. Choose a classifier or a regressor.")
     return kind
-
-
-def _from_class(kind: Any) -> Callable[[Task, Arguments], Any]:
-    return lambda task, arguments: kind(**arguments)

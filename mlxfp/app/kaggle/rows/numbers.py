@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mlxfp.app.kaggle.specs.cells import as_floats, shortest, write_distinct
 from mlxfp.support.arrow_types import decoded
 
-NumberStyle = Literal["raw", "round", "significant", "quantile"]
+NumberStyle = Literal["raw", "round", "quantile"]
 
 
 @frozen
@@ -19,7 +19,6 @@ class NumberFormat:
 
     - "raw" writes the shortest exact digits (22, 7.25, 1e-07).
     - "round" rounds to `digits` decimals.
-    - "significant" replaces all digits after the first `digits` digits by zeros.
     - "quantile" writes a range and percentages, such as "2 to 5, quantile 25-50 %". `bins` holds a pair for each range: the smallest
       number, and the percentage of training rows below this number. Without ranges (empty `bins`), all numbers become null.
     """
@@ -39,14 +38,7 @@ class NumberFormat:
             numbers = numbers.cast(pa.int8())
         if pa.types.is_float16(numbers.type) or pa.types.is_decimal(numbers.type):
             numbers = numbers.cast(pa.float64())
-        return write_distinct(numbers, self._text)
-
-    def _text(self, value: float) -> str:
-        if self.style == "round":
-            return shortest(round(value, self.digits))
-        if self.style == "significant":
-            return shortest(float(f"{value:.{self.digits - 1}e}"))
-        return shortest(value)
+        return write_distinct(numbers, shortest if self.style == "raw" else lambda value: shortest(round(value, self.digits)))
 
     def _ranges(self, numbers: NDArray[np.float64]) -> pa.StringArray:
         if not self.bins:

@@ -47,9 +47,8 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     spec lists as `absent`. `missing="drop"` omits missing and absent values. `missing="unknown"` writes "unknown" for missing values and
     "none" for absent values.
 
-    The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals), `"significant"` (`digits` significant
-    digits) or `"quantile"` (one of `digits` quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has a
-    different column order.
+    The argument `numbers` selects the number format: `"raw"` (exact), `"round"` (`digits` decimals) or `"quantile"` (one of `digits`
+    quantiles, such as "40 to 50, quantile 50-60 %"). If `seed` is given, every row and epoch has a different column order.
 
     Only quantiles are fitted: one pass over `rows`, with all numbers in memory. Numbers beyond the training rows fall into the first or
     last quantile. Unknown categories are written unchanged. A column without numbers in the training rows counts as missing.
@@ -76,15 +75,12 @@ def fit_row_to_text(  # noqa: PLR0913  # one keyword-only argument per option
     """
     check_types(DatasetSpec, spec=spec)
     check_types(Dataset, rows=rows)
-    check_choice(get_args(Form), form=form)
-    check_choice(get_args(Missing), missing=missing)
-    check_choice(get_args(NumberStyle), numbers=numbers)
     check_integer(digits=digits, **({} if seed is None else {"seed": seed}))
     check_text(into=into)
     if into in ("__row__", "__key__") or not into:
         raise ArgumentError(f"into={into!r} is empty or a reserved column name. Choose another name.")
-    _check_written(spec, numbers, digits)
-    bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
+    _check_written(spec, form, missing, numbers, digits)
+    bins = find_quantiles(spec, rows, digits) if numbers == "quantile" else {}
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
 
 
@@ -92,7 +88,7 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: NumberStyle, digits: int, seed: int | None, into: str = "text"
 ) -> "RowToText":
     """Return the stage of `fit_row_to_text` from known quantiles, without reading rows. The dict `bins` maps column names to quantiles."""
-    _check_written(spec, numbers, digits)
+    _check_written(spec, form, missing, numbers, digits)
     columns = _in_order(spec)
     formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
     question = spec.task.question.format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
@@ -101,8 +97,11 @@ def write_rows(  # noqa: PLR0913  # arguments of `fit_row_to_text`
     )
 
 
-def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
-    least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
+def _check_written(spec: DatasetSpec, form: Form, missing: Missing, numbers: NumberStyle, digits: int) -> None:
+    check_choice(get_args(Form), form=form)
+    check_choice(get_args(Missing), missing=missing)
+    check_choice(get_args(NumberStyle), numbers=numbers)
+    least = 2 if numbers == "quantile" else 0
     if digits < least:
         raise ArgumentError(f"digits must be at least {least} if numbers={numbers!r}, got digits={digits}. Set digits={least} or higher.")
     if not spec.columns:
@@ -118,7 +117,8 @@ def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
     return (first, *(column for column in spec.columns if column.name != spec.time))
 
 
-def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
+def find_quantiles(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
+    """Divide the numbers of each numerical column into `count` quantiles. Values that the spec lists as `absent` are ignored."""
     columns = {column.name: column for column in spec.columns if column.kind.is_number}
     if not columns:
         return {}
@@ -169,11 +169,6 @@ class RowToText(RowWise):
     def columns(self) -> tuple[str, ...]:
         """Names of the columns to write."""
         return tuple(column.name for column in self.written)
-
-    @property
-    def bins(self) -> Bins:
-        """Ranges of each numeric column. A range is a pair: the smallest number, and the percentage of training rows below this number."""
-        return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
         """Add the text column. Raise `SchemaError` for missing columns and for types that do not fit the spec."""

@@ -11,11 +11,9 @@ from attrs import frozen
 from mlxfp.support.checks import check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, MissingFileError
 from mlxfp.support.optional import optional
-from mlxfp.support.progress import Progress, shows_bars
+from mlxfp.support.progress import Progress
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
-
-_LARGE = 1 << 23  # minimum number of bytes for a progress bar; smaller uploads take less than two seconds at 30 Mbit/s
 
 
 @frozen
@@ -104,8 +102,7 @@ def submit(  # noqa: PLR0913  # one argument per option
             official: Any = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit").KaggleApi()
             official.authenticate()
             client = official
-        quiet = Path(path).stat().st_size < _LARGE or not shows_bars()  # show the progress bar of the client only for large files
-        reply = client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
+        reply = client.competition_submit(os.fspath(path), message, competition, quiet=True)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises any network error, and exits without credentials
         return Verdict("failed", f"The upload failed: {_reason(error)}. {_remedy(error, competition)}")
     ref = getattr(reply, "ref", None)
@@ -144,14 +141,9 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
     return next((location for location, exists in locations if exists), None)
 
 
-def _status(error: BaseException) -> int | None:
-    """Return the HTTP status code of an error, or None without a response."""
-    return getattr(getattr(error, "response", None), "status_code", None)
-
-
 def _remedy(error: BaseException, competition: str) -> str:
     page = f"https://www.kaggle.com/competitions/{competition}"
-    status = _status(error)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     if status in _REMEDIES:
         return _REMEDIES[status].format(page=page, name=competition)
     if isinstance(error, SystemExit):

@@ -1,7 +1,8 @@
 """Out-of-fold predictions, with scores and comparisons of runs. No model predicts its own training rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isnan
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -155,6 +156,14 @@ class Score:
         return fragment(
             element("p", clip(self, 300)), element("div", table(["fold", clip(self.metric, 60), ""], rows), class_="scroll"), *more
         )
+
+
+def score_in(numbers: Mapping[str, Any]) -> Score | None:
+    """Return the score in the content of a `metrics.json`, or None if the metric is undefined. In JSON, an undefined fold score is null."""
+    if "oof" not in numbers:
+        return None
+    folds = tuple(float("nan") if value is None else value for value in numbers["folds"])
+    return Score(numbers["metric"], folds, numbers["oof"])
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:

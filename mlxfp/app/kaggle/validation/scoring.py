@@ -12,8 +12,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from mlxfp.losses import mae
-from mlxfp.metrics import Explained, Ranking, accuracy, f1, log_loss, r2, rmse, roc_auc
+from mlxfp.metrics import Explained, Ranking
 from mlxfp.support.checks import check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.optional import optional
@@ -28,23 +27,18 @@ Errors = Literal["squared", "absolute", "logarithmic"]
 class Metric:
     """Competition metric. Calling the metric with targets and predictions returns a number.
 
-    - `kaggle`: name of the metric on Kaggle.
     - `needs`: expected predictions: "labels" (class numbers), "values" or "probabilities" ([N] for the second of two classes, or [N, C]).
     - `function`: computes the metric on the host from float64[N] targets and predictions.
-    - `device`: optional function that computes totals of a batch on the device, from outputs and labels. `mlxfp.metrics.merge` merges
-      the totals of several batches. Outputs are scores for roc_auc, predicted values for regressions, and logits for classifiers.
     - `errors`: error that the training loss of a regression should minimise for this metric: "squared", "absolute" or "logarithmic".
 
-    >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
-    (False, 'labels', 'Quadratic Weighted Kappa')
+    >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs
+    (False, 'labels')
     """
 
     name: str
-    kaggle: str
     needs: Needs
     function: Callable[[Numbers, Numbers], float]
     greater_is_better: bool = field(kw_only=True)
-    device: Callable[..., Any] | None = field(kw_only=True, default=None)
     errors: Errors = field(kw_only=True, default="squared")
 
     def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
@@ -76,12 +70,6 @@ class Metric:
         elif self.needs == "values" and guesses.ndim > 1:
             raise ArgumentError(f"{self.name} needs one value for each row, [N], got {list(guesses.shape)}.")
         return float(self.function(truth, guesses))
-
-    def measure(self, outputs: Any, labels: Any) -> Any:
-        """Compute the totals of one batch, such as sums and counts. Raise `ArgumentError` if the metric needs all rows at once."""
-        if self.device is None:
-            raise ArgumentError(f"{self.name} needs all predictions at once, not batches. Call the metric with arrays of all rows.")
-        return self.device(outputs, labels)
 
     def better(self, a: float, b: float) -> bool:
         """Return True if score `a` is better than score `b`."""
@@ -147,7 +135,7 @@ def map_at(count: int) -> Metric:
     0.5
     """
     check_positive(count=count)
-    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", partial(_map_at, count), greater_is_better=True)
+    return Metric(f"map_at_{count}", "probabilities", partial(_map_at, count), greater_is_better=True)
 
 
 def _map_at(count: int, targets: Numbers, predictions: Numbers) -> float:
@@ -216,6 +204,10 @@ def _rmsle(targets: Numbers, values: Numbers) -> float:
     return _rmse(np.log1p(targets), np.log1p(values))
 
 
+def _r2(targets: Numbers, values: Numbers) -> float:
+    return Explained(values, targets, np.ones_like(targets)).value("r2")
+
+
 def _spearman(targets: Numbers, values: Numbers) -> float:
     for name, array in (("targets", targets), ("predictions", values)):
         if (array == array[0]).all():
@@ -237,48 +229,19 @@ def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
 
 
 _TABLE = (
-    Metric(
-        "accuracy",
-        "Categorization Accuracy",
-        "labels",
-        lambda targets, labels: np.equal(targets, labels).mean(),
-        greater_is_better=True,
-        device=accuracy,
-    ),
-    Metric(
-        "roc_auc",
-        "Area Under Receiver Operating Characteristic Curve",
-        "probabilities",
-        _roc_auc,
-        greater_is_better=True,
-        device=roc_auc,
-    ),
-    Metric("log_loss", "Log Loss", "probabilities", _log_loss, greater_is_better=False, device=log_loss),
-    Metric("f1", "F1 Score", "labels", partial(_f1, "binary"), greater_is_better=True, device=partial(f1, average="binary")),
-    Metric("f1_macro", "Macro F1 Score", "labels", partial(_f1, "macro"), greater_is_better=True, device=partial(f1, average="macro")),
-    Metric("f1_micro", "Micro F1 Score", "labels", partial(_f1, "micro"), greater_is_better=True, device=partial(f1, average="micro")),
-    Metric("qwk", "Quadratic Weighted Kappa", "labels", _qwk, greater_is_better=True),
-    Metric("mcc", "Matthews Correlation Coefficient", "labels", partial(_sklearn, "matthews_corrcoef"), greater_is_better=True),
-    Metric("rmse", "Root Mean Squared Error", "values", _rmse, greater_is_better=False, device=rmse),
-    Metric("rmsle", "Root Mean Squared Logarithmic Error", "values", _rmsle, greater_is_better=False, errors="logarithmic"),
-    Metric(
-        "mae",
-        "Mean Absolute Error",
-        "values",
-        lambda targets, values: np.abs(targets - values).mean(),
-        greater_is_better=False,
-        device=mae,
-        errors="absolute",
-    ),
-    Metric(
-        "r2",
-        "R2 Score",
-        "values",
-        lambda targets, values: Explained(values, targets, np.ones_like(targets)).value("r2"),
-        greater_is_better=True,
-        device=r2,
-    ),
-    Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True),
+    Metric("accuracy", "labels", lambda targets, labels: np.equal(targets, labels).mean(), greater_is_better=True),
+    Metric("roc_auc", "probabilities", _roc_auc, greater_is_better=True),
+    Metric("log_loss", "probabilities", _log_loss, greater_is_better=False),
+    Metric("f1", "labels", partial(_f1, "binary"), greater_is_better=True),
+    Metric("f1_macro", "labels", partial(_f1, "macro"), greater_is_better=True),
+    Metric("f1_micro", "labels", partial(_f1, "micro"), greater_is_better=True),
+    Metric("qwk", "labels", _qwk, greater_is_better=True),
+    Metric("mcc", "labels", partial(_sklearn, "matthews_corrcoef"), greater_is_better=True),
+    Metric("rmse", "values", _rmse, greater_is_better=False),
+    Metric("rmsle", "values", _rmsle, greater_is_better=False, errors="logarithmic"),
+    Metric("mae", "values", lambda targets, values: np.abs(targets - values).mean(), greater_is_better=False, errors="absolute"),
+    Metric("r2", "values", _r2, greater_is_better=True),
+    Metric("spearman", "values", _spearman, greater_is_better=True),
     map_at(3),
     map_at(5),
 )

@@ -64,9 +64,9 @@ class Chosen:
     oof: OutOfFold
     scored: OutOfFold
     score: Score
-    single: str | None
-    blend: Score | None
-    parts: Mapping[str, float]
+    single: str | None = None
+    blend: Score | None = None
+    parts: Mapping[str, float] = field(factory=dict)
     adds: Mapping[str, float] = field(factory=dict)
 
 
@@ -80,25 +80,25 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     """
     names, every = list(oofs), tuple(oofs.values())
     after = _after(spec, metric, tune=tune)
-    alone = {name: _stage(_one(index, len(names)), after, every, metric) for index, name in enumerate(names)}
+    alone = {name: _stage(fixed(weighted(np.eye(len(names))[index].tolist())), after, every, metric) for index, name in enumerate(names)}
     parts = {name: stage.score.overall for name, stage in alone.items()}
     best = max(parts, key=lambda name: parts[name] if metric.greater_is_better else -parts[name])
     if len(names) == 1:
-        return _chosen(alone[best], best, None, parts, {})
+        return evolve(alone[best], single=best, parts=parts)
     learn = greedy(_learned_by(spec, metric), rounds=_ROUNDS)
     stage = partial(_stage, learn, after, metric=metric)
     whole = stage(every)
     blended, adds, kept = _without_harmful(stage, whole, oofs, metric)
     if len(kept) == 1:
-        return _chosen(blended, kept[0], whole.score, parts, adds)
+        return evolve(blended, single=kept[0], blend=whole.score, parts=parts, adds=adds)
     if _clearly_better(metric, alone[best], blended):
-        return _chosen(alone[best], best, blended.score, parts, adds)
-    return _chosen(blended, None, blended.score, parts, adds)
+        return evolve(alone[best], single=best, blend=blended.score, parts=parts, adds=adds)
+    return evolve(blended, blend=blended.score, parts=parts, adds=adds)
 
 
 def _without_harmful(
-    stage: Callable[..., "_Stage"], blended: "_Stage", oofs: Mapping[str, OutOfFold], metric: Metric
-) -> tuple["_Stage", dict[str, float], list[str]]:
+    stage: Callable[..., Chosen], blended: Chosen, oofs: Mapping[str, OutOfFold], metric: Metric
+) -> tuple[Chosen, dict[str, float], list[str]]:
     """Remove models from a blend, the most harmful model first, until no further removal improves the score.
 
     Return the remaining blend, the gain by each model, and the names of the remaining models. The gain by a model tells how much worse
@@ -128,7 +128,7 @@ def adds_to_blend(spec: DatasetSpec, metric: Metric, targets: Numbers, predictio
     return choice.weights[-1] > 0
 
 
-def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
+def _clearly_better(metric: Metric, first: Chosen, second: Chosen) -> bool:
     """Return True if the score of `first` is better than the score of `second` by more than the standard error (bootstrap estimate)."""
     better_by = (first.score.overall - second.score.overall) * (1 if metric.greater_is_better else -1)
     if better_by <= 0:
@@ -144,34 +144,22 @@ def _clearly_better(metric: Metric, first: "_Stage", second: "_Stage") -> bool:
     return better_by > error
 
 
-@frozen
-class _Stage:
-    choice: Choice
-    oof: OutOfFold
-    scored: OutOfFold
-    score: Score
-
-
-def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mapping[str, float], adds: Mapping[str, float]) -> Chosen:
-    return Chosen(stage.choice, stage.oof, stage.scored, stage.score, single, blend, parts, adds)
-
-
-def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
+def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> Chosen:
     """Learn the weights of a weighted mean of models, then a correction of the mean: a threshold, class weights or a calibration.
 
     Calibration and class weights are kept only if they improve the score on rows that were not used for learning.
     """
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
-    stage = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
+    stage = Chosen(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
     if after is None:
         return stage
     more = second_stage(partial(_learn, metric, learn, after), *oofs)
     assert isinstance(more.combine, Choice)
     scored = score(more.oof, metric)
     if isinstance(more.combine.after, Threshold):
-        return _Stage(more.combine, plain.oof, more.oof, scored)
-    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, stage.score.overall) else stage
+        return Chosen(more.combine, plain.oof, more.oof, scored)
+    return Chosen(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, stage.score.overall) else stage
 
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
@@ -187,10 +175,6 @@ def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, 
     correction = after(targets, (choice(predictions),))
     assert isinstance(correction, After)
     return evolve(choice, after=correction)
-
-
-def _one(index: int, count: int) -> Learn:
-    return fixed(weighted(np.eye(count)[index].tolist()))
 
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:

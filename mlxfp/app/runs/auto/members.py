@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -13,11 +12,10 @@ from mlxfp.app.kaggle.estimators.columns import are_codes
 from mlxfp.app.kaggle.estimators.named import scaled_rounds
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.scoring import METRICS, Errors
-from mlxfp.app.runs.plans import Trackers
 from mlxfp.models import TABLE_MODELS
 
 PACKAGES = ("sklearn", "lightgbm", "catboost")
-Values = Mapping[str, Any]  # sections of a configuration
+Values = dict[str, Any]  # sections of a configuration
 
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
 # Boosting stops after 30 rounds without improvement. The improvement is measured on a tenth of the training rows.
@@ -93,25 +91,17 @@ class Facts:
 
 @frozen
 class Member:
-    """One of several models in a run. `values` holds the options that the model changes in the run, by section and name."""
+    """One of several models in a run. `values` holds the options that the model changes in the run, by section and name.
+
+    The other fields belong to the record of the run. `seconds` is the training time. `kept` is True if the blend includes the model, False
+    if not, and None before the decision. `why` is the reason for an exclusion.
+    """
 
     name: str
     values: Values
-
-    def options(self, run: Trackers) -> dict[str, Any]:
-        """Return the options that this model changes in the run. Keys are option names such as "training.epochs"."""
-        by_path = {f"{section}.{name}": value for section, values in self.values.items() for name, value in values.items()}
-        return {"name": self.name, "competition.threshold": False, **_watched(run), **by_path}
-
-
-def _watched(run: Trackers) -> dict[str, Any]:
-    """Return the logging and tracking options for a single model. Runs share model names, so the TensorBoard folder has the run name."""
-    board = run.tensorboard
-    return {
-        "observers.progress": False,
-        "observers.mlflow_model": None,
-        "observers.tensorboard": None if board is None else str(Path(board, run.name)),
-    }
+    seconds: float = 0.0
+    kept: bool | None = None
+    why: str = ""
 
 
 def facts_of(spec: DatasetSpec, rows: Dataset[Any]) -> Facts:

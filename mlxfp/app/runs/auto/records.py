@@ -1,7 +1,6 @@
 """Record of the models that a run includes or excludes. These decisions depend on elapsed time, so a continued run must read the record."""
 
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -12,29 +11,11 @@ from mlxfp.support.structuring import structure, unstructure
 
 
 @frozen
-class Entry:
-    """One model in the record of a run with several models. `seconds` is the training time.
-
-    `kept` is True if the blend includes the model, False if not, and None before the decision. `why` is the reason for an exclusion.
-    """
-
-    name: str
-    values: dict[str, Any]
-    seconds: float = 0.0
-    kept: bool | None = None
-    why: str = ""
-
-    @property
-    def member(self) -> Member:
-        return Member(self.name, self.values)
-
-
-@frozen
 class Record:
     """All models of a run in training order, as stored in the file `path`."""
 
     path: Path
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[Member, ...] = field(default=())
 
     @property
     def seconds(self) -> float:
@@ -42,11 +23,11 @@ class Record:
         return sum(entry.seconds for entry in self.entries)
 
     @property
-    def kept(self) -> tuple[Entry, ...]:
+    def kept(self) -> tuple[Member, ...]:
         """Entries of the included models."""
         return tuple(entry for entry in self.entries if entry.kept)
 
-    def decided(self, entry: Entry) -> "Record":
+    def decided(self, entry: Member) -> "Record":
         """Replace the entry of one model, and write the new record to the file. Return the new record."""
         updated = evolve(self, entries=tuple(entry if old.name == entry.name else old for old in self.entries))
         updated.write()
@@ -56,16 +37,8 @@ class Record:
         write_json(self.path, {"members": [unstructure(entry) for entry in self.entries]})
 
 
-def read_record(folder: Path) -> Record | None:
-    """Read the record in the folder of a run. Return None if there is no record yet."""
+def read_record(folder: Path) -> Record:
+    """Read the record in the folder of a run. A run without a record has no models yet."""
     path = folder / DECIDED
-    if not path.is_file():
-        return None
-    return Record(path, tuple(structure(entry, Entry, what=str(path)) for entry in read_json(path)["members"]))
-
-
-def begin_record(folder: Path, members: tuple[Member, ...]) -> Record:
-    """Create the record of a new run and write the record to its file. No model is included or excluded yet."""
-    record = Record(folder / DECIDED, tuple(Entry(member.name, {**member.values}) for member in members))
-    record.write()
-    return record
+    entries = read_json(path)["members"] if path.is_file() else ()
+    return Record(path, tuple(structure(entry, Member, what=str(path)) for entry in entries))

@@ -1,25 +1,23 @@
 """Outputs of a run with several models: metrics, predictions and submission."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mlxfp.app.kaggle.ensembling.calibration import Threshold
-from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.specs.reading import hash_file
 from mlxfp.app.kaggle.validation.cross_validation import Predict
-from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
+from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.app.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.app.run_folders import folders
-from mlxfp.app.run_folders.files import read_array, read_json, write_json
+from mlxfp.app.run_folders.files import read_array, read_json
 from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.choosing import Choice, Chosen, after_numbers, after_of
 from mlxfp.app.runs.auto.members import Member, describe
-from mlxfp.app.runs.events import Ended, Noted, RunEvent, Weighed
+from mlxfp.app.runs.events import Noted, RunEvent, Weighed
 from mlxfp.app.runs.folding import Events, load_predictor
 from mlxfp.app.runs.from_config.planning import changed, models_in
-from mlxfp.app.runs.outcomes import combine, metrics_of, write_oof, write_receipt, write_test
+from mlxfp.app.runs.outcomes import combine, ended, mean_over_folds, metrics_of, oof_predictions, write_outputs, write_receipt
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
 
@@ -28,23 +26,21 @@ RunMember = Callable[[Plan], Events]
 
 def planned(plan: Plan, member: Member) -> Plan:
     """Return the plan for training one model of a run with several models. The results of the model go to a subfolder."""
-    options: dict[str, Any] = {"output": str(plan.folder / folders.MEMBERS)}
+    board = plan.trackers.tensorboard
+    options: dict[str, Any] = {
+        "name": member.name,
+        "output": str(plan.folder / folders.MEMBERS),
+        "competition.threshold": False,
+        "observers.minutes": None,  # the time limit applies to all models together
+        "observers.progress": False,
+        "observers.mlflow_model": None,
+        "observers.tensorboard": None if board is None else str(Path(board, plan.trackers.name)),  # runs share model names
+    }
     if plan.synthetic:
         inputs = {"path": folders.SYNTHETIC, "spec": folders.SPEC}
         options |= {f"data.{name}": str((plan.folder / file).resolve()) for name, file in inputs.items()}
-    options["observers.minutes"] = None  # the time limit applies to all models together
-    return changed(plan, options | member.options(plan.trackers))
-
-
-def noted_once(events: Iterator[RunEvent]) -> Iterator[RunEvent]:
-    """Yield the events without repeated messages: an event `Noted` is omitted if its message has already occurred."""
-    seen = set[str]()
-    for event in events:
-        if isinstance(event, Noted):
-            if event.message in seen:
-                continue
-            seen.add(event.message)
-        yield event
+    by_path = {f"{section}.{name}": value for section, values in member.values.items() for name, value in values.items()}
+    return changed(plan, options | by_path)
 
 
 def finish(
@@ -53,18 +49,15 @@ def finish(
     """Write all outputs of the run for the models in `names`. `left_out` holds the reasons for excluded models."""
     folder, count = plan.folder, len(list(plan.folds))
     files = {name: [FoldFolder(folder / folders.MEMBERS / name, index + 1) for index in range(count)] for name in names}
-    chosen = choose({name: _oof(plan, files[name]) for name in names})
-    write_oof(folder / folders.OOF, plan, chosen.oof)
+    chosen = choose({name: oof_predictions(plan, files[name]) for name in names})
     after = chosen.choice.after
     numbers = metrics_of(plan, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)
-    write_json(folder / folders.METRICS, numbers | _about(chosen, left_out))
-    submission: Path | None = None
-    if plan.data.test is not None:
-        submission = yield from write_test(plan, chosen.choice(tuple(_of_test(files[name]) for name in names)))
+    test = None if plan.data.test is None else chosen.choice(tuple(mean_over_folds(files[name]) for name in names))
+    submission = write_outputs(plan, chosen.oof, numbers | _about(chosen, left_out), test)
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
     write_receipt(plan, {"members": receipts})
     yield from told(folder)
-    yield Ended(folder, chosen.score, submission)
+    yield from ended(plan, chosen.score, submission)
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:
@@ -92,15 +85,6 @@ def told(folder: Path) -> Iterator[RunEvent]:
         )
 
 
-def _oof(plan: Plan, files: list[FoldFolder]) -> OutOfFold:
-    parts = [fold_predictions(fold, read_array(file / folders.FOLD_OOF)) for fold, file in zip(plan.folds, files, strict=True)]
-    return out_of_fold(plan.folds, plan.data.targets, parts)
-
-
-def _of_test(files: list[FoldFolder]) -> Numbers:
-    return mean([read_array(file / folders.FOLD_TEST) for file in files])
-
-
 def fold_answers(plan: Plan, names: Sequence[str], number: int) -> tuple[Numbers, ...]:
     """Return the predictions of each model for the validation rows of one fold. The argument `number` is the fold number, starting at 1."""
     return tuple(read_array(FoldFolder(plan.folder / folders.MEMBERS / name, number) / folders.FOLD_OOF) for name in names)
@@ -120,15 +104,11 @@ def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
     )
 
 
-def fold_models(run: Path, code: Code = None) -> Callable[[int], Predict]:
-    """Return a function that takes the index of a fold and returns the trained model of this fold.
+def fold_model(run: Path, code: Code, index: int) -> Predict:
+    """Return the trained model of a fold, where `index` is the index of the fold.
 
     If the run blends several models, the returned model combines the predictions of these models with the weights of the run.
     """
-    return partial(_fold_model, run, code)
-
-
-def _fold_model(run: Path, code: Code, index: int) -> Predict:
     if has_members(run):
         members, choice = read_choice(run)
         models = [load_predictor(models_in(member, code), FoldFolder(member, index + 1)) for member in members]

@@ -11,8 +11,8 @@ from typing import Any
 from attrs import evolve
 
 from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
-from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, facts_of, members
-from mlxfp.app.runs.auto.records import Entry, Record, begin_record, read_record
+from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, Member, facts_of, members
+from mlxfp.app.runs.auto.records import Record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.outcomes import outcome
@@ -42,14 +42,17 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
         yield from told(plan.folder)
         yield over
         return
-    record = read_record(plan.folder) or begin_record(plan.folder, members(facts_of(plan.data.spec, plan.rows)))
+    record = read_record(plan.folder)
+    if not record.entries:
+        record = evolve(record, entries=members(facts_of(plan.data.spec, plan.rows)))
+        record.write()
     end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
     for index in range(len(record.entries)):
         if index:
             with suppress(ImportError):
                 import_module(_SLOW)
         yield from _run_entry(plan, record, index, end, run_member)
-        record = read_record(plan.folder) or record
+        record = read_record(plan.folder)
     if not record.kept:
         record.path.unlink()  # delete the record of excluded models, so that the next run tries all models again
         reasons = "; ".join(f"{excluded.name} ({excluded.why})" for excluded in record.entries)
@@ -65,7 +68,7 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
     The first successful model is kept even if its training is slow. At the time limit, boosted trees stop with fewer trees.
     """
     entry = record.entries[index]
-    member_plan = planned(plan, entry.member)
+    member_plan = planned(plan, entry)
     if entry.kept is not False:
         first, remaining = not any(earlier.kept for earlier in record.entries[:index]), None
         if end is not None and plan.minutes is not None:
@@ -84,8 +87,8 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
 
 
 def _members_events(  # noqa: PLR0913, PLR0917
-    whole: Plan, plan: Plan, record: Record, entry: Entry, remaining: float | None, run_member: RunMember
-) -> Generator[RunEvent, None, Entry]:
+    whole: Plan, plan: Plan, record: Record, entry: Member, remaining: float | None, run_member: RunMember
+) -> Generator[RunEvent, None, Member]:
     """Train one model of a blend, yield the events, and return the updated entry of the model for the record of the run.
 
     `remaining` is the number of seconds left for all models, or None without a time limit. With a limit, a model is excluded after its
@@ -127,7 +130,7 @@ def _members_events(  # noqa: PLR0913, PLR0917
     return entry
 
 
-def _with_fewer_epochs(entry: Entry, share: float) -> dict[str, Any] | None:
+def _with_fewer_epochs(entry: Member, share: float) -> dict[str, Any] | None:
     """Return the options of a network with fewer epochs. The argument `share` is the fraction of the epochs to keep.
 
     Return None if too few epochs would remain, or if the model is not a network.
@@ -155,14 +158,14 @@ def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Ca
     return ""
 
 
-def _is_useful(plan: Plan, record: Record, entry: Entry, number: int) -> bool:
+def _is_useful(plan: Plan, record: Record, entry: Member, number: int) -> bool:
     """Return True if a blend with the earlier models gives the new model a weight above 0. The blend is fitted on one validation fold."""
     targets = plan.data.targets[list(plan.folds)[number - 1].valid]
     names = [kept.name for kept in record.kept if kept.name != entry.name]
     return adds_to_blend(plan.data.spec, plan.metric, targets, fold_answers(plan, [*names, entry.name], number))
 
 
-def _decided(record: Record, entry: Entry, why: str) -> Entry:
+def _decided(record: Record, entry: Member, why: str) -> Member:
     out = evolve(entry, kept=False, why=why)
     record.decided(out)
     return out

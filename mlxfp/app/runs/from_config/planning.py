@@ -1,6 +1,6 @@
 """Plans of runs from configurations: data, folds and model factories."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -73,7 +73,9 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     if problems := (*config_problems(config), *data_problems(config, data)):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
     _check_sample(data, decided=config.competition.threshold)
-    return _plan(config, data, _folds_of(config)(data), user_parts)
+    chosen = config.validation
+    folds = make_folds(data, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
+    return _plan(config, data, folds, user_parts)
 
 
 def changed(before: Plan, values: Mapping[str, Any]) -> Plan:
@@ -134,7 +136,6 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, user_parts: Ow
         models=models_of(config, user_parts),
         training=training_of(config, user_parts),
         trackers=trackers_of(config),
-        make_folds=_folds_of(config),
         submission=result.submission,
         threshold=result.threshold,
         plots=config.observers.plots,
@@ -144,11 +145,6 @@ def _plan(config: RunConfig, data: CompetitionData, folds: Folds, user_parts: Ow
         inferred=config.data.spec is None and config.own.spec is None,
         inputs=tuple(Path(path) for path in (config.model.path, config.text.tokenizer) if path is not None),
     )
-
-
-def _folds_of(config: RunConfig) -> Callable[[CompetitionData], Folds]:
-    chosen = config.validation
-    return partial(make_folds, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
 
 
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:

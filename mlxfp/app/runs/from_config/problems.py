@@ -1,6 +1,6 @@
 """Checks of options before the training. Options are checked alone, then together with the data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
@@ -36,6 +36,11 @@ _TUNABLE = tuple(
 def config_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield problems with the options: unknown names, missing paths and contradictions. No data are read."""
     yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
+
+
+def _unused(options: Mapping[str, object], who: str) -> Iterator[Problem]:
+    """Yield a problem for each option in `options` with a true value, because `who` does not use the option."""
+    return ((path, f"{who} does not use this option; leave out the option") for path, value in options.items() if value)
 
 
 def _reading_problems(config: RunConfig) -> Iterator[Problem]:
@@ -101,7 +106,7 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
             "competition.views": config.competition.views > 1,
             "training.checkpoint_blocks": config.training.checkpoint_blocks,
         }
-        yield from ((path, f"{name} does not use this option; leave out the option") for path, used in unused.items() if used)
+        yield from _unused(unused, name)
 
 
 def _size_problems(config: RunConfig) -> Iterator[Problem]:
@@ -160,9 +165,7 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
         "own.step": section.step,
         "own.observers": section.observers,
     }
-    for path, value in unused.items():
-        if value:
-            yield path, f"model.name={name} is an estimator and does not use this option; leave out the option"
+    yield from _unused(unused, f"model.name={name} is an estimator and")
     if ":" in str(name) and not needs_permission(str(name)):
         try:
             known_class(str(name))
@@ -173,9 +176,8 @@ def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
 def _network_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield a problem for each option or argument of the configuration that the model does not use."""
     name, arguments = config.model.name, config.model.arguments
-    for path, changed in {"model.texts": not config.model.texts, "model.codes": config.model.codes}.items():
-        if changed and name != AUTO:
-            yield path, f"model.name={name} does not use this option; leave out the option"
+    if name != AUTO:
+        yield from _unused({"model.texts": not config.model.texts, "model.codes": config.model.codes}, f"model.name={name}")
     known = TABLE_MODELS[name].arguments if name is not None and name in TABLE_MODELS else ()
     if arguments and not known:
         takers = f"an estimator ({', '.join(ESTIMATORS)}, or a class) or a network for tables ({', '.join(TABLE_MODELS)})"
@@ -205,9 +207,7 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "data.target": config.data.target,
         "own.spec": config.own.spec,
     }
-    for path, value in unused.items():
-        if value:
-            yield path, f"task={config.task} does not use this option; leave out the option"
+    yield from _unused(unused, f"task={config.task}")
     for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
             yield name, f"task={config.task} has no folds and no submission; leave the section out"

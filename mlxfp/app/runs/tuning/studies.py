@@ -5,7 +5,7 @@ the same option values and folder. The heartbeat of Optuna is not used, because 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,13 @@ class BestTrial:
 class Study:
     """A study in a folder, returned by `opened`.
 
-    `given` holds the values of the tuned options before the search. After each trial, `note(best_trial)` is called.
+    `given` holds the values of the tuned options before the search.
     """
 
     space: Space
     given: Mapping[str, Any]
     maximize: bool
     seed: int
-    note: Callable[[BestTrial], None] = field(repr=False)
     optuna: Any = field(repr=False)
     inner: Any = field(repr=False)
 
@@ -106,25 +105,20 @@ class Study:
             self.inner.tell(trial.inner, state=self.optuna.trial.TrialState.PRUNED)
         else:
             self.inner.tell(trial.inner, score)
-        self.best()
 
     def best(self) -> BestTrial:
         """Return the best trial. Of trials with equal scores, return the first."""
         complete = sorted(self._in("COMPLETE"), key=_number)
         best = (max if self.maximize else min)(complete, key=lambda trial: trial.value)
         values = dict(best.params) if _number(best) else {}
-        result = BestTrial(_number(best), best.value, values, complete[0].value, self.ended)
-        self.note(result)
-        return result
+        return BestTrial(_number(best), best.value, values, complete[0].value, self.ended)
 
     def _in(self, *states: str) -> list[Any]:
         return list(self.inner.get_trials(deepcopy=False, states=tuple(self.optuna.trial.TrialState[state] for state in states)))
 
 
 @contextmanager
-def opened(  # noqa: PLR0913
-    folder: Path, space: Space, given: Mapping[str, Any], note: Callable[[BestTrial], None], *, maximize: bool, seed: int
-) -> Iterator[Study]:
+def opened(folder: Path, space: Space, given: Mapping[str, Any], *, maximize: bool, seed: int) -> Iterator[Study]:
     """Open or create the study in a folder. Raises `MissingExtraError` without Optuna."""
     optuna = optional("optuna", extra="tune", needed_by="mlxfp tune")
     before = optuna.logging.get_verbosity()
@@ -137,7 +131,7 @@ def opened(  # noqa: PLR0913
         storage = optuna.storages.RDBStorage(f"sqlite:///{FILE}", engine_kwargs=connect)
         direction = "maximize" if maximize else "minimize"
         inner = optuna.create_study(study_name="tuning", storage=storage, direction=direction, load_if_exists=True)
-        study = Study(space, given, maximize, seed, note, optuna, inner)
+        study = Study(space, given, maximize, seed, optuna, inner)
         study.repeat_interrupted()
         yield study
     finally:

@@ -7,16 +7,15 @@ from typing import Any
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
-from mlxfp.app.runs.events import Noted, RunEvent
+from mlxfp.app.runs.events import Noted, RunEvent, TrialEnded, Tuned
 from mlxfp.app.runs.from_config.planning import changed, start
 from mlxfp.app.runs.from_config.problems import check_tunable
 from mlxfp.app.runs.outcomes import claim_environment, identities
 from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Plan
-from mlxfp.app.runs.tuning.events import Tuned
-from mlxfp.app.runs.tuning.searching import Limits, search
-from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of
-from mlxfp.app.runs.tuning.studies import BestTrial
+from mlxfp.app.runs.tuning.searching import search
+from mlxfp.app.runs.tuning.spaces import Space, check_space, space_of, values_of
+from mlxfp.app.runs.tuning.studies import BestTrial, opened
 from mlxfp.app.tasks.warnings import run_warnings
 from mlxfp.support.checks import as_strings, check_positive
 from mlxfp.support.errors import ArgumentError
@@ -68,10 +67,10 @@ def tune(
         check_positive(trials=trials)
     if minutes is not None and not minutes > 0:
         raise ArgumentError(f"minutes must be above 0, got minutes={minutes!r}.")
-    return _tune(config, Limits(trials, None if minutes is None else 60 * minutes), given, code)
+    return _tune(config, trials, None if minutes is None else 60 * minutes, given, code)
 
 
-def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], code: Code) -> Iterator[RunEvent]:
+def _tune(config: RunConfig, trials: int | None, seconds: float | None, vary: Sequence[str], code: Code) -> Iterator[RunEvent]:
     check_tunable(config)
     begun = start(config, code)
     folders.check_folder(begun.folder, begun.settings["name"])
@@ -85,8 +84,15 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], code: Code) ->
         yield from claim_environment(folder)
         yield from (Noted(folder, message) for message in run_warnings(run_plan.data, run_plan.folds, inferred=run_plan.inferred))
 
-        result = yield from search(run_plan, space, folder, limits, lambda result: _write_best(run_plan, folder, result))
-        yield Tuned(folder, run_plan.metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST)
+        metric = run_plan.metric
+        with opened(folder, space, values_of(run_plan, space), maximize=metric.greater_is_better, seed=run_plan.training.seed) as study:
+            for event in search(study, run_plan, folder, trials=trials, seconds=seconds):
+                if isinstance(event, TrialEnded):
+                    _write_best(run_plan, folder, study.best())
+                yield event
+            result = study.best()
+        _write_best(run_plan, folder, result)
+        yield Tuned(folder, metric.name, result.trial, result.trials, result.score, result.given, folder / _BEST)
 
 
 def _identities(run_plan: Plan, space: Space) -> dict[str, object]:

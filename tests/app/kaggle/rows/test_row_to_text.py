@@ -22,7 +22,7 @@ _OPTIONS = st.fixed_dictionaries(
     {
         "form": st.sampled_from(["sentence", "key_value"]),
         "missing": st.sampled_from(["drop", "unknown"]),
-        "numbers": st.sampled_from(["raw", "round", "significant", "quantile"]),
+        "numbers": st.sampled_from(["raw", "round", "quantile"]),
         "digits": st.integers(2, 4),
         "seed": st.none() | st.just(1),
     }
@@ -171,7 +171,6 @@ def test_rows_are_read_only_where_something_is_learnt():
     ("options", "message"),
     [
         ({"digits": 1, "numbers": "quantile"}, "digits must be at least 2 if numbers='quantile', got digits=1"),
-        ({"digits": 0, "numbers": "significant"}, "digits must be at least 1"),
         ({"digits": -1}, "digits must be at least 0"),
         ({"into": "__row__"}, "is empty or a reserved column name"),
     ],
@@ -201,7 +200,7 @@ def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read():
 
 def test_what_cannot_be_written_is_refused_also_where_nothing_is_fitted():
     given = {"form": "sentence", "missing": "drop", "seed": None}
-    with pytest.raises(ArgumentError, match="digits must be at least 1 if numbers='significant', got digits=0"):
-        write_rows(SHIP, {}, numbers="significant", digits=0, **given)
+    with pytest.raises(ArgumentError, match="digits must be at least 2 if numbers='quantile', got digits=1"):
+        write_rows(SHIP, {}, numbers="quantile", digits=1, **given)
     with pytest.raises(ArgumentError, match="has no columns to write"):
         write_rows(evolve(SHIP, columns=[]), {}, numbers="raw", digits=0, **given)

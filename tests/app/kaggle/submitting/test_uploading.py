@@ -1,6 +1,5 @@
 """Uploads against a fake client that gives the server's replies; nothing here reaches a network."""
 
-import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -10,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from mlxfp.app.kaggle.submitting import uploading
 from mlxfp.app.kaggle.submitting.uploading import Verdict, credentials_in, submit
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, MissingFileError
-from mlxfp.support.progress import SETTING
-from tests.screens import Terminal
 
 SubmissionStatus = Enum("SubmissionStatus", "PENDING COMPLETE ERROR")  # as the client spells it
 
@@ -103,25 +99,6 @@ def test_whatever_the_server_says_is_a_verdict(path: Path, name: str):
     server, verdict = CASES[name]
     assert submit(path, "titanic", message="try", yes=True, client=server, wait=0.05, poll=0.001) == verdict
     assert server.calls == [(str(path), "try", "titanic")]
-
-
-class Watched(Server):
-    """Notes whether the client is asked to draw nothing."""
-
-    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:
-        self.quiet = quiet
-        return super().competition_submit(file_name, message, competition, quiet)
-
-
-@pytest.mark.parametrize(("size", "setting", "quiet"), [(1 << 23, "", False), (1 << 23, "0", True), ((1 << 23) - 1, "", True)])
-def test_a_large_upload_is_shown(path: Path, monkeypatch: pytest.MonkeyPatch, size: int, setting: str, quiet: bool):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv(SETTING, setting)
-    monkeypatch.setattr(uploading, "sleep", lambda seconds: None)
-    os.truncate(path, size)
-    server = Watched(ARRIVED, state("PENDING"), state("PENDING"), state("COMPLETE", "0.5"))
-    assert submit(path, "titanic", message="try", yes=True, client=server, wait=100.0, poll=1.0).score == 0.5
-    assert server.quiet is quiet
 
 
 def test_nothing_is_sent_without_a_yes(path: Path):

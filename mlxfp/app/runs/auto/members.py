@@ -17,6 +17,7 @@ from mlxfp.models import TABLE_MODELS
 PACKAGES = ("sklearn", "lightgbm", "catboost")
 Values = dict[str, Any]  # sections of a configuration
 
+_SHORT = 2_000_000  # maximum number of bytes in text columns for word counts as the first model; 5 folds take about 20 seconds
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
 # Boosting stops after 30 rounds without improvement. The improvement is measured on a tenth of the training rows.
 # Early stopping is needed, because noisy tables need only 50 rounds, while tables with little noise need 1000 rounds.
@@ -87,6 +88,7 @@ class Facts:
     packages: frozenset[str]
     gpu: bool = False
     codes: int = 0  # number of columns with whole numbers that look like identifiers
+    text_bytes: int = 0  # size of all text columns
 
 
 @frozen
@@ -112,8 +114,10 @@ def facts_of(spec: DatasetSpec, rows: Dataset[Any]) -> Facts:
     numbers = [column.name for column in spec.columns if column.type == "numerical"]
     table = to_table(select_columns(numbers)(rows)) if numbers else None
     codes = sum(are_codes(table[name]) for name in numbers) if table is not None else 0
+    texts = [column.name for column in spec.columns if column.type == "text"]
+    text_bytes = to_table(select_columns(texts)(rows)).nbytes if texts else 0
     count, errors = length(rows) or 0, METRICS[spec.metric].errors
-    return Facts(count, *counts, len(spec.classes), errors, packages, mx.default_device() == mx.gpu, codes)
+    return Facts(count, *counts, len(spec.classes), errors, packages, mx.default_device() == mx.gpu, codes, text_bytes)
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
@@ -126,7 +130,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
     >>> [member.name for member in members(evolve(table, numbers=0, categories=0, texts=1, packages=frozenset({"sklearn", "lightgbm"})))]
     ['words', 'lightgbm', 'shallow', 'plain_words']
     >>> [member.name for member in members(evolve(table, texts=1, packages=frozenset({"sklearn", "lightgbm", "catboost"})))][:4]
-    ['codes', 'lightgbm', 'words', 'catboost']
+    ['words', 'codes', 'lightgbm', 'catboost']
     """
     columns = facts.numbers + facts.categories
     readable = columns and ("sklearn" in facts.packages or not facts.texts)  # word counts of text columns need scikit-learn
@@ -169,8 +173,10 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     boosted = _boosted("lightgbm", "lightgbm", _BOOSTED, facts) if "lightgbm" in facts.packages else _named("trees", *_histograms(facts))
     words = [_named("words", "tfidf")] if facts.texts else []
     if columns:
-        # The first model ignores text columns, so that the first result does not wait for the slow counting of words.
-        yield from [_with(evolve(boosted, name="codes"), texts=False), boosted, *words] if facts.texts else [boosted]
+        # With long texts, the first model ignores text columns, so that the first result does not wait for the slow counting of words.
+        # With short texts, words come first: often only the texts predict the target, and a short run may have no time for a second model.
+        trees = [_with(evolve(boosted, name="codes"), texts=False), boosted] if facts.texts else [boosted]
+        yield from [*words, *trees] if facts.text_bytes <= _SHORT else [*trees, *words]
         yield from _without_texts(facts)
     else:
         yield from (*words, boosted)

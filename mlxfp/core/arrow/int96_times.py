@@ -35,8 +35,8 @@ def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, coarser: pa.Record
     for field, coarse, fine, seconds in zip(chunk.schema, chunk.columns, finer.columns, coarser.columns, strict=True):
         if _is_outside(seconds, coarse.type):
             raise DataError(
-                f"A timestamp of the type INT96 does not fit {coarse.type}: got a year after 294247 in the column {field.name!r} of {path}. "
-                "Read the other columns with columns=, or write the file again."
+                f"A timestamp of the type INT96 does not fit {coarse.type}: got a year after 294247 in the column {field.name!r} of "
+                f"{path}. Read the other columns with columns=, or write the file again."
             )
         in_ns = schema.field(field.name).type == fine.type != coarse.type
         lost = (_WIDE if _is_outside(coarse, fine.type) else None) if in_ns else _shortened(coarse, fine)

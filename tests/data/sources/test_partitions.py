@@ -287,3 +287,7 @@ def test_explain_says_which_folders_make_columns(hive: Path):
 
 def test_what_no_percent_sign_encodes_is_text():
     assert partition_of(["100%=50%ff", "=1", "plain", "a=1=2"]) == (("100%", "50%ff"), ("a", "1=2"))
+
+
+def test_a_hexadecimal_folder_name_stays_text():
+    assert partition_types(((("key", "0x10"),), (("key", "12"),))) == (("key", pa.string()),)

@@ -105,11 +105,12 @@ class _ReadParquet(ColumnSource):
                 if wanted and _may_meet(group, schema, conditions):
                     chunks = opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
                     if has_int96(opened.schema, file_columns):
-                        others = (
+                        in_ns, in_seconds = (
                             _open_parquet(file.path, unit).iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
                             for unit in ("ns", "s")
                         )
-                        chunks = (exact_times(*units, schema, file.path) for units in zip(chunks, *others, strict=True))
+                        units = zip(chunks, in_ns, in_seconds, strict=True)
+                        chunks = (exact_times(chunk, finer, coarser, schema, file.path) for chunk, finer, coarser in units)
                     yield group.num_rows, map(_checked, chunks)
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)

@@ -59,9 +59,9 @@ def read_jsonl(path: Paths, *, schema: Declared = None, json_columns: Sequence[s
     lines are skipped.
 
     `schema` declares columns missing from the first block, and types that replace the inferred types, for example `{"score":
-    pa.float64()}`. Declared dates and times are read from text, such as "2024-03-05". `schema="scan"` reads all files once, in threads,
-    before the first row, and finds columns and types that fit every line. `explain` then prints these types as code for the argument
-    `schema`.
+    pa.float64()}`. Declared dates and timestamps are read from text, such as "2024-03-05". `schema="scan"` reads all files once, in
+    threads, before the first row, and finds columns and types that fit every line. `explain` then prints these types as code for the
+    argument `schema`.
 
     Columns named in `json_columns` keep values of any shape as JSON text, with the Arrow type `pa.json_()`. `unknown="ignore"` drops keys
     without a column, at any depth, instead of raising an error.
@@ -178,7 +178,7 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
-    """Parse lines. Dates and times are parsed as text and then cast. Raises `ArrowInvalid` for a value that the cast would change.
+    """Parse lines. Dates and timestamps are parsed as text and then cast. Raises `ArrowInvalid` for a value that the cast would change.
 
     Arrow itself would drop the zone of a timestamp, read a timestamp without a zone as UTC, and read the date 20240305 as a count of days.
     """
@@ -190,12 +190,12 @@ def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Replace the types of dates and times in a type by text, also in nested types."""
+    """Replace the types of dates and timestamps in a type by text, also in nested types."""
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(_with_text(member.type)) for member in kind])
     if is_list(kind):
         return pa.list_(_with_text(kind.value_type))
-    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) else kind
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:

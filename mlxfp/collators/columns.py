@@ -203,8 +203,8 @@ def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.
     """Return a column of integer lists as (values int32[sum of lengths], bounds int64[B + 1])."""
     values, ends = ragged_of(examples, name, wanted_by)
     if values.dtype != np.int32:
-        kind = examples.column(name).type
-        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of integers, got {kind}. Put tokenize before batch.")
+        kind, stage = examples.column(name).type, "pack" if name in ("segment_ids", "positions") else "tokenize"
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of integers, got {kind}. Put {stage} before batch.")
     return values, ends
 
 

@@ -214,7 +214,7 @@ def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, 
 
 def document_columns(examples: Examples, ends: Ends, wanted_by: str, *, packed: bool) -> dict[str, PaddedColumn]:
     """Return the values of the columns `segment_ids` and `positions`. Return an empty dict if `packed` is False."""
-    return {name: (aligned_values(examples, name, ends, wanted_by), 0) for name in OF_PACK if packed}
+    return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in OF_PACK if packed}
 
 
 def check_not_packed(columns: Sequence[str], wanted_by: str, remedy: str, carry: Sequence[str]) -> None:

@@ -263,3 +263,12 @@ def test_nan_in_a_mask_of_prompts_is_refused():
     rows = [{"input_ids": [5, 6], "p": [0.0, 1.0]}, {"input_ids": [5, 6, 7], "p": [1.0, float("nan"), 0.0]}]
     with pytest.raises(DataError, match="column 'p' of row 1 of the group holds nan for token 1, but a mask has only true and false"):
         fp.collators.causal(pad_id=0, prompt_mask="p")(rows)
+
+
+@pytest.mark.parametrize("segments", [[1.0, float("nan")], [1.0, 1.5]])
+def test_segment_ids_that_are_no_integers_are_refused(segments: list[float]):
+    """A token with the segment nan would see no token, not even itself."""
+    rows = fp.from_examples([{"input_ids": [5, 6], "segment_ids": segments, "positions": [0, 1]}])
+    batches = fp.pipe(rows, fp.batch(1), fp.collate(fp.collators.causal(pad_id=0, packed=True)))
+    with pytest.raises(SchemaError, match=r"'segment_ids' must hold lists of integers, got list<.*: double>\. Put pack before batch\."):
+        list(batches)

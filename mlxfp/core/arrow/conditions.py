@@ -66,6 +66,8 @@ def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_integer(kind) and isinstance(value, float):
         raise TypeError(f"{value!r} is not an integer")
     scalar = pa.scalar(value, kind)
+    if pa.types.is_timestamp(kind) and hasattr(value, "tzinfo") and (value.tzinfo is None) is not (kind.tz is None):
+        raise TypeError(f"{value!r} has {'no time zone' if kind.tz else 'a time zone'}, unlike the column")
     if pa.types.is_temporal(kind) and scalar.cast((original := pa.scalar(value)).type) != original:
         raise TypeError(f"{value!r} has a time of day, or a finer time unit than the type {kind}")
     return scalar

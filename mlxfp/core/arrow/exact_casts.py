@@ -44,6 +44,15 @@ def rounds_texts(texts: pa.Array, numbers: pa.Array) -> bool:
     return any(abs(int(text)) > limit for text in texts.filter(pc.match_substring_regex(texts, _INTEGER)).to_pylist())
 
 
+def hexadecimal(texts: pa.Array) -> pa.Array:
+    """Return a mask of the texts that are hexadecimal numbers. Arrow reads 0xFF as the int8 -1, and 0x0a and 0x0A as the same integer.
+
+    >>> hexadecimal(pa.array(["0xFF", "255", None])).to_pylist()
+    [True, False, None]
+    """
+    return pc.match_substring_regex(texts, r"^\s*[+-]?0[xX]")
+
+
 def _check_cast(column: pa.Array, result: pa.Array) -> None:
     """Raise `ArrowInvalid` if a cast has changed a value."""
     column, result = decoded(column), decoded(result)
@@ -68,17 +77,17 @@ def _lost(column: pa.Array, result: pa.Array) -> Any:
     """Return a value of `column` that is changed in `result`, the column after the cast. Return None if no value is changed."""
     if pa.types.is_floating(result.type):
         return _rounded(column, result)
-    changed = (
-        None if is_text(column.type) or pa.types.is_null(column.type) else _changed(column, result)
-    )  # Arrow parses texts exactly, or raises an error
+    changed = None if pa.types.is_null(column.type) else _changed(column, result)
     if changed is None or not pc.any(changed).as_py():
         return None
     return column.filter(changed)[:1].cast(pa.string())[0].as_py()
 
 
-def _changed(column: pa.Array, result: pa.Array) -> pa.Array | None:
+def _changed(column: pa.Array, result: pa.Array) -> pa.Array | None:  # noqa: PLR0911  # one return per kind of types
     """Return a mask of the values that a cast has changed. Return None for casts in which Arrow raises an error for such values."""
     before, after = column.type, result.type
+    if is_text(before):  # Arrow parses other texts exactly, or raises an error.
+        return hexadecimal(column) if pa.types.is_integer(after) else None
     if is_text(after) and pa.types.is_temporal(before):
         return pc.match_substring(result, "<value out of range")
     if pa.types.is_timestamp(before) and pa.types.is_time(after):

@@ -1,7 +1,8 @@
 """Timestamps of the Parquet type INT96, as written by Spark, Hive and Impala: a day and the nanoseconds of the day.
 
 Arrow converts all times of a file to one unit, and reports no loss. In microseconds, the last three digits are lost. In nanoseconds,
-years outside 1677 to 2262 become other years. A file is therefore read in both units, and times that differ raise an error.
+years outside 1677 to 2262 become other years, and in microseconds years after 294247. Seconds hold all times of the type. A file is
+therefore read in the three units, and times that differ raise an error.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,6 +16,7 @@ from mlxfp.support.arrow_types import in_unit, parts_of, type_code
 from mlxfp.support.errors import DataError
 
 _THOUSAND = pa.scalar(1000, pa.int64())
+_WIDE = "a year before 1677 or after 2262"
 
 
 def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
@@ -23,15 +25,21 @@ def has_int96(schema: pq.ParquetSchema, names: Collection[str]) -> bool:
     return any(column.physical_type == "INT96" and column.path.partition(".")[0] in names for column in columns)
 
 
-def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+def exact_times(chunk: pa.RecordBatch, finer: pa.RecordBatch, coarser: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
     """Return the rows of `chunk`, with times in the units of `schema`.
 
-    `chunk` holds times in microseconds, and `finer` the same times in nanoseconds. Raises `DataError` for a time that the unit cannot hold.
+    `chunk` holds times in microseconds, `finer` the same times in nanoseconds, and `coarser` in seconds. Raises `DataError` for a time that
+    the unit cannot hold.
     """
     columns = []
-    for field, coarse, fine in zip(chunk.schema, chunk.columns, finer.columns, strict=True):
+    for field, coarse, fine, seconds in zip(chunk.schema, chunk.columns, finer.columns, coarser.columns, strict=True):
+        if _is_outside(seconds, coarse.type):
+            raise DataError(
+                f"A timestamp of the type INT96 does not fit {coarse.type}: got a year after 294247 in the column {field.name!r} of "
+                f"{path}. Read the other columns with columns=, or write the file again."
+            )
         in_ns = schema.field(field.name).type == fine.type != coarse.type
-        lost = _outside(coarse, fine.type) if in_ns else _shortened(coarse, fine)
+        lost = (_WIDE if _is_outside(coarse, fine.type) else None) if in_ns else _shortened(coarse, fine)
         if lost is not None:
             wanted, other = (fine.type, coarse.type) if in_ns else (coarse.type, fine.type)
             raise DataError(
@@ -48,26 +56,26 @@ def check_years(part: Any, names: Sequence[str]) -> None:
     wide = [name for name in timed if in_unit(part.physical_schema.field(name).type, "us") != part.physical_schema.field(name).type]
     if not wide:
         return
-    options = type(part.format.read_options)(coerce_int96_timestamp_unit="us")
     groups = [group.id for group in part.row_groups]
-    coarse = type(part.format)(options).make_fragment(part.path, part.filesystem, row_groups=groups)
-    for chunk in coarse.to_batches(columns=wide):
-        for name, column in zip(wide, chunk.columns, strict=True):
-            lost = _outside(column, part.physical_schema.field(name).type)
-            if lost is not None:
-                raise DataError(
-                    f"A timestamp of the type INT96 does not fit nanoseconds: got {lost} in the column {name!r} of {part.path}. Read the "
-                    f"file with fp.read_parquet({part.path!r})."
-                )
+    for unit, finer in (("s", "us"), ("us", "ns")):
+        options = type(part.format.read_options)(coerce_int96_timestamp_unit=unit)
+        coarse = type(part.format)(options).make_fragment(part.path, part.filesystem, row_groups=groups)
+        for chunk in coarse.to_batches(columns=wide):
+            for name, column in zip(wide, chunk.columns, strict=True):
+                if _is_outside(column, in_unit(part.physical_schema.field(name).type, finer)):
+                    raise DataError(
+                        f"A timestamp of the type INT96 does not fit nanoseconds: got {_WIDE} in the column {name!r} of {part.path}. Read "
+                        f"the file with fp.read_parquet({part.path!r})."
+                    )
 
 
-def _outside(coarse: pa.Array, kind: pa.DataType) -> str | None:
-    """Return an error text if a timestamp lies outside the range of nanosecond timestamps. Otherwise return None."""
+def _is_outside(coarse: pa.Array, kind: pa.DataType) -> bool:
+    """Return True if a timestamp lies outside the range of the finer type `kind`."""
     try:
         coarse.cast(kind)
     except pa.ArrowInvalid:
-        return "a year before 1677 or after 2262"
-    return None
+        return True
+    return False
 
 
 def _shortened(coarse: pa.Array, fine: pa.Array) -> str | None:

@@ -56,7 +56,7 @@ def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> 
             _check_fixed_lists(chunk, rows)
             try:
                 writer.write_batch(chunk)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise ArgumentError(
                     f"Parquet cannot hold a value: {error}, from row {rows} of the file on. Write the data with format='arrow'."
                 ) from error

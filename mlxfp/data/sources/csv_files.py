@@ -11,11 +11,12 @@ from shlex import quote
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.exact_casts import rounds_texts
+from mlxfp.core.arrow.exact_casts import hexadecimal, rounds_texts
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
@@ -34,9 +35,10 @@ from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_n
 from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 from mlxfp.support.formatted_numbers import first_leading_zero, gap_notes, have_leading_zeros, have_only_commas, number_notes
 
-_LOSSY = "a number is too long or too large for floats, or a date is before the year 1"
+_LOSSY = "a number is hexadecimal, or too long or too large for floats, or a date is before the year 1"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
+_HEXADECIMAL = re.compile(rb"0[xX]")
 _FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -63,11 +65,11 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     with `columns`.
 
     Types are inferred from the first block, about 1 MB of the first file: int64, float64, bool, date32 (2024-03-05), timestamp
-    (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, and integers too long for
-    int64 stay text. If the first block has integers with leading zeros, such as the ZIP code 01234, the column stays text as well. If all
-    integers of the first block have the same number of digits, leading zeros in a later block raise `DataError`. Other columns of integers
-    lose leading zeros of later blocks. `schema` declares the types of some columns, for example `{"month": pa.int64()}` for the months 01
-    to 12.
+    (2024-03-05 12:30, with or without seconds and a fraction) or string. Other dates, dates with a time zone, integers too long for
+    int64, and hexadecimal numbers such as 0xFF stay text. If the first block has integers with leading zeros, such as the ZIP code
+    01234, the column stays text as well. If all integers of the first block have the same number of digits, leading zeros in a later
+    block raise `DataError`. Other columns of integers lose leading zeros of later blocks. `schema` declares the types of some columns,
+    for example `{"month": pa.int64()}` for the months 01 to 12.
     `schema="scan"` reads all files once, in threads, before the first row, and finds types that fit every record.
 
     Values in `null_values` are null, quoted or not, also in text columns. The list replaces the default values. Add "" to keep empty cells
@@ -309,6 +311,8 @@ class _ReadCsv(LineSource):
             return f"The header has {other!r} between names, and records have {counts}", f"Write the header with {self.delimiter!r}."
         if len(names) == 1:
             return f"A record below {shorten(names[0])} has {counts}", "If this line is the header, remove the lines above it."
+        if len(fields) == len(names) + 1 and not fields[-1]:
+            return f"Records end with {self.delimiter!r} and the header does not: {counts}", f"Write {self.delimiter!r} after the header."
         if len(fields) == len(names) + 1:
             return (
                 f"Records have one field more than the header, as row names of R: {counts}",
@@ -324,12 +328,16 @@ class _ReadCsv(LineSource):
     def _lossy(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
         """Return the columns whose inferred type cannot hold all values in `data`.
 
-        Two cases exist: a float column with a long integer (usually an identifier), and a column with a date before the year 1.
+        Three cases exist: a float column with a long integer (usually an identifier), a column with a date before the year 1, and a
+        column of integers with a hexadecimal number.
         """
         rounding = rounding_columns(chunk)
-        texts = self._table(data, names, dict.fromkeys(rounding, pa.string()), list(rounding)) if rounding else chunk
+        integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type)] if _HEXADECIMAL.search(data) else []
+        wanted = [*rounding, *integers]
+        texts = self._table(data, names, dict.fromkeys(wanted, pa.string()), wanted) if wanted else chunk
         early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if is_early(values)]
-        return [*early, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
+        codes = [name for name in integers if pc.any(hexadecimal(texts.column(name))).as_py()]
+        return [*early, *codes, *(name for name in rounding if rounds_texts(texts.column(name), chunk.column(name)))]
 
     def _codes(self, integers: Sequence[str], data: bytes, names: Sequence[str]) -> list[str]:
         """Return the columns in `integers` with leading zeros in the file, such as ZIP codes."""

@@ -149,7 +149,7 @@ def _to_array(column: Any, name: str) -> pa.Array:
     if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:
         column = as_numpy(column)
     try:
-        if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]):
+        if getattr(column, "ndim", 1) > 1 and all(column.shape[1:]) and column.dtype.kind in "iuf":
             return _to_tensors(column)
         if isinstance(column, list | tuple):
             array = array_of(list(column), None)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
@@ -21,7 +22,7 @@ from mlxfp.core.sources import Position, Source, SourceTraits, read_tasks
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, tasks_in_order
 from mlxfp.data.sources.torch_datasets import FromItems
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.support.errors import ArgumentTypeError, CursorError, DataError, FingerprintError
 from mlxfp.support.optional import optional
 
 # Stream classes of `datasets` whose `state_dict` resumes exactly.
@@ -215,10 +216,25 @@ class _FromHfStream(Source):
             stream.load_state_dict(json.loads(position))
         elif position is not None:
             skipped = position
-        typed = (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
+        typed = (self._typed(table, schema) for table in stream.iter(ROWS_PULLED))
         for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
             if done > skipped:  # Skip the chunks before the resume position, which is always the end of a chunk.
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
+
+    def _typed(self, table: pa.Table, schema: Schema) -> RecordBatch:
+        """Return the rows of a table with the types of the features. Raises `DataError` for a value that its feature would change."""
+        chunk = one_chunk(_without_hf_types(table))
+        columns = []
+        for column in schema:
+            try:
+                values = chunk[column.name]
+                columns.append(values if values.type == column.type else cast_exactly(values, column.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise DataError(
+                    f"A value does not fit the feature {column.name!r} of {column.type}: {error}, in {self!r}. Give the column another "
+                    "feature with cast_column, or correct the value."
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @property
     def traits(self) -> SourceTraits:

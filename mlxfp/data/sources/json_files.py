@@ -10,11 +10,11 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.exact_values import loses
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
@@ -33,7 +33,7 @@ from mlxfp.data.sources.records.json_lines import (
     with_texts,
 )
 from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
-from mlxfp.support.arrow_types import TEXT_OF_JSON, has_times, is_list, parts_of, schema_code
+from mlxfp.support.arrow_types import TEXT_OF_JSON, has_times, is_list, schema_code
 from mlxfp.support.checks import as_strings, check_choice, explain_call
 from mlxfp.support.errors import DataError
 from mlxfp.support.file_formats import with_compressions
@@ -44,7 +44,6 @@ _LOSSY = "a number is too long or too large for floats"
 _WHOLE_FILE = re.compile(r"\[\s*[{\]]|\{[\"}]$")  # matches the start of a file that is a single JSON array or a single JSON object
 # Pattern of an escaped surrogate without the other surrogate of its pair.
 _HALF = re.compile(r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})")
-_ZONED = r"Z$|[T ].*[+-]\d{2}(:?\d{2})?$"  # matches a time with a time zone
 _KEEP_AS_TEXT = "Convert the values to one type, or keep the column as JSON text with {declared}."
 
 
@@ -60,8 +59,9 @@ def read_jsonl(path: Paths, *, schema: Declared = None, json_columns: Sequence[s
     lines are skipped.
 
     `schema` declares columns missing from the first block, and types that replace the inferred types, for example `{"score":
-    pa.float64()}`. `schema="scan"` reads all files once, in threads, before the first row, and finds columns and types that fit every
-    line. `explain` then prints these types as code for the argument `schema`.
+    pa.float64()}`. Declared dates and timestamps are read from text, such as "2024-03-05". `schema="scan"` reads all files once, in
+    threads, before the first row, and finds columns and types that fit every line. `explain` then prints these types as code for the
+    argument `schema`.
 
     Columns named in `json_columns` keep values of any shape as JSON text, with the Arrow type `pa.json_()`. `unknown="ignore"` drops keys
     without a column, at any depth, instead of raising an error.
@@ -178,36 +178,24 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
 
 def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
-    """Parse lines. Raise `ArrowInvalid` for an impossible time of day, and for a timestamp with an unexpected or missing time zone.
+    """Parse lines. Dates and timestamps are parsed as text and then cast. Raises `ArrowInvalid` for a value that the cast would change.
 
-    Without these checks, Arrow would drop the zone of a timestamp, or read a timestamp without a zone as UTC.
+    Arrow itself would drop the zone of a timestamp, read a timestamp without a zone as UTC, and read the date 20240305 as a count of days.
     """
-    chunk = _parse_json(data, schema, other_keys)
-    timed = [column for column in schema if has_times(column.type)]
-    if timed:
-        chunk.select([column.name for column in timed]).validate(full=True)
-        texts = _parse_json(data, pa.schema([column.with_type(_with_text(column.type)) for column in timed]), "ignore")
-        for column in timed:
-            _check_zones(texts.column(column.name), column.type)
+    chunk = _parse_json(data, pa.schema([column.with_type(_with_text(column.type)) for column in schema]), other_keys)
+    for column in schema:
+        if has_times(column.type):
+            chunk = set_column(chunk, column.name, cast_exactly(chunk.column(column.name), column.type))
     return chunk
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Replace the timestamp types in a type by text, also in nested types."""
+    """Replace the types of dates and timestamps in a type by text, also in nested types."""
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(_with_text(member.type)) for member in kind])
     if is_list(kind):
         return pa.list_(_with_text(kind.value_type))
-    return pa.string() if pa.types.is_timestamp(kind) else kind
-
-
-def _check_zones(texts: pa.Array, kind: pa.DataType) -> None:
-    if pa.types.is_timestamp(kind):
-        zoned = pc.match_substring_regex(texts, _ZONED)
-        if pc.any(pc.invert(zoned) if kind.tz else zoned).as_py():
-            raise pa.ArrowInvalid(f"a time {'without' if kind.tz else 'with'} a time zone does not fit the type {kind}")
-    for index, part in enumerate(parts_of(texts)):
-        _check_zones(part, kind.field(index).type)
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:

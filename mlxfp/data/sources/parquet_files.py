@@ -105,8 +105,12 @@ class _ReadParquet(ColumnSource):
                 if wanted and _may_meet(group, schema, conditions):
                     chunks = opened.iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
                     if has_int96(opened.schema, file_columns):
-                        in_ns = _open_parquet(file.path, unit="ns").iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
-                        chunks = (exact_times(chunk, finer, schema, file.path) for chunk, finer in zip(chunks, in_ns, strict=True))
+                        in_ns, in_seconds = (
+                            _open_parquet(file.path, unit).iter_batches(self.chunk_rows, row_groups=[number], columns=file_columns)
+                            for unit in ("ns", "s")
+                        )
+                        units = zip(chunks, in_ns, in_seconds, strict=True)
+                        chunks = (exact_times(chunk, finer, coarser, schema, file.path) for chunk, finer, coarser in units)
                     yield group.num_rows, map(_checked, chunks)
                 else:
                     yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
@@ -156,7 +160,7 @@ def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
 
 
 def _open_parquet(path: str, unit: str = "us") -> pq.ParquetFile:
-    """Open a Parquet file. Timestamps of the type INT96 are read in `unit`. Nanoseconds cannot express times after the year 2262."""
+    """Open a Parquet file. Timestamps of the type INT96 are read in `unit`. Only seconds hold all times of the type."""
     options = {**_OPTIONS, "coerce_int96_timestamp_unit": unit}
     if is_remote(path):
         return pq.ParquetFile(open_remote(path, exactly=True, jumps=True), buffer_size=_REMOTE_BUFFER, **options)

@@ -89,7 +89,7 @@ def check_partition(partition: Sequence[tuple[str, Any]], path: str) -> None:
 def _type_of(texts: Iterable[str | None]) -> pa.DataType:
     values = pa.array(texts, pa.string())
     try:
-        values.cast(pa.int32())
+        cast_exactly(values, pa.int32())
     except pa.ArrowInvalid:
         return pa.string()
     return pa.int32() if len(values) else pa.string()

@@ -94,3 +94,12 @@ def test_values_outside_a_slice_and_under_nulls_do_not_count():
     assert cast_exactly(pa.array([1e39, 0.5]).slice(1), SINGLE).to_pylist() == [0.5]
     assert cast_exactly(pa.array([Decimal("9007199254740992.5")]), DOUBLE).to_pylist() == [9007199254740992.0]
     assert cast_exactly(pa.array(["inf", "-Infinity", "16777217.0"]), SINGLE).to_pylist() == [float("inf"), float("-inf"), 16777216.0]
+
+
+@pytest.mark.parametrize("text", ["0xFF", "0x7F", "0X0a"])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64()])
+def test_a_hexadecimal_text_is_no_integer(text: str, kind: pa.DataType):
+    """Arrow reads 0xFF as the int8 -1."""
+    with pytest.raises(pa.ArrowInvalid, match=rf"the value {text} does not fit the type|out of range|Failed to parse"):
+        cast_exactly(pa.array(["12", text]), kind)
+    assert cast_exactly(pa.array(["12", "-7", None]), pa.int64()).to_pylist() == [12, -7, None]

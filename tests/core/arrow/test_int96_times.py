@@ -1,4 +1,5 @@
 import datetime as dt
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,3 +56,22 @@ def test_years_that_nanoseconds_lack_are_refused_for_a_declared_type(tmp_path: P
 def test_a_dataset_of_pyarrow_with_other_years_is_read(tmp_path: Path):
     path = int96(tmp_path / "a.parquet", pa.array([dt.datetime(2024, 1, 1)], US))
     assert [row["x"] for row in fp.from_table(pyarrow.dataset.dataset(path))] == [dt.datetime(2024, 1, 1)]
+
+
+DAY_OF_1970 = 2_440_588
+
+
+@pytest.mark.parametrize("day", [DAY_OF_1970 + 106_751_992, DAY_OF_1970 + 213_503_982, (1 << 32) - 1])
+def test_years_that_microseconds_lack_are_refused(tmp_path: Path, day: int):
+    """Arrow wraps such times around: the second day is read as 1969-12-31 15:58:10."""
+    column = pa.array([1000], NS)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": column}), path, use_deprecated_int96_timestamps=True, compression="none", use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<qI", 1000, DAY_OF_1970), struct.pack("<qI", 0, day)))
+    for schema in (None, {"x": NS}):
+        with pytest.raises(
+            DataError, match=r"does not fit timestamp\[us\]: got a year after 294247 in the column 'x' of .*a\.parquet\. Read "
+        ):
+            list(fp.read_parquet(path, schema=schema))
+    with pytest.raises(DataError, match=r"does not fit nanoseconds: got a year before 1677 or after 2262"):
+        list(fp.from_table(pyarrow.dataset.dataset(path)))

@@ -157,3 +157,11 @@ def test_messages(wrong, message):
 def test_values_that_the_column_type_would_truncate_are_refused(column: pa.Array, condition: tuple[str, Any]):
     with pytest.raises(SchemaError, match=r"filter_by cannot compare the column 'x' of .*Use a value of the column's type"):
         list(fp.pipe(fp.from_table(pa.table({"x": column})), fp.filter_by([("x", *condition)])))
+
+
+@pytest.mark.parametrize(("zone", "value"), [("Europe/Berlin", dt.datetime(2024, 1, 1)), (None, dt.datetime(2024, 1, 1, tzinfo=dt.UTC))])
+def test_a_time_with_a_zone_is_not_compared_with_a_time_without(zone: str | None, value: dt.datetime):
+    """Arrow takes a time without a zone for UTC."""
+    rows = fp.from_table(pa.table({"t": pa.array([0], pa.timestamp("us", zone))}))
+    with pytest.raises(SchemaError, match=r"cannot compare the column 't' of .* has (no|a) time zone, unlike the column\. Use a value"):
+        list(fp.pipe(rows, fp.filter_by([("t", "<", value)])))

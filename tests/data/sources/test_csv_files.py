@@ -262,6 +262,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
         ("a|b\n", DataError, r"got 'a\|b', in line 1 of .* Give delimiter='\|'"),
         ("\na\tb\n\n1\t2\n", DataError, r"got 'a\\tb', in line 2 of .* Give delimiter='\\t'"),
         ("a;b\nx\n", None, ""),
+        ("a,b\n1,2,\n3,4,\n", DataError, r"Records end with ',' and the header does not: 3 fields .* line 2 .* Write ',' after the header"),
         ('"a;b"\nx;y\n', None, ""),
         ("a,b\n1," + "x" * 99 + ",3\n", DataError, r"has 3 fields, but there are 2 columns: got '1,x{70,75}\.\.\., in line 2"),
     ],
@@ -459,3 +460,21 @@ def test_the_hint_for_na_values_of_pandas_names_the_difference(tmp_path: Path):
     """pandas adds values to its defaults. The argument of mlxfp replaces the defaults."""
     with pytest.raises(TypeError, match="null_values replaces the default values, and na_values of pandas adds values"):
         fp.read_csv(tmp_path, na_values=["-"])
+
+
+@pytest.mark.parametrize("text", ["0xFFFFFFFFFFFFFFFF", "0x0a", "0X1F", "+0x1"])
+def test_hexadecimal_numbers_stay_text(tmp_path: Path, text: str):
+    """Arrow reads the first number as -1."""
+    path = write(tmp_path / "a.csv", f"a,b\n{text},1\n12,2\n")
+    assert list(fp.read_csv(path)) == [{"a": text, "b": 1}, {"a": "12", "b": 2}]
+    with pytest.raises(
+        DataError, match=r"A value does not fit the column 'a' of int64: got '.*', in line 2 .* schema=\{'a': pa\.string\(\)\}"
+    ):
+        list(fp.read_csv(path, schema={"a": pa.int64()}))
+
+
+def test_a_hexadecimal_number_in_a_later_block_is_named(tmp_path: Path):
+    path = write(tmp_path / "a.csv", "a\n" + "12\n7\n" * 400_000 + "0xFF\n")
+    with pytest.raises(DataError, match=r"does not fit the column 'a' of int64: got '0xFF', in line 800002 of"):
+        list(fp.read_csv(path))
+    assert fp.schema(fp.read_csv(path, schema="scan")) == pa.schema({"a": pa.string()})

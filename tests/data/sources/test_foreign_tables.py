@@ -304,3 +304,11 @@ def test_objects_of_polars_are_refused():
         with pytest.raises(SchemaError, match=r"Python objects have no Arrow type, got objects in the columns \['o'\]"):
             fp.from_table(table)
     assert fp.from_table(frame.drop("o"))[0] == {"x": 1}
+
+
+@pytest.mark.parametrize("array", [np.array([[True, False], [True, True]]), np.array([["a", "b"], ["c", ""]])])
+def test_an_array_of_truth_values_or_texts_becomes_lists(array: np.ndarray):
+    """Arrow tensors hold numbers only."""
+    assert [row["a"] for row in fp.from_table({"a": array})] == array.tolist()
+    with pytest.raises(SchemaError, match=r"Column 'a' cannot hold arrays of shape \(2, 1\) .* Cast the arrays, or convert them to lists"):
+        fp.from_table({"a": array[..., None]})

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.core.execution import iterate, run, start
-from mlxfp.support.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.support.errors import ArgumentTypeError, CursorError, DataError, FingerprintError
 from mlxfp.testing import laws
 
 try:
@@ -80,6 +81,17 @@ def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], 
     laws.assert_described(dataset)
     if len(chosen):
         laws.assert_random_access(dataset, np.array(data.draw(st.lists(st.integers(0, len(chosen) - 1))), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(2**53 + 1, pa.float64()), (2, pa.bool_()), (1e39, pa.float32()), (datetime(2024, 1, 1, 7), pa.date32()), (300, pa.int8())],
+)
+def test_a_value_of_a_stream_that_its_feature_would_change_raises_an_error(value: Any, kind: pa.DataType):
+    """Arrow itself casts the first four values without an error."""
+    features = Features({"x": kind, "epoch": pa.int64()})
+    with pytest.raises(DataError, match=r"A value does not fit the feature 'x' of .*Give the column another feature with cast_column"):
+        list(fp.from_hf(Known([{"x": value}], features)))
 
 
 def test_a_table_is_used_without_a_copy():

@@ -1,5 +1,6 @@
 """The law of JSON lines: blocks of any size give the rows that were written, or an error that names the line."""
 
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -296,3 +297,33 @@ def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: 
     ):
         list(fp.read_jsonl(paths))
     assert list(fp.read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ('"2024-03-05"', pa.date32(), dt.date(2024, 3, 5)),
+        ('["2024-03-05", null]', pa.list_(pa.date32()), [dt.date(2024, 3, 5), None]),
+        ('{"on": "2024-03-05T01:00:00Z"}', pa.struct({"on": pa.timestamp("s", "UTC")}), {"on": dt.datetime(2024, 3, 5, 1, tzinfo=dt.UTC)}),
+        ('"2024-03-05T01:00:00.000001"', pa.timestamp("us"), dt.datetime(2024, 3, 5, 1, 0, 0, 1)),
+    ],
+)
+def test_declared_dates_and_times_are_read_from_text(tmp_path: Path, value: str, kind: pa.DataType, expected: Any):
+    path = write(tmp_path / "a.jsonl", f'{{"b": 1, "a": {value}}}\n{{"a": null}}\n')
+    assert list(fp.read_jsonl(path, schema={"a": kind})) == [{"b": 1, "a": expected}, {"b": None, "a": None}]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("20240305", pa.date32()),
+        ("5", pa.timestamp("s")),
+        ('"2024-03-05T01:00:00"', pa.date32()),
+        ('"2024-03-05"', pa.timestamp("s", "UTC")),
+    ],
+)
+def test_a_value_that_is_no_text_of_a_declared_date_or_time_is_named(tmp_path: Path, value: str, kind: pa.DataType):
+    """Arrow itself reads 20240305 as a count of days."""
+    path = write(tmp_path / "a.jsonl", f'{{"a": null}}\n{{"a": {value}}}\n')
+    with pytest.raises(DataError, match=r"A value does not fit the column 'a' of .*: got .*, in line 2 of"):
+        list(fp.read_jsonl(path, schema={"a": kind}))

@@ -59,3 +59,9 @@ def test_a_time_that_parquet_cannot_hold_is_named(tmp_path: Path):
         ArgumentError, match=r"Parquet cannot hold a value: .* from row 0 of the file on\. Write the data with format='arrow'"
     ):
         fp.write(dataset, tmp_path / "out", format="parquet")
+
+
+def test_a_missing_value_among_categories_is_named(tmp_path: Path):
+    categories = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
+    with pytest.raises(ArgumentError, match=r"Parquet cannot hold a value: .* null .* Write the data with format='arrow'"):
+        fp.write(rows_of(categories), tmp_path / "out", format="parquet")

@@ -22,6 +22,14 @@ def constant_oof(scored: Scored) -> OutOfFold:
     return out_of_fold(folds, scored.oof.targets, [fold_predictions(fold, _constant(scored, fold)) for fold in folds])
 
 
+def constant_score(scored: Scored) -> float | None:
+    """Return the score of a constant prediction, or None if the metric is undefined for a constant."""
+    try:
+        return score(constant_oof(scored), scored.metric).overall
+    except (MlxfpError, ValueError):
+        return None
+
+
 def simple_oof(run: FinishedRun) -> OutOfFold:
     """Return out-of-fold predictions of a linear model on the run's folds.
 

@@ -20,6 +20,8 @@ from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score, score_in
 from mlxfp.app.kaggle.validation.scoring import Numbers, labels_of
+from mlxfp.app.reports.baselines import constant_score
+from mlxfp.app.reports.reading import Scored
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.app.run_folders.folders import FoldFolder
@@ -96,11 +98,18 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     test = None if plan.data.test is None else mean_over_folds(files, limit)
     submission = write_outputs(plan, oof, metrics_of(plan, oof, scored, total, limit), test)
     write_receipt(plan, {"folds": [file.result() for file in files]})
-    yield from ended(plan, total, submission)
+    yield from ended(plan, oof, total, submission)
 
 
-def ended(plan: Plan, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
-    """Yield the final event of a run, after a message if there are test predictions but no sample submission."""
+def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
+    """Yield the final event of a run, after messages about a useless score and a missing sample submission."""
+    constant = None if total is None else constant_score(Scored(plan.data.spec, plan.metric, (), oof, None))
+    if total is not None and constant is not None and not plan.metric.better(total.overall, constant):
+        yield Noted(
+            plan.folder,
+            f"The model predicts no better than a constant: {plan.metric.name} {total.overall:.4f}, and {constant:.4f} with the same "
+            "prediction for every row. Give the run more time, or columns that tell more about the target.",
+        )
     if plan.data.test is not None and submission is None:
         where = f"The test predictions are in {folders.TEST}."
         yield Noted(plan.folder, f"No submission was written, because {plan.data.folder} has no sample submission. {where}")

@@ -77,7 +77,9 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(rows=50_000) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp"]
     assert names(rows=50_000, gpu=True) == ["lightgbm", "linear", "shallow", "large", "sampled", "realmlp", "tabm"]
     assert names(rows=10**6) == ["lightgbm", "linear", "shallow", "large", "sampled"]
-    assert names(texts=2) == ["codes", "lightgbm", "words", "slow", "shallow", "plain_words", "forest", "kernel", "realmlp", "tabm"]
+    others = ["slow", "shallow", "plain_words", "forest", "kernel", "realmlp", "tabm"]
+    assert names(texts=2, text_bytes=10**6) == ["words", "codes", "lightgbm", *others]
+    assert names(texts=2, text_bytes=10**8) == ["codes", "lightgbm", "words", *others]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm", "shallow", "plain_words"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
         *("trees", "linear", "forest", "kernel", "realmlp", "tabm")
@@ -639,3 +641,16 @@ def test_a_threshold_is_tuned_for_f1_and_not_for_accuracy():
     assert choose(SPEC, fp.kaggle.METRICS["f1"], timid, tune=False).score.overall == 1.0
     assert choose(SPEC, fp.kaggle.METRICS["accuracy"], timid, tune=False).choice.after is None
     assert choose(SPEC, fp.kaggle.METRICS["accuracy"], timid, tune=True).score.overall == 1.0
+
+
+def test_a_score_no_better_than_a_constant_is_named(tmp_path):
+    """A finished run with a useless model must not look ready to submit."""
+    labels = ["no"] * 9 + ["yes"]
+    rows = [{"id": at, "noise": (at * 37) % 11, "y": labels[at % 10]} for at in range(200)]
+    data = competition(tmp_path / "noise", rows, [{**row, "y": "no"} for row in rows[:9]], [{"id": row["id"], "y": "no"} for row in rows[:9]])
+    config = auto(data, "model.name=sklearn.linear_model:LogisticRegression")
+    messages = [event.message for event in fp.runs.run(config) if isinstance(event, fp.runs.Noted)]
+    assert (
+        "The model predicts no better than a constant: accuracy 0.9000, and 0.9000 with the same prediction for every row. Give the run more "
+        "time, or columns that tell more about the target." in messages
+    )

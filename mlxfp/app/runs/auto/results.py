@@ -57,7 +57,7 @@ def finish(
     receipts = {name: hash_file(folder / folders.MEMBERS / name / folders.RECEIPT) for name in names}
     write_receipt(plan, {"members": receipts})
     yield from told(folder)
-    yield from ended(plan, chosen.score, submission)
+    yield from ended(plan, chosen.oof, chosen.score, submission)
 
 
 def _about(chosen: Chosen, left_out: Mapping[str, str]) -> dict[str, Any]:

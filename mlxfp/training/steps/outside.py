@@ -5,6 +5,7 @@ values.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -20,6 +21,14 @@ _MOST = 10_000  # maximum number of Python objects visited in a search for array
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
 Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or attribute of `holder`: `read(holder, key)` gives its value
+
+
+class Reaching(ABC):
+    """A value that calls functions, such as a module without its arrays."""
+
+    @abstractmethod
+    def reached(self) -> tuple[Any, ...]:
+        """Return the classes and functions that the value may call."""
 
 
 @define
@@ -44,8 +53,11 @@ class Outside:
     modules: list[nn.Module] = field(factory=list)
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> "Outside":
-        """Find the arrays that a function, or any function that it can call, reads from closures, globals and attributes."""
+    def of(cls, function: Any) -> "Outside":
+        """Find the arrays that a function, or any function that it can call, reads from closures, globals and attributes.
+
+        `function` may also be a tuple of functions, or a `Reaching` value.
+        """
         names: frozenset[str] = frozenset()
         while True:
             visit = _Visit(names, cls())
@@ -101,6 +113,9 @@ class _Visit:
             yield from self._of_function(value)
         elif isinstance(value, nn.Module | dict):
             yield from ((_item, value, key, child) for key, child in list(value.items()))
+            yield from _fixed(type(value), *vars(value).values()) if isinstance(value, nn.Module) else ()
+        elif isinstance(value, Reaching):
+            yield from _fixed(*value.reached())
         elif isinstance(value, list | tuple):
             yield from ((_item, value, key, child) for key, child in enumerate(value))
         elif isinstance(value, set | frozenset):

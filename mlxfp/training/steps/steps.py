@@ -164,7 +164,7 @@ class TrainStep:
         self._parts = parts_in(options.shards, model.params, model.buffers)
         self._delayed = not options.compile and options.ranks is None  # ranks must communicate in one order
         self._bytes_sent = 0
-        self._compiler = Compiler("The loss", loss, 64, lambda key: paths(key[0]))
+        self._compiler = Compiler("The loss", (loss, self._model), 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
 
     @property

@@ -31,7 +31,7 @@ from mlxfp.training.steps.modules import (
     resting_parts,
     split_arrays,
 )
-from mlxfp.training.steps.outside import Outside
+from mlxfp.training.steps.outside import Outside, Reaching
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +66,7 @@ def functional(model: nn.Module) -> "Functional":
 
 
 @frozen(eq=False)
-class Functional:
+class Functional(Reaching):
     """A module split into its arrays and a pure function, built by `functional`.
 
     `params` and `buffers` are trees of dicts and lists, as accepted by `Module.update`.
@@ -113,6 +113,13 @@ class Functional:
         with nullcontext() if key is None else drawing_from(derived_key(key, "generator")):
             result = function(model, *inputs)
         return result, get_arrays(model, self.buffers)
+
+    def reached(self) -> tuple[Any, ...]:
+        """Return the classes and functions of the module. They may read arrays that are not in `params` or `buffers`."""
+        modules = self._skeleton.modules()
+        values = [value for module in modules for value in (*module.values(), *vars(module).values())]
+        items = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
+        return *map(type, modules), *(item for item in items if callable(item) and not isinstance(item, nn.Module))
 
     def emptied(self) -> "Functional":
         """Return the same module without its arrays. `bind` accepts other arrays, and the original arrays can be freed."""
@@ -194,7 +201,7 @@ class Compiler:
     """
 
     _name: str
-    _user: Callable[..., Any]  # function of the user; may use arrays that are not arguments (see `outside.py`)
+    _user: Any  # functions of the user; may use arrays that are not arguments (see `outside.py`)
     _warn_above: int
     _names: Callable[[Any], Sequence[str]]  # returns the argument names for a cache key
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)

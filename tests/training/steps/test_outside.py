@@ -151,6 +151,69 @@ def test_evaluation_and_jit_refuse_them_too(way):
             call()
 
 
+class _ByGlobal(nn.Linear):
+    def __call__(self, x):
+        return super().__call__(x) + GLOBAL[0](x)
+
+
+class _ByClass(nn.Linear):
+    teacher = None
+
+    def __call__(self, x):
+        return super().__call__(x) + self.teacher(x)
+
+
+class _ByFunction(nn.Linear):
+    def __init__(self, teacher):
+        super().__init__(3, 2)
+        self.function = lambda x: teacher(x)  # noqa: PLW0108  # the closure holds the teacher
+
+    def __call__(self, x):
+        return super().__call__(x) + self.function(x)
+
+
+def _model_by_global(teacher):
+    GLOBAL[:] = [teacher]
+    return _ByGlobal(3, 2)
+
+
+def _model_by_class(teacher):
+    _ByClass.teacher = teacher
+    return _ByClass(3, 2)
+
+
+MODELS = {
+    "global": _model_by_global,
+    "class": _model_by_class,
+    "function": _ByFunction,
+    "layer": lambda teacher: nn.Sequential(nn.Linear(3, 3), _ByFunction(teacher)),
+    "list": lambda teacher: nn.Sequential(nn.Linear(3, 3), lambda x: x[:, :2] + teacher(x)),
+}
+
+
+@pytest.mark.parametrize("way", MODELS)
+def test_changed_weights_are_refused_however_the_model_reaches_them(way):
+    teacher, optimizer = nn.Linear(3, 2), fp.optimizers.adamw(0.1)
+    model = MODELS[way](teacher)
+    step, state = (
+        fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), X[:, :2]), optimizer),
+        fp.train_state(model, optimizer),
+    )
+    predict, module = fp.predict(model, lambda model, batch: model(batch["x"])), fp.functional(model)
+    apply = fp.jit(lambda params, x: module.apply(lambda model, x: model(x), params, module.buffers, x)[0])
+    calls = [
+        lambda: step(state, {"x": X}),
+        lambda: list(predict(state, [{"x": X}])),
+        lambda: apply(state.params, X),
+    ]
+    for call in (*calls, *calls):
+        call()
+    teacher.update({"weight": mx.zeros((2, 3))})
+    for call in calls:
+        with pytest.raises(ArgumentError, match="weights have changed"):
+            call()
+
+
 def test_a_module_put_in_the_place_of_another_is_refused():
     held, model, optimizer = _Attribute(nn.Linear(3, 2)), nn.Linear(3, 2), fp.optimizers.adamw(0.1)
     step, state = fp.train_step(model, held.loss, optimizer), fp.train_state(model, optimizer)

@@ -14,7 +14,7 @@ from mlxfp.app.cli.configuring import known_names
 from mlxfp.app.cli.data_sets import inferred_spec
 from mlxfp.app.cli.parsing import Commands, add_command, say
 from mlxfp.app.config.classes import RunConfig
-from mlxfp.app.config.loading import json_schema
+from mlxfp.app.config.loading import SCHEMA, json_schema
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.errors import ArgumentError
@@ -23,7 +23,7 @@ from mlxfp.support.yaml_files import write_document
 if TYPE_CHECKING:
     from mlxfp.app.kaggle.specs.specs import DatasetSpec
 
-_CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
+_CONFIG, _SPEC, _NOTEBOOK, _README = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md"
 
 # The configuration file of a new project contains this preset and the options that users change most in a first run.
 _PRESET = "auto"
@@ -114,10 +114,10 @@ def _new(options: Namespace) -> int:
     root = folder.resolve()
     save_spec(spec, root / _SPEC)
     rows, part = folder_of(data), spec.test or spec.train
-    words = {"name": root.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK}
+    words = {"name": root.name, "config": _CONFIG, "spec": _SPEC, "schema": SCHEMA, "notebook": _NOTEBOOK}
     words |= {"folder": str(rows), "test": str(rows / part.name)}
     files = {
-        _SCHEMA: json.dumps(json_schema(choices), indent=2) + "\n",
+        SCHEMA: json.dumps(json_schema(choices), indent=2) + "\n",
         _CONFIG: _config(root, data),
         _NOTEBOOK: _notebook(words),
         _README: _readme(words, root, data, spec),
@@ -131,7 +131,7 @@ def _new(options: Namespace) -> int:
 def _config(root: Path, data: Path) -> str:
     """Return a configuration as YAML with a comment for each option."""
     options = {"name": root.name, "output": str(root / "runs"), "data": {"path": str(data), "spec": str(root / _SPEC)}, **_OPTIONS}
-    head = (f"# yaml-language-server: $schema={_SCHEMA}", f"# All options: mlxfp config show {quote(str(root / _CONFIG))} --origins")
+    head = (f"# yaml-language-server: $schema={SCHEMA}", f"# All options: mlxfp config show {quote(str(root / _CONFIG))} --origins")
     preset = ("# The settings to start from: several models, chosen for the data and blended.", f"preset: {_PRESET}")
     return "\n".join((*head, *preset, *_lines(options, RunConfig))) + "\n"
 

@@ -5,15 +5,17 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from attrs import fields, frozen
+from attrs import frozen
 
-from mlxfp.app.config.classes import RunConfig, hint, meant, option_paths
+from mlxfp.app.config.classes import RunConfig, hint, option_paths
 from mlxfp.app.config.presets import PRESETS
 from mlxfp.support.checks import check_text
 from mlxfp.support.errors import ConfigError
 from mlxfp.support.options import class_schema
 from mlxfp.support.structuring import structure, unstructure
 from mlxfp.support.yaml_files import Document, KeyPath, read_document, read_value
+
+SCHEMA = "mlxfp.schema.json"  # file name of the JSON schema in a project folder
 
 Choices = Mapping[str, Collection[str]]  # valid names by option path, such as optimizer.name
 
@@ -126,8 +128,6 @@ def _parse_override(override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"{override!r} is not of the form key.sub=value. Write, for example, training.epochs=3.")
-    if path not in {section.name for section in fields(RunConfig)} and (paths := meant(path)):
-        raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in paths)}.")
     try:
         value: Any = read_value(text, where=override)
     except ConfigError as error:

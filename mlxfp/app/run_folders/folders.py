@@ -5,12 +5,13 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from os import PathLike, fspath
 from pathlib import Path
+from shlex import quote
 from shutil import rmtree
 from typing import Any
 
 from attrs import frozen
 
-from mlxfp.app.config.loading import read_config
+from mlxfp.app.config.loading import SCHEMA, read_config
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
@@ -139,7 +140,8 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
     # Also compare options that only the stored configuration has, such as a removed argument of an estimator.
     names = [*new, *(name for name in stored if name not in new)]
     names = [name for name in names if stored.get(name) != new.get(name) and not (extends and name == _EPOCHS)]
-    if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not (folder / RECEIPT).is_file()):
+    finished = (folder / RECEIPT).is_file()
+    if not names or (names == [_LIMIT] and is_longer(stored.get(_LIMIT), new.get(_LIMIT)) and not finished):
         return True
     trained = (
         path
@@ -150,13 +152,20 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
     if not any(trained):
         return False
     differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
+    if finished and names == [_LIMIT]:
+        limit = "null" if new[_LIMIT] is None else new[_LIMIT]
+        raise ConfigError(
+            f"The run in {folder} is finished: {differ[0]}. Nothing was changed. For another time limit, start another run: "
+            f"mlxfp run {quote(str(folder / CONFIG))} name=second {_LIMIT}={limit}"
+        )
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-    longer = f"To train longer, run: mlxfp resume {folder} {_EPOCHS}=N. "
+    longer = f" To train longer, run: mlxfp resume {folder} {_EPOCHS}=N."
     train_longer = longer if any(folder.glob("fold-*/**/*.safetensors")) else ""  # only networks have epochs
+    more_time = "" if finished else f" To give an unfinished run more time, add {_LIMIT}=M."
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
         f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "
-        f"name=second, or remove the folder. {train_longer}To give an unfinished run more time, add observers.minutes=M."
+        f"name=second, or remove the folder.{train_longer}{more_time}"
     )
 
 
@@ -214,12 +223,17 @@ def extend(folder: Path, epochs: int) -> None:
 
 
 def config_file(folder: str | PathLike[str]) -> Path:
-    """Return the path of the stored options. Raises `MissingFileError` for a folder without a run."""
+    """Return the path of the stored options. Raises `MissingFileError` for a folder without a run, and `ConfigError` for a project."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         near = "" if Path(folder).exists() else suggest_path(Path(folder))
         raise MissingFileError(
             f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing.{near} Give a folder written by mlxfp run."
+        )
+    if (path.parent / SCHEMA).is_file():
+        raise ConfigError(
+            f"{folder} is a project, not a run. Start a run with mlxfp run {quote(str(path))}, or continue a run with "
+            f"mlxfp resume {quote(str(path.parent / 'runs' / 'NAME'))}."
         )
     return path
 

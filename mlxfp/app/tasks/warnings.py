@@ -45,9 +45,11 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
     if inferred:  # A user who writes a spec chooses the text columns, so only an inferred spec needs these warnings.
         yield from text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder)
     if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
+        inputs = {column.name for column in data.spec.columns}
+        other = [name for name in to_table(data.rows).column_names if name not in inputs]
         yield (
             f"{count:,} rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too "
-            "optimistic. A group column in the spec keeps equal rows together."
+            f"optimistic. In pandas, frame.drop_duplicates(frame.columns.difference({other})) keeps the first of equal rows."
         )
 
 

@@ -137,6 +137,20 @@ def test_a_preset_that_is_not_there_names_the_nearest(capsys):
     assert capsys.readouterr().err.startswith("mlxfp: No preset is named 'titanik'. Did you mean 'titanic'?")
 
 
+@pytest.mark.parametrize("command", ["config check", "run"])
+def test_options_of_other_libraries_are_listed_with_all_other_mistakes(command, capsys):
+    mistakes = ["training.epoch=3", "modle.name=bert", "optimizer.lr=1", "batch_size=3", "training.size=0"]
+    assert main([*command.split(), "titanic", *mistakes]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "mlxfp: 5 mistakes in the configuration:",
+        "  training.epoch (command line): unknown key; did you mean 'training.epochs'?",
+        "  training.size (command line): expected at least 1, got 0",
+        "  modle (command line): unknown key; did you mean 'model'?",
+        "  optimizer.lr (command line): unknown key; did you mean 'optimizer.learning_rate'?",
+        "  batch_size (command line): unknown key; did you mean 'training.size'?",
+    ]
+
+
 def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
     path, spec = tmp_path / "run.yaml", tmp_path / "own.yaml"
     spec.write_text("name: x\nkind: binary\ntrain: {name: a.csv}\ntarget: [y]\nclasses: ['0', '1']\nmetric: acuracy\ncolumns: []\n")

@@ -71,6 +71,18 @@ def test_its_commands_work(made, capsys):
     assert capsys.readouterr().out.endswith("The files match the spec.\n")
 
 
+@pytest.mark.parametrize(
+    "command", ["resume ship", "report ship", "compare ship ship", "predict ship --data x.csv", "submit ship", "export ship --out models"]
+)
+def test_a_project_in_place_of_a_run_is_answered_with_the_command(command, made, monkeypatch, capsys):
+    monkeypatch.chdir(made[1])
+    assert main(command.split()) == 1
+    assert capsys.readouterr().err == (
+        "mlxfp: ship is a project, not a run. Start a run with mlxfp run ship/config.yaml, or continue a run with "
+        "mlxfp resume ship/runs/NAME.\n"
+    )
+
+
 def test_the_configuration_is_explained_and_fits_its_schema(made):
     folder, here = made
     path = folder / "config.yaml"

@@ -604,12 +604,22 @@ def test_more_epochs_are_refused_before_a_finished_run_changes(binary, monkeypat
     assert len(fp.runs.predict(end.folder, binary / "test.csv")["prediction"]) == 30
 
 
-def test_another_time_limit_begins_another_run(binary, monkeypatch):
+def test_another_time_limit_begins_another_run(binary, monkeypatch, capsys):
+    """A finished run with another time limit is refused, with a command that starts another run on the same data."""
     monkeypatch.setattr(running, "members", lambda facts: (TREES,))
-    list(fp.runs.run(auto(binary)))
+    *_, end = fp.runs.run(auto(binary, "observers.minutes=2.0"))
     write(binary / "train.csv", list(rows(90, 0, lambda hidden: int(hidden > 0.7))))  # the same bytes
-    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is None in the folder and 3.0 now"):
-        list(fp.runs.run(auto(binary, "observers.minutes=3.0")))
+    with pytest.raises(fp.errors.ConfigError, match=r"observers.minutes is 2.0 in the folder and None now.* observers.minutes=null$"):
+        list(fp.runs.run(auto(binary)))
+    assert main(["resume", str(end.folder), "observers.minutes=3"]) == 1
+    message, command = capsys.readouterr().err.rstrip().split("mlxfp run ")
+    assert message == (
+        f"mlxfp: The run in {end.folder} is finished: observers.minutes is 2.0 in the folder and 3.0 now. Nothing was changed. "
+        "For another time limit, start another run: "
+    )
+    assert command == f"{end.folder}/config.yaml name=second observers.minutes=3.0"
+    assert main(["run", *command.split()]) == 0
+    assert (end.folder.parent / "second" / "submission.csv").is_file()
 
 
 def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):

@@ -124,10 +124,13 @@ def test_running_again_says_how_it_ended_and_changes_no_byte(run):
 def test_another_configuration_is_refused_and_nothing_is_touched(run):
     folder, _ = run
     before = contents(folder)
-    with pytest.raises(
-        fp.errors.ConfigError, match=r"a different configuration: training\.epochs is 2 in the folder and 3 now.*Nothing was changed"
-    ):
+    with pytest.raises(fp.errors.ConfigError) as caught:
         list(fp.runs.run(configured(folder.parent, "training.epochs=3")))
+    assert str(caught.value) == (
+        f"The folder {folder} has a run with a different configuration: training.epochs is 2 in the folder and 3 now. Nothing was changed. "
+        f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "
+        f"name=second, or remove the folder. To train longer, run: mlxfp resume {folder} training.epochs=N."
+    )
     assert contents(folder) == before
 
 

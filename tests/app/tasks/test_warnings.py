@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mlxfp as fp
@@ -39,7 +40,12 @@ def test_rows_that_are_in_several_folds_are_counted(tmp_path):
     for place in range(6):
         train[place]["x"] = "the same"
     (message,) = said(tmp_path, train)
-    assert message.startswith("6 rows are equal to a row in another fold, in all input columns")
+    assert message == (
+        "6 rows are equal to a row in another fold, in all input columns. If these are duplicates, the score is too optimistic. "
+        "In pandas, frame.drop_duplicates(frame.columns.difference(['id', 'day', 'y'])) keeps the first of equal rows."
+    )
+    frame = pd.DataFrame(train)
+    assert list(frame.drop_duplicates(frame.columns.difference(["id", "day", "y"]))["id"]) == [0, *range(6, 20)]
 
 
 def test_rows_that_differ_raise_no_warning(tmp_path):

@@ -514,7 +514,7 @@ CASES: list[Case] = [
     (
         lambda: fp.runs.load_config(overrides=["epochs=3"]),
         ConfigError,
-        "A configuration has no 'epochs' at its top level. Write training.epochs=3.",
+        "A mistake in the configuration:\n  epochs (command line): unknown key; did you mean 'training.epochs'?",
     ),
     (
         lambda: fp.runs.RunConfig(epochs=3),

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mlxfp.app.kaggle.specs.cells import not_numbers, rounded_integers
-from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, part_file, read_strings
+from mlxfp.app.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, part_file, read_strings, typed_reader
+from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.specs.spellings import find_spelling
 from mlxfp.support.checks import check_types
@@ -49,20 +50,24 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
       train.csv: 1 duplicate id in 'id': '1' (2 rows)
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
-    Fix the files, or change the spec to describe them.
+    Fix the files, or change the spec to describe them. To keep the first training row of each id, run in Python:
+      import os, pandas
+      frame = pandas.read_csv(...)
+      frame = frame.drop_duplicates('id')
+      ...
 
     See also: `infer_spec`.
     """
     check_types(DatasetSpec, spec=spec)
     folder = folder_of(path)
-    (train, _), (test, ids), (sample, sampled) = (_check_part(spec, folder, part) for part in PARTS)
+    (train, train_ids), (test, ids), (sample, sampled) = (_check_part(spec, folder, part) for part in PARTS)
     problems = [*train, *test, *sample, *_sample_problems(spec, ids, sampled)]
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         differences = f"{len(problems)} differences" if len(problems) > 1 else "1 difference"
         raise DataError(
             f"Found {differences} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
-            "Fix the files, or change the spec to describe them."
+            f"Fix the files, or change the spec to describe them.{_duplicates_code(spec, folder, train_ids)}"
         )
 
 
@@ -81,6 +86,15 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str],
     cells = dict(zip(table.column_names, table.columns, strict=True))
     mismatches = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
     return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *mismatches)], cells.get(spec.id)
+
+
+def _duplicates_code(spec: DatasetSpec, folder: Path, ids: pa.ChunkedArray | None) -> str:
+    """Return a sentence with Python code that removes training rows with duplicate ids from a CSV file, or an empty string."""
+    path = folder / spec.train.name
+    if ids is None or ids.null_count or typed_reader(path) is not None or len(ids) == len(ids.unique()):
+        return ""
+    code = rewriting_code([path], f"frame = frame.drop_duplicates({spec.id!r})", encoding=spec.encoding)
+    return f" To keep the first training row of each id, run in Python:{code}"
 
 
 def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:

@@ -190,7 +190,7 @@ class _ReadCsv(LineSource):
         if are_dates(texts):
             example = texts.drop_null()[0].as_py()
             yield f"the text column {name!r} looks like dates, such as {example!r}; inferred dates look like 1997-05-22 or 1997-05-22 12:30"
-        yield from number_notes(name, texts)
+        yield from number_notes(name, texts, ",." if self.delimiter == ";" else ".,")
 
     def finished(self, schema: Schema, path: str) -> Schema:
         names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.

@@ -1,4 +1,4 @@
-"""Recognition of numbers in text columns: with units, separators or decimal commas, and with words for missing values."""
+"""Recognition of numbers in text columns: with units, separators or decimal commas. Recognition of words for missing values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -20,17 +20,27 @@ _PLAIN = r"^\s*[-+]?\d*\.?\d*\s*$"
 _ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # pattern for numbers that Arrow parses with decimal_point=","
 _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
 _WORDS = 3  # maximum number of words for missing values in a column of numbers
-_NUMBERS = 0.75  # minimum share of numbers in a column; the other texts are words for missing values
+_NUMBERS = 0.75  # minimum share of numbers or dates in a column; the other texts are words for missing values
 _UNITS = 8  # maximum number of different units in a column; a column of dates such as "12 May" has more words
 
 
 def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     """Return words that probably mean a missing value in a column of numbers, such as "k.A." and "-".
 
-    At least three of four texts are numbers, possibly formatted numbers. All other texts are at most three distinct words without digits.
-    Otherwise, the result is empty.
+    All texts other than the `rare_words` are numbers, possibly formatted numbers. Otherwise, the result is empty.
 
     >>> gap_words(pa.array(["12", "7.5", "3", "k.A.", None])), gap_words(pa.array(["12", "k.A."]))
+    (['k.A.'], [])
+    """
+    words = rare_words(texts)
+    numbers = without_words(texts, words).unique()
+    return words if _all_match(numbers, f"^{NUMBER}$") or decimal_mark(numbers) is not None else []
+
+
+def rare_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the texts without digits if there are at most three distinct ones, in at most a quarter of the non-null rows.
+
+    >>> rare_words(pa.array(["2026-11-23", "2026-11-24", "2026-11-25", "k.A.", None])), rare_words(pa.array(["7", "a", "b"]))
     (['k.A.'], [])
     """
     counts = texts.drop_null().value_counts()
@@ -39,8 +49,8 @@ def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     others = values.filter(words)
     if not 0 < len(others) <= _WORDS or pc.sum(sizes.filter(words)).as_py() > (1 - _NUMBERS) * pc.sum(sizes).as_py() + 1e-9:
         return []
-    numbers = values.filter(pc.invert(words))
-    return others.to_pylist() if _all_match(numbers, f"^{NUMBER}$") or decimal_mark(numbers) is not None else []
+    result: list[str] = others.to_pylist()
+    return result
 
 
 def without_words(texts: pa.Array | pa.ChunkedArray, words: Sequence[str]) -> pa.Array | pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""Recognition of numbers in text columns: with units, separators or decimal commas, and with words for missing values."""
+"""Recognition of numbers in text columns: with units, separators or decimal commas. Recognition of words for missing values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -20,17 +20,27 @@ _PLAIN = r"^\s*[-+]?\d*\.?\d*\s*$"
 _ONLY_COMMA = r"^\s*[-+]?\d+(?:,\d+)?\s*$"  # pattern for numbers that Arrow parses with decimal_point=","
 _LEADING_ZERO = r"^\s*[-+]?0\d+\s*$"
 _WORDS = 3  # maximum number of words for missing values in a column of numbers
-_NUMBERS = 0.9  # minimum share of numbers in a column; the other texts are words for missing values
+_NUMBERS = 0.75  # minimum share of numbers or dates in a column; the other texts are words for missing values
 _UNITS = 8  # maximum number of different units in a column; a column of dates such as "12 May" has more words
 
 
 def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     """Return words that probably mean a missing value in a column of numbers, such as "k.A." and "-".
 
-    At least nine of ten texts are numbers, possibly formatted numbers. All other texts are at most three distinct words without digits.
-    Otherwise, the result is empty.
+    All texts other than the `rare_words` are numbers, possibly formatted numbers. Otherwise, the result is empty.
 
-    >>> gap_words(pa.array(["12", "7.5", *["3"] * 8, "k.A.", None])), gap_words(pa.array(["12", "k.A."]))
+    >>> gap_words(pa.array(["12", "7.5", "3", "k.A.", None])), gap_words(pa.array(["12", "k.A."]))
+    (['k.A.'], [])
+    """
+    words = rare_words(texts)
+    numbers = without_words(texts, words).unique()
+    return words if _all_match(numbers, f"^{NUMBER}$") or decimal_mark(numbers) is not None else []
+
+
+def rare_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the texts without digits if there are at most three distinct ones, in at most a quarter of the non-null rows.
+
+    >>> rare_words(pa.array(["2026-11-23", "2026-11-24", "2026-11-25", "k.A.", None])), rare_words(pa.array(["7", "a", "b"]))
     (['k.A.'], [])
     """
     counts = texts.drop_null().value_counts()
@@ -39,8 +49,8 @@ def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     others = values.filter(words)
     if not 0 < len(others) <= _WORDS or pc.sum(sizes.filter(words)).as_py() > (1 - _NUMBERS) * pc.sum(sizes).as_py() + 1e-9:
         return []
-    numbers = values.filter(pc.invert(words))
-    return others.to_pylist() if _all_match(numbers, f"^{NUMBER}$") or decimal_mark(numbers) is not None else []
+    result: list[str] = others.to_pylist()
+    return result
 
 
 def without_words(texts: pa.Array | pa.ChunkedArray, words: Sequence[str]) -> pa.Array | pa.ChunkedArray:
@@ -58,21 +68,23 @@ def units(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     return sorted(pc.replace_substring_regex(texts.drop_null(), _NO_UNIT, "").unique().to_pylist())
 
 
-def decimal_mark(texts: pa.Array | pa.ChunkedArray) -> str | None:
+def decimal_mark(texts: pa.Array | pa.ChunkedArray, marks: str = ".,") -> str | None:
     """Return the decimal mark of a column of texts with formatted numbers: a point or a comma.
 
     Numbers may have a currency sign, a percent sign or a unit, such as "4.9 kg". The result is None if a text is not a number, if all texts
-    are plain numbers, such as "12.5", or if the texts have more than eight units. If both marks are possible, as in "1,234", the comma
-    separates thousands.
+    are plain numbers, such as "12.5", or if the texts have more than eight units. If both marks are possible, as in "1,234", the result is
+    the first of `marks`.
 
     >>> decimal_mark(pa.array(["€1,234.50", "€7"])), decimal_mark(pa.array(["12,5 %", None])), decimal_mark(pa.array(["1.2.1997"]))
     ('.', ',', None)
+    >>> decimal_mark(pa.array(["1,234"])), decimal_mark(pa.array(["1,234"]), ",.")
+    ('.', ',')
     """
     known = texts.drop_null().unique()
     if not len(known) or _all_match(known, _PLAIN):
         return None
-    marks = ((".", _POINTED), (",", _COMMAED))
-    mark = next((mark for mark, number in marks if _all_match(known, f"{_BEFORE}(?:{number}){_AFTER}")), None)
+    forms = {".": _POINTED, ",": _COMMAED}
+    mark = next((mark for mark in marks if _all_match(known, f"{_BEFORE}(?:{forms[mark]}){_AFTER}")), None)
     return mark if mark is not None and len(units(known)) <= min(_UNITS, (len(known) + 1) // 2) else None
 
 
@@ -89,10 +101,10 @@ def _count(texts: pa.Array, words: Sequence[str]) -> int:
     return len(texts.drop_null()) - len(without_words(texts, words))
 
 
-def number_notes(name: str, texts: pa.Array) -> Iterator[str]:
+def number_notes(name: str, texts: pa.Array, marks: str) -> Iterator[str]:
     """Yield notes about a text column of a CSV file with formatted numbers or leading zeros. Words for missing values are ignored."""
     numbers = without_words(texts, gap_words(texts))
-    mark = decimal_mark(numbers)
+    mark = decimal_mark(numbers, marks)
     if mark is not None:
         cell, kinds = f"row[{name!r}]", units(numbers)
         factors = ", after setting the factors of the units" if len([*filter(None, kinds)]) > 1 else ""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from mlxfp import select_columns, to_table
 from mlxfp.app.kaggle.estimators.columns import are_codes
-from mlxfp.app.kaggle.specs.dates import date_order
+from mlxfp.app.kaggle.specs.dates import column_order
 from mlxfp.app.kaggle.specs.reading import DELIMITERS, PARTS, delimiter_of, typed_reader
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.runs.plans import Plan
@@ -53,11 +53,11 @@ def _test_rows(plan: Plan) -> str:
 
 
 def _dates(plan: Plan) -> list[str]:
-    """Return the names of the text and categorical columns in which all training rows are dates."""
+    """Return the names of the text and categorical columns of dates, possibly with a few words."""
     names = [column.name for column in plan.data.spec.columns if column.type in ("text", "categorical")]
     rows = to_table(select_columns(names)(plan.rows)) if names else None
     strings = [] if rows is None else [name for name in names if pa.types.is_string(rows.schema.field(name).type)]
-    return [name for name in strings if rows is not None and date_order(rows.column(name)) is not None]
+    return [name for name in strings if rows is not None and column_order(rows.column(name)) is not None]
 
 
 def _codes(plan: Plan) -> list[str]:

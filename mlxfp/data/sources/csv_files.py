@@ -1,7 +1,7 @@
 """CSV files and other text tables with a delimiter."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -25,7 +25,7 @@ from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types, che
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.records.csv_types import TIMES, are_dates, is_early, short_columns, suggested_type, with_digits
+from mlxfp.data.sources.records.csv_types import TIMES, date_notes, is_early, short_columns, suggested_type, with_digits
 from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
@@ -185,14 +185,8 @@ class _ReadCsv(LineSource):
             columns = {name: values for name, values in columns.items() if name not in declared and pa.types.is_string(values.type)}
             texts += gap_notes(columns, self.null_values)
             for name, values in columns.items():
-                texts += self._text_notes(name, values)
+                texts += [*date_notes(name, values), *number_notes(name, values, ",." if self.delimiter == ";" else ".,")]
         return tuple(texts)
-
-    def _text_notes(self, name: str, texts: pa.Array) -> Iterator[str]:
-        if are_dates(texts):
-            example = texts.drop_null()[0].as_py()
-            yield f"the text column {name!r} looks like dates, such as {example!r}; inferred dates look like 1997-05-22 or 1997-05-22 12:30"
-        yield from number_notes(name, texts)
 
     def finished(self, schema: Schema, path: str) -> Schema:
         names = dict.fromkeys(schema.names)  # A dict is faster than a list for look-ups among thousands of names.

@@ -37,6 +37,14 @@ def test_a_summary_names_the_columns_with_dates(tmp_path):
     assert "  dates: day; estimators read day, month, weekday and hour" in lines
 
 
+def test_a_summary_names_columns_with_dates_in_two_forms_and_a_few_words(tmp_path):
+    """Spreadsheets mix 2024-03-12 with 12.03.2024 and k.A."""
+    days = ["k.A." if n % 9 == 0 else f"{n % 28 + 1:02}.{n % 12 + 1:02}.2024" if n % 2 else f"2024-{n % 12 + 1:02}-01" for n in range(60)]
+    rows = [{"day": day, "size": index % 7 + 0.5, "y": index * 3 % 17 + 0.25} for index, day in enumerate(days)]
+    lines = summary(competition(tmp_path / "data", rows, [{"day": "-", "size": 1.5}] * 9)).splitlines()
+    assert "  dates: day; estimators read day, month, weekday and hour" in lines
+
+
 def test_a_summary_gives_the_reason_of_folds_by_group_and_in_time(tmp_path):
     rows = [{"storm": f"s{index // 4}", "wind": index * 7 % 31 + 0.5, "y": index * 3 % 17 + 0.25} for index in range(80)]
     test = [{"storm": f"t{index // 4}", "wind": index * 5 % 29 + 0.5} for index in range(24)]

@@ -50,6 +50,25 @@ def test_explain_names_dates_that_stay_text(tmp_path: Path, value: str):
     assert f"the text column 'x' looks like dates, such as {value!r}" in fp.explain(dataset)
 
 
+@pytest.mark.parametrize(
+    ("values", "days"),
+    [
+        (["12.03.2022", "2022-03-12", "13.03.2022", "k.A.", ""], [date(2022, 3, 12), date(2022, 3, 12), date(2022, 3, 13), None, None]),
+        (["1/2/2022", "2022-02-01", "25/12/2022"], [date(2022, 2, 1), date(2022, 2, 1), date(2022, 12, 25)]),
+        (["1/2/2022", "2022-02-01", "12/25/2022"], [date(2022, 1, 2), date(2022, 2, 1), date(2022, 12, 25)]),
+    ],
+)
+def test_explain_shows_code_that_converts_dates_in_two_forms(tmp_path: Path, values: list[str], days: list[Any]):
+    """pandas alone would read 2022-03-12 as December 3 with the day first."""
+    pandas = pytest.importorskip("pandas")
+    path = write(tmp_path / "a.csv", "n,x\n" + "".join(f"1,{value}\n" for value in values))
+    (line,) = (line for line in fp.explain(fp.read_csv(path)).splitlines() if "looks like dates" in line)
+    frame = pandas.read_csv(path)
+    exec(line.partition("convert a pandas frame with ")[2], {"pandas": pandas, "frame": frame})
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    assert [row["x"] for row in fp.read_csv(tmp_path / "b.csv")] == days
+
+
 @pytest.mark.parametrize("value", ["0000-01-01", "0000-01-01 10:00", "2263-01-01 00:00:00.5", "2024-02-30", "12:30", "11.0.1", "soon"])
 def test_texts_that_arrow_or_python_cannot_read_as_dates_stay_text(tmp_path: Path, value: str):
     """A text that is no date of Python, or has a fraction after 2262, stays as written."""

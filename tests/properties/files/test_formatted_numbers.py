@@ -62,6 +62,15 @@ def test_explain_shows_a_map_for_units(tmp_path: Path):
     assert [row["w"] for row in fp.pipe(dataset, remedy)] == [4.9, 2.695, 1.5, 0.3]
 
 
+@pytest.mark.parametrize(("mark", "number"), [(",", 6500.0), (";", 6.5)])
+def test_the_delimiter_decides_whether_a_comma_separates_thousands(tmp_path: Path, mark: str, number: float):
+    """Spreadsheets write semicolons between columns if the decimal mark is a comma."""
+    dataset = fp.read_csv(write(tmp_path / "a.csv", f'n{mark}w\n1{mark}"6,500 kg"\n'), delimiter=mark)
+    (line,) = (line for line in fp.explain(dataset).splitlines() if "looks like numbers, such as '6,500 kg'" in line)
+    remedy = eval(line.partition("import re, and convert the texts with ")[2], {"fp": fp, "re": __import__("re")})
+    assert [row["w"] for row in fp.pipe(dataset, remedy)] == [number]
+
+
 def test_a_decimal_comma_in_a_declared_column_has_a_remedy(tmp_path: Path):
     """The error for a decimal comma in a column of floats names the argument."""
     dataset = fp.read_csv(write(tmp_path / "a.csv", "n;x\n1;12,5\n"), delimiter=";", schema={"x": pa.float64()})

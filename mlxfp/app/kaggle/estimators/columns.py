@@ -16,7 +16,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
-from mlxfp.app.kaggle.specs.dates import PARTS, Order, date_numbers, date_order
+from mlxfp.app.kaggle.specs.dates import PARTS, Order, column_order, date_numbers
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts, fit_word_counts
 from mlxfp.support.checks import check_columns
@@ -142,7 +142,7 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
     # Format "sparse" needs no date columns: its word counts already contain parts of dates, such as "2024-" and "2024-05".
     dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
-    dates = tuple((name, order) for name in dated if (order := date_order(spell(batch, name))) is not None)
+    dates = tuple((name, order) for name in dated if (order := column_order(spell(batch, name))) is not None)
     named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
     named += [name for name in numbers if reads_codes and are_codes(batch.column(name))]
     columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlxfp.app.kaggle.specs.cells import are_numbers
 from mlxfp.support.errors import ArgumentError
+from mlxfp.support.formatted_numbers import rare_words, without_words
 
 Order = Literal["year", "month", "day"]  # first part of a date: "year" for 2026-11-23, "month" for 11/23/2026, "day" for 23.11.2026
 PARTS = 5  # number of columns in the result of `date_numbers`
@@ -32,33 +33,48 @@ _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
-    If all dates are valid in two orders, such as 1/2/1997, the day is first in dates with dots, and the month is first in other dates.
+    Dates that begin with the year fit each order. The result is "year" only if all dates begin with the year. If all dates are valid in
+    two orders, such as 1/2/1997, the day is first in dates with dots, and the month is first in other dates.
 
     >>> date_order(pa.array(["2026-11-23", None, "2026-11-23T18:30:00Z"])), date_order(pa.array(["2026"]))
     ('year', None)
     >>> date_order(pa.array(["5/22/1997 0:00:00"])), date_order(pa.array(["1.2.1997"])), date_order(pa.array(["1/2/1997"]))
     ('month', 'day', 'month')
+    >>> date_order(pa.array(["23.11.2026", "2026-11-24"]))
+    'day'
     """
     known = texts.drop_null().unique()
-    orders = [order for order, pattern in _PATTERNS.items() if len(known) and pc.all(pc.match_substring_regex(known, pattern)).as_py()]
-    return orders[-1 if orders and "." in known[0].as_py().partition(" ")[0] else 0] if orders else None
+    others = known.filter(pc.invert(pc.match_substring_regex(known, _PATTERNS["year"])))
+    if not len(others):
+        return "year" if len(known) else None
+    orders: list[Order] = [order for order in ("month", "day") if pc.all(pc.match_substring_regex(others, _PATTERNS[order])).as_py()]
+    return orders[-1 if "." in others[0].as_py().partition(" ")[0] else 0] if orders else None
+
+
+def column_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
+    """Return the `date_order` of a column of dates. A few words, such as "k.A.", are missing dates.
+
+    >>> column_order(pa.array(["23.11.2026", "24.11.2026", "25.11.2026", "k.A."])), column_order(pa.array(["23.11.2026", "k.A."]))
+    ('day', None)
+    """
+    return date_order(without_words(texts, rare_words(texts)))
 
 
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Missing texts and texts that are
-    no dates in this order become NaN. A day after the end of its month falls into the next month: February 30 is read as March 2, or
-    March 1 in a leap year.
+    Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Dates that begin with the year are
+    read in each order. Missing texts and texts that are no dates become NaN. A day after the end of its month falls into the next month:
+    February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]
     """
-    parts = pc.extract_regex(texts, _PATTERNS[order])
-    year, month, day, hour, minute, second, zone_hours, zone_minutes = (
-        _floats(pc.struct_field(parts, name)) for name in ("year", "month", "day", "hour", "minute", "second", "zone_hours", "zone_minutes")
-    )
-    half, sign = (np.array(pc.struct_field(parts, name).to_pylist(), object) for name in ("half", "sign"))
+    readings = [pc.extract_regex(texts, _PATTERNS[first]) for first in dict.fromkeys(("year", order))]
+    names = ("year", "month", "day", "hour", "minute", "second", "zone_hours", "zone_minutes", "half", "sign")
+    *digits, half, sign = (pc.coalesce(*(pc.struct_field(reading, name) for reading in readings)) for name in names)
+    year, month, day, hour, minute, second, zone_hours, zone_minutes = map(_floats, digits)
+    half, sign = (np.array(marks.to_pylist(), object) for marks in (half, sign))
     hour = np.where((half == "p") | (half == "P"), hour % 12 + 12, np.where((half == "a") | (half == "A"), hour % 12, hour))
     missing = np.isnan(year)
     months = np.where(missing, 0, 12 * (year - 1970) + month - 1).astype(np.int64).astype("datetime64[M]")

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp import Dataset, select_columns, to_table
-from mlxfp.app.kaggle.specs.cells import DECIMAL_COMMA, as_floats, spell
+from mlxfp import Dataset, read_csv, select_columns, to_table
+from mlxfp.app.kaggle.specs.cells import as_floats, spell, with_points
 from mlxfp.app.kaggle.specs.inferring import is_train_file
-from mlxfp.app.kaggle.specs.reading import delimiter_of
+from mlxfp.app.kaggle.specs.reading import delimiter_of, typed_reader
 from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
@@ -65,30 +65,32 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
     For numbers with another format, such as "1,000" or "4.9 kg", the warning contains code that rewrites the CSV files in `folder`. For a
     few words among numbers, such as "k.A.", the warning contains the lines of a spec that read the words as missing values.
     """
-    columns = [column for column in spec.columns if not column.kind.is_number]
-    tables = [one_chunk(to_table(select_columns([column.name for column in columns])(part))) for part in parts] if columns else []
+    columns = {column.name: column.type for column in spec.columns if not column.kind.is_number}
     problems, changes, gaps = list[str](), list[str](), dict[str, list[str]]()
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
-    # In a file with semicolons, `cells` have points, but the lines below change the file, which has commas.
-    text = f"re.sub(r'{DECIMAL_COMMA}', r'\\1.\\2', text)" if files and delimiter_of(files[0]) == ";" else "text"
-    for name, kind in ((column.name, column.type) for column in columns):
+    commas = any(map(_has_commas, files))
+    if commas:  # `parts` have points instead of commas in some cells of a column, but the lines below change the files, which have commas.
+        parts = tuple(_as_written(spec, file, [*columns]) for file in files)
+    tables = [one_chunk(to_table(select_columns([*columns])(part))) for part in parts] if columns else []
+    for name, kind in columns.items():
         cells = pa.chunked_array([spell(table, name) for table in tables]).drop_null()
-        words = gap_words(cells)
+        points = with_points(cells) if commas else cells
+        words = gap_words(cells) or gap_words(points)
         numbers = without_words(cells, words)
-        mark = decimal_mark(numbers)
-        others = cells.filter(pc.invert(pc.match_substring_regex(cells, f"^{NUMBER}$")))
+        others = points.filter(pc.invert(pc.match_substring_regex(points, f"^{NUMBER}$")))
+        mark = decimal_mark(numbers, ",." if commas else ".,") if len(without_words(others, words)) else None
         if mark is not None:
             example = without_words(others, words)[0].as_py()
             problems.append(f"The column {name!r} is {kind}, because its numbers are written as {example!r}.")
         count = len(others) if mark is None else len(cells) - len(numbers)
-        if 0 < count <= _FEW_TEXTS * len(cells):
+        if words or 0 < count <= _FEW_TEXTS * len(cells):
             texts = listed(f"{text!r:.40}" for text in words or others.unique().to_pylist())
             remedy = "" if words else " If these texts mean missing values, leave the cells empty."
             problems.append(f"The column {name!r} is {kind}, because {count:,} of {len(cells):,} cells are not numbers: {texts}.{remedy}")
         if words:
             gaps[name] = words
         if mark is not None:
-            number = conversion(text if mark == "." else "text", mark, units(numbers))
+            number = conversion("text", mark, units(numbers))
             converted = f"[{number} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
             # Code that is pasted twice must not read the point of a converted number, such as 1234.5, as a separator of thousands.
             done = "" if mark == "." else rf"frame[{name!r}] if frame[{name!r}].str.contains(r'\d[.](?!\d{{3}}(?!\d))').any() else "
@@ -107,6 +109,16 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
         problems.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
     if problems:
         yield "\n".join(problems)
+
+
+def _has_commas(file: Path) -> bool:
+    """Return True for a CSV file with semicolons, in which commas are decimal marks."""
+    return typed_reader(file) is None and delimiter_of(file) == ";"
+
+
+def _as_written(spec: DatasetSpec, file: Path, names: list[str]) -> Dataset[Any]:
+    types = dict.fromkeys(names, pa.string())
+    return read_csv(file, delimiter=delimiter_of(file), schema=types, null_values=spec.null_values, encoding=spec.encoding)
 
 
 @frozen(eq=False)

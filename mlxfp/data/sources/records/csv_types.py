@@ -1,7 +1,7 @@
-"""Types of the columns of CSV files: checks of types that Arrow infers, and the number of digits of integers."""
+"""Types of the columns of CSV files: checks of types that Arrow infers, the number of digits of integers, and notes about dates."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.data.sources.columns import LONGEST_EXACT
+from mlxfp.support.formatted_numbers import rare_words, without_words
 
 TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
 _DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
+_DAY_FIRST = r"^(\d{1,2}\.|(1[3-9]|[23]\d)[-/])"  # pattern for one date of a column with the day first
 _LEAST = b"least"  # metadata key for the smallest integer with the digit count of a column, such as 10000 for ZIP codes
 
 
@@ -21,9 +23,21 @@ def is_early(column: pa.Array) -> bool:
     return dated and pc.any(pc.less(column, pa.scalar(dt.date.min).cast(column.type))).as_py() is True
 
 
-def are_dates(texts: pa.Array) -> bool:
-    """Return True if all texts look like dates with a year of four digits, and at least one text is not null."""
-    return texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, _DATE)).as_py() is True
+def date_notes(name: str, texts: pa.Array) -> Iterator[str]:
+    """Yield a note about a text column of dates with a year of four digits. Words for missing values are ignored.
+
+    In the code of the note, all dates begin with the year, because pandas reads no column with two orders correctly.
+    """
+    words = rare_words(texts)
+    dates = without_words(texts, words)
+    if len(dates) and pc.all(pc.match_substring_regex(dates, _DATE)).as_py():
+        order = r"\3-\2-\1" if pc.any(pc.match_substring_regex(dates, _DAY_FIRST)).as_py() else r"\3-\1-\2"
+        frame = rf"frame[{name!r}].str.replace(r'^(\d+)\D(\d+)\D(\d{{4}})', r'{order}', regex=True)"
+        invalid = ", errors='coerce'" if words else ""
+        yield (
+            f"the text column {name!r} looks like dates, such as {dates[0].as_py()!r}; inferred dates look like 1997-05-22 or 1997-05-22 "
+            f"12:30; convert a pandas frame with frame[{name!r}] = pandas.to_datetime({frame}, format='mixed'{invalid})"
+        )
 
 
 def suggested_type(text: str) -> pa.DataType:

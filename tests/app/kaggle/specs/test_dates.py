@@ -1,6 +1,7 @@
 """Dates are numbers for estimators: counted, and by their place in the year, the month, the week and the day."""
 
 from datetime import date, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import mlxfp as fp
-from mlxfp.app.kaggle.specs.dates import PARTS, date_numbers, date_order
+from mlxfp.app.kaggle.specs.dates import PARTS, column_order, date_numbers, date_order
 from tests.app.kaggle.estimators.tables import spec_of
 
 DAYS = [fp.kaggle.ColumnSpec(name="day", type="text")]
@@ -62,11 +63,33 @@ def test_dates_in_other_notations_have_the_same_numbers(text, order, numbers):
 
 
 def test_the_order_of_day_and_month_follows_from_all_dates_of_a_column():
-    """One day above 12 decides for all rows, and two orders in a column are no dates."""
+    """One day above 12 decides for all rows. Two orders of day and month in a column are no dates."""
     assert date_order(pa.array(["1/2/1997", "25/2/1997"])) == "day"
     assert date_order(pa.array(["1/2/1997", "2/25/1997"])) == "month"
     assert date_order(pa.array(["25/2/1997", "2/25/1997"])) is None
-    assert date_order(pa.array(["25.2.1997", "1997-02-25"])) is None
+    assert date_order(pa.array(["1997.02.25", "1997-02-25"])) == "year"
+
+
+@given(st.lists(st.tuples(st.dates(date(1000, 1, 1)), st.booleans()), min_size=1), st.sampled_from(["%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"]))
+def test_dates_that_begin_with_the_year_stand_among_dates_in_another_order(days, form):
+    """Spreadsheets mix 2022-03-12 with 12.03.2022. Each date has the numbers of the ISO date."""
+    iso = [day.isoformat() for day, _ in days]
+    texts = [f"{day:{form}}" if other else day.isoformat() for day, other in days]
+    order: Any = "month" if form.startswith("%m") else "day"
+    assert date_order(pa.array([*texts, f"{date(2026, 5, 22):{form}}"])) == order
+    assert date_numbers(pa.array(texts), order).tolist() == date_numbers(pa.array(iso)).tolist()
+
+
+def test_a_few_words_among_dates_are_missing_dates():
+    """A column of dates in two forms with gaps gives parts of dates to an estimator, and the gaps are missing."""
+    texts = ["12.03.2022", "2022-03-12", "k.A.", "13.03.2022", "-", "2022-03-13", "14.03.2022", "2022-03-14"]
+    rows = fp.from_table({"day": texts, "y": [1.0, 1.0, 0.0, 2.0, 0.0, 2.0, 3.0, 3.0]})
+    fitted = fp.kaggle.estimator(DecisionTreeRegressor(), spec_of("regression", columns=DAYS))(fp.Splits(rows))
+    assert fitted.columns.dates == (("day", "day"),)
+    table = fitted.columns.table(fp.to_table(rows).to_batches()[0])
+    assert np.isnan(table[:, 0]).tolist() == [text in ("k.A.", "-") for text in texts]
+    assert fitted(fp.from_table({"day": ["2022-03-12", "12.03.2022", "14.03.2022"]})).tolist() == [1.0, 1.0, 3.0]
+    assert column_order(pa.array([*texts, "?", "soon"])) is None  # four words
 
 
 def test_the_order_of_the_training_rows_holds_for_new_rows():

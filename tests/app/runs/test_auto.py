@@ -657,10 +657,11 @@ def test_a_score_no_better_than_a_constant_is_named(tmp_path):
     """A finished run with a useless model must not look ready to submit."""
     labels = ["no"] * 9 + ["yes"]
     rows = [{"id": at, "noise": (at * 37) % 11, "y": labels[at % 10]} for at in range(200)]
-    data = competition(tmp_path / "noise", rows, [{**row, "y": "no"} for row in rows[:9]], [{"id": row["id"], "y": "no"} for row in rows[:9]])
+    test, sample = ([{**row, "y": "no"} for row in rows[:9]], [{"id": row["id"], "y": "no"} for row in rows[:9]])
+    data = competition(tmp_path / "noise", rows, test, sample)
     config = auto(data, "model.name=sklearn.linear_model:LogisticRegression")
     messages = [event.message for event in fp.runs.run(config) if isinstance(event, fp.runs.Noted)]
     assert (
-        "The model predicts no better than a constant: accuracy 0.9000, and 0.9000 with the same prediction for every row. Give the run more "
-        "time, or columns that tell more about the target." in messages
+        "The model predicts no better than a constant: accuracy 0.9000, and 0.9000 with the same prediction for every row. "
+        "Give the run more time, or columns that tell more about the target." in messages
     )

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     for command in (check, infer):
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, if mlxfp cannot infer the target")
-        command.add_argument("--encoding", default="utf-8", help="the encoding of CSV files, such as cp1252 (default: utf-8)")
+        command.add_argument("--encoding", help="the encoding of CSV files, such as cp1252 (default: utf-8)")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
     synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
     synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
@@ -39,6 +39,10 @@ def _check(options: Namespace) -> int:
     if options.spec and options.target:
         raise ArgumentError(
             f"--target is {', '.join(options.target)}, but --spec {options.spec} defines the target. Leave out --target or --spec."
+        )
+    if options.spec and options.encoding:
+        raise ArgumentError(
+            f"--encoding is {options.encoding}, but --spec {options.spec} defines the encoding. Leave out --encoding or --spec."
         )
     spec = named_spec(options.spec) if options.spec else inferred_spec(options.path, options.target, options.encoding)
     say("\n".join(_description(spec)))
@@ -80,14 +84,14 @@ def _synthetic(options: Namespace) -> int:
     return 0
 
 
-def inferred_spec(path: str | Path, target: list[str] | None, encoding: str) -> "DatasetSpec":
+def inferred_spec(path: str | Path, target: list[str] | None, encoding: str | None) -> "DatasetSpec":
     """Infer a spec from the files, and print warnings about text columns with mostly numeric cells."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of, read_part
     from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
 
     try:
-        spec = infer_spec(path, target=target, encoding=encoding)
+        spec = infer_spec(path, target=target, encoding=encoding or "utf-8")
     except MlxfpError as error:
         if target is None and isinstance(error, ArgumentError):
             error.add_note("On the command line: --target COLUMN.")

@@ -95,7 +95,7 @@ def add(commands: Commands) -> None:
     command.add_argument("folder", metavar="FOLDER", help="the folder to create")
     command.add_argument("--data", metavar="DATA", required=True, help="a folder with a train file, or a file: CSV, Parquet or JSON lines")
     command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, if mlxfp cannot infer the target")
-    command.add_argument("--encoding", default="utf-8", help="the encoding of CSV files, such as cp1252 (default: utf-8)")
+    command.add_argument("--encoding", help="the encoding of CSV files, such as cp1252 (default: utf-8)")
 
 
 def _new(options: Namespace) -> int:

@@ -182,9 +182,10 @@ def _parse_exactly(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
 
     Arrow itself would drop the zone of a timestamp, read a timestamp without a zone as UTC, and read the date 20240305 as a count of days.
     """
-    chunk = _parse_json(data, pa.schema([column.with_type(_with_text(column.type)) for column in schema]), other_keys)
+    texts = {column.name: _with_text(column.type) for column in schema if has_times(column.type)}
+    chunk = _parse_json(data, pa.schema([column.with_type(texts.get(column.name, column.type)) for column in schema]), other_keys)
     for column in schema:
-        if has_times(column.type):
+        if column.name in texts and chunk.column(column.name).type == texts[column.name]:
             chunk = set_column(chunk, column.name, cast_exactly(chunk.column(column.name), column.type))
     return chunk
 

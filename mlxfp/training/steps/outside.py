@@ -7,6 +7,7 @@ values.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dis import get_instructions
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -79,6 +80,7 @@ class _Visit:
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
+        self._in_model = False  # True during the search of a model's code, which may keep caches as NumPy arrays
         self._reached: dict[int, bool] = {}  # id of each visited value -> True if an array can be reached from the value
         self._alive: list[Any] = []  # visited values, kept alive because Python could give the id of a deleted value to a new object
 
@@ -86,7 +88,7 @@ class _Visit:
         """Return True if an array can be reached from the value. Record the variables, attributes and items on the way."""
         if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
             return False
-        if isinstance(value, (mx.array, np.ndarray)):
+        if isinstance(value, mx.array) or (isinstance(value, np.ndarray) and not self._in_model):
             if isinstance(value, mx.array):
                 self.outside.arrays.append(value)
             return True
@@ -96,11 +98,13 @@ class _Visit:
         self._alive.append(value)
         if isinstance(value, nn.Module):
             self.outside.modules.append(value)
-        leads = False
+        leads, outer = False, self._in_model
+        self._in_model = outer or isinstance(value, Reaching)
         for read, holder, key, child in self._edges(value):
             if self.reach(child):
                 self.outside.edges.append((read, holder, key, child))
                 leads = True
+        self._in_model = outer
         self._reached[id(value)] = leads
         return leads
 
@@ -131,12 +135,13 @@ class _Visit:
         yield from ((_content, cell, None, cell.cell_contents) for cell in function.__closure__ or () if cell != _EMPTY)
         yield from _fixed(*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), getattr(function, "__wrapped__", None))
         if not _is_of_library(function.__module__):
-            names = {name for code in _codes(function.__code__) for name in code.co_names}
+            codes, known = list(_codes(function.__code__)), function.__globals__
+            names = {name for code in codes for name in code.co_names}
             self.names.update(names)
             if "getattr" in names:  # the name of an attribute may be a text in the code, as in `getattr(self, "teacher")`
-                self.names.update(text for code in _codes(function.__code__) for text in code.co_consts if isinstance(text, str))
-            known = function.__globals__
-            yield from ((_item, known, name, known[name]) for name in names if name in known)
+                self.names.update(text for code in codes for text in code.co_consts if isinstance(text, str))
+            globals_read = {step.argval for code in codes for step in get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+            yield from ((_item, known, name, known[name]) for name in globals_read if name in known)
 
     def _of_object(self, value: Any) -> Iterator[Edge]:
         kind = value if isinstance(value, type) else type(value)

@@ -89,6 +89,6 @@ def test_a_network_learns_from_texts_alone(name):
     spec = spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="Name", type="text")])
     rows = rows_of("binary", 32)
     recipe = fp.kaggle.fit_table_recipe(spec, rows, name)
-    predict, _ = trained(recipe, rows, steps=60, rate=0.02)
+    predict, _ = trained(recipe, rows, steps=100, rate=0.005)
     assert ((predict(rows) > 0.5) == (fp.to_table(rows)["y"].to_numpy() == 1)).all()
     assert np.isfinite(predict(fp.from_table({"Name": ["never seen", None, ""]}))).all()

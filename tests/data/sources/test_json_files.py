@@ -327,3 +327,15 @@ def test_a_value_that_is_no_text_of_a_declared_date_or_time_is_named(tmp_path: P
     path = write(tmp_path / "a.jsonl", f'{{"a": null}}\n{{"a": {value}}}\n')
     with pytest.raises(DataError, match=r"A value does not fit the column 'a' of .*: got .*, in line 2 of"):
         list(fp.read_jsonl(path, schema={"a": kind}))
+
+
+def test_declared_structs_with_times_may_have_ignored_keys(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"x": {"a": 1, "t": "2024-01-01T00:00:00", "q": 2}}\n')
+    schema = {"x": pa.struct({"a": pa.int64(), "t": pa.timestamp("s")})}
+    assert list(fp.read_jsonl(tmp_path / "rows.jsonl", schema=schema, unknown="ignore")) == [{"x": {"a": 1, "t": dt.datetime(2024, 1, 1)}}]
+
+
+def test_declared_lists_without_times_keep_their_item_field(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"x": [1, 2]}\n')
+    schema = {"x": pa.list_(pa.field("item", pa.int64(), nullable=False))}
+    assert list(fp.read_jsonl(tmp_path / "rows.jsonl", schema=schema)) == [{"x": [1, 2]}]

@@ -214,6 +214,31 @@ def test_changed_weights_are_refused_however_the_model_reaches_them(way):
             call()
 
 
+class _Wrapper(nn.Module):
+    positions = np.zeros((0, 3))  # a cache that grows
+
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Linear(3, 2)
+
+    def __call__(self, x):
+        if len(_Wrapper.positions) < len(x):
+            _Wrapper.positions = np.zeros((len(x), 3), np.float32)
+        return self.model(x + mx.array(_Wrapper.positions[: len(x)]))
+
+
+def test_names_of_attributes_are_no_globals_and_caches_of_a_model_may_grow():
+    """A script often has a global `model` beside an attribute with the same name."""
+    globals()["model"] = model = _Wrapper()
+    optimizer = fp.optimizers.adamw(0.1)
+    step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["x"][:, :2]), optimizer)
+    state, predict = fp.train_state(model, optimizer), fp.predict(model, lambda model, batch: model(batch["x"]))
+    for rows in (2, 4, 2, 8):
+        state, _ = step(state, {"x": mx.ones((rows, 3))})
+        list(predict(state, [{"x": mx.ones((rows, 3))}]))
+        model.update(state.params)
+
+
 def test_a_module_put_in_the_place_of_another_is_refused():
     held, model, optimizer = _Attribute(nn.Linear(3, 2)), nn.Linear(3, 2), fp.optimizers.adamw(0.1)
     step, state = fp.train_step(model, held.loss, optimizer), fp.train_state(model, optimizer)

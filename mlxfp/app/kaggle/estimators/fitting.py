@@ -172,7 +172,7 @@ class Estimator:
             fitted = library.fit(model, prepared)
         except DataError as error:
             if classes:
-                counts = np.bincount(codes)
+                counts = np.unique(learned, return_counts=True)[1]
                 rarest, rows = classes[int(counts.argmin())], int(counts.min())
                 error.add_note(f"The rarest class is {self.spec.classes[rarest]!r} with {rows} training row{'s' if rows > 1 else ''}.")
             raise

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import frozen
+from attrs import evolve, frozen
 from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, schema, take, to_table
@@ -93,12 +93,17 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
 
 
 def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
-    """Cast rows of any types to the column types of a spec, as if the rows came from a CSV file. Only null and NaN are missing values."""
+    """Cast rows of any types to the column types of a spec, as if the rows came from a CSV file.
+
+    Null, NaN and the texts that a spec adds to the default `null_values` are missing values.
+    """
     types, names = _types(spec, part), schema(rows).names
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:
         raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
-    result: Dataset[Example] = _Typed(tuple(types.items()))(rows)
+    added = evolve(spec, null_values=[text for text in spec.null_values if text not in NULL_VALUES])
+    nulls = tuple(_null_values(added, types).items()) if added.null_values else ()
+    result: Dataset[Example] = _Typed(tuple(types.items()), nulls)(rows)
     return result
 
 
@@ -149,7 +154,9 @@ def delimiter_of(path: Path) -> str:
     """
     try:
         # Latin-1 decodes all bytes, and a delimiter has the same byte in all encodings that `read_csv` reads.
-        records = read_csv(path, delimiter="\x1f", quote=None, columns=["text"], schema={"text": pa.string()}, encoding="latin-1")
+        records = read_csv(
+            path, delimiter="\x1f", quote=None, columns=["text"], schema={"text": pa.string()}, null_values=(), encoding="latin-1"
+        )
         lines = [row["text"].removeprefix("\xef\xbb\xbf") for row in pipe(records, take(_LINES))]  # without a byte order mark
         lines = lines[1:] if lines and _EXCEL.match(lines[0]) else lines
         counts = {mark: _field_count(lines, mark) for mark in (",", *DELIMITERS)}

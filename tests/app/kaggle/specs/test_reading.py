@@ -283,3 +283,15 @@ def test_integers_that_floats_round_are_refused_with_the_type_of_the_spec(folder
         list(read_part(spec, folder))
     with pytest.raises(DataError, match=r"'age' has 2 integers above 2\*\*53, which floats round; use the type categorical"):
         fp.kaggle.check_spec(spec, folder)
+
+
+def test_a_line_with_only_a_missing_value_has_a_delimiter(tmp_path: Path):
+    (tmp_path / "train.csv").write_text('a,note,y\n1,"first\nNA\nlast",0\n2,b,1\n3,c,0\n')
+    assert delimiter_of(tmp_path / "train.csv") == ","
+
+
+def test_added_null_values_hold_for_json_lines(tmp_path: Path):
+    lines = [{"id": "1", "age": "k.A.", "class": "a", "y": "0"}, {"id": "2", "age": "3", "class": "k.A.", "y": "1"}]
+    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    spec = evolve(CATS, train=fp.kaggle.FileSpec(name="train.jsonl"), null_values=[*CATS.null_values, "k.A."])
+    assert [(row["age"], row["class"]) for row in read_part(spec, tmp_path)] == [(None, "a"), (3.0, None)]

@@ -65,8 +65,8 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 def differences(function: str, predictions: mx.array, targets: mx.array, example_weights: mx.array | None) -> tuple[mx.array, mx.array]:
     """Return predictions minus targets, and the weight of each value, both as float32 in the shape of the targets.
 
-    The difference is 0 for values with weight 0, for example for missing targets (NaN). The gradient is then 0 too: `add` alone ignores
-    such a value, but the gradient would be 0 * NaN, which is NaN.
+    The difference is 0 for values with weight 0, for example for missing targets (NaN). The gradient is then 0 too. `add` would also
+    ignore such a value, but the gradient of `add` would be 0 * NaN, which is NaN.
     """
     predictions, targets = check_same_shape(function, predictions, targets)
     weights = broadcast_weights(function, example_weights, targets.shape)

@@ -27,7 +27,7 @@ _UNITS = 8  # maximum number of different units in a column; a column of dates s
 def gap_words(texts: pa.Array | pa.ChunkedArray) -> list[str]:
     """Return words that probably mean a missing value in a column of numbers, such as "k.A." and "-".
 
-    All texts other than the `rare_words` are numbers, possibly formatted numbers. Otherwise, the result is empty.
+    The result is empty unless all other texts are numbers. Formatted numbers count as numbers.
 
     >>> gap_words(pa.array(["12", "7.5", "3", "k.A.", None])), gap_words(pa.array(["12", "k.A."]))
     (['k.A.'], [])

@@ -211,7 +211,7 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], linear: LinearMode
 
 
 def _plain(value: object) -> object:
-    """Convert a whole float to an integer. Arrow reads integers with nulls as floats."""
+    """Convert a whole float to an integer. The rows of a spec hold all numbers as floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -102,7 +102,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
-    """Yield the final event of a run, after messages about a useless score and a missing sample submission."""
+    """Yield messages about a useless score and about a missing sample submission, and then the final event of a run."""
     constant = None if total is None else constant_score(Scored(plan.data.spec, plan.metric, (), oof, None))
     if total is not None and constant is not None and not plan.metric.better(total.overall, constant):
         yield Noted(

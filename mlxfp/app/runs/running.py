@@ -128,7 +128,7 @@ def _run(begun: Start, ranks: Ranks | None = None, since: float | None = None, e
 
 
 def _extend(plan: Plan | FilePlan, before: int, epochs: int) -> Iterator[RunEvent]:
-    """Increase the number of epochs of a run. Raise `ConfigError` for an estimator, which more epochs would only fit again."""
+    """Increase the number of epochs of a run. Raise `ConfigError` for an estimator: more epochs would repeat the same fit."""
     folder = plan.folder
     if isinstance(plan, Plan) and plan.models.estimator is not None:
         raise ConfigError(

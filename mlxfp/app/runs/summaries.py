@@ -53,7 +53,7 @@ def _test_rows(plan: Plan) -> str:
 
 
 def _dates(plan: Plan) -> list[str]:
-    """Return the names of the text and categorical columns of dates, possibly with a few words."""
+    """Return the names of the text and categorical columns that hold dates, and possibly a few words."""
     names = [column.name for column in plan.data.spec.columns if column.type in ("text", "categorical")]
     rows = to_table(select_columns(names)(plan.rows)) if names else None
     strings = [] if rows is None else [name for name in names if pa.types.is_string(rows.schema.field(name).type)]

@@ -84,7 +84,7 @@ class _Training:
 
 
 def _without_rate_warnings(stream: Iterable[events.Event], *, first: int) -> Iterator[events.Event]:
-    """Drop the warnings before the first step. Only more epochs change the schedule of a run, and `resume` reports more epochs."""
+    """Drop the warnings before the first step. Only a larger number of epochs changes the schedule, and `resume` reports this number."""
     return (event for event in stream if not (isinstance(event, events.Warned) and event.step == first))
 
 

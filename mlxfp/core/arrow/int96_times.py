@@ -1,7 +1,7 @@
 """Timestamps of the Parquet type INT96, as written by Spark, Hive and Impala: a day and the nanoseconds of the day.
 
-Arrow converts all times of a file to one unit, and reports no loss. In microseconds, the last three digits are lost. In nanoseconds,
-years outside 1677 to 2262 become other years, and in microseconds years after 294247. Seconds hold all times of the type. A file is
+Arrow converts all times of a file to one unit, and reports no loss. In nanoseconds, years outside 1677 to 2262 become other years. In
+microseconds, the last three digits are lost, and years after 294247 become other years. Seconds hold all times of the type. A file is
 therefore read in the three units, and times that differ raise an error.
 """
 

@@ -64,9 +64,9 @@ def pack(
     There are two methods:
 
     - `"best_fit"` puts each document into the fullest open (incomplete) row that has enough space, or opens a new row. At most `open_rows`
-      rows (default 128) of each length are open at a time. If there are more, the fullest row is closed: the row gets no further document.
-      This is the bounded-space packing of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better than First",
-      Algorithmica 31 (2001).
+      rows (default 128) of each length are open at a time. If a new row would exceed this limit, the fullest row is closed: the row gets
+      no further document. This is the bounded-space packing of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better
+      than First", Algorithmica 31 (2001).
     - `"split"` fills one row after the other, and cuts a document at the end of a row. This method takes a single length.
 
     If all document lengths are known in advance, the rows are planned before any document is read. Lengths are known after reading a table

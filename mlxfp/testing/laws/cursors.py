@@ -67,7 +67,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Check that a resumed run repeats the read of at most one source chunk.
+    """Check that a resumed run reads at most one source chunk again.
 
     >>> import mlxfp as fp
     >>> import pyarrow as pa

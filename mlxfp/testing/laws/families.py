@@ -111,7 +111,7 @@ class Trial:
     - `unfit`: error message if too few random cases are valid inputs for the laws.
     - `coverage`: function that returns a sentence about the checked cursors of a long dataset.
     - `shrink=False`: hypothesis does not search for a smaller failing case.
-    - `pool`: another trial. The laws are then called once, and `inputs` gets the list of all random cases of `pool` as `cases`.
+    - `pool`: another trial, or None. With a pool, the laws are called once, and `inputs` gets all random cases of the pool as `cases`.
     """
 
     laws: tuple[Callable[..., None], ...]

@@ -25,7 +25,7 @@ Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or at
 
 
 class Reaching(ABC):
-    """A value that calls functions, such as a module without its arrays."""
+    """Base class of values that can call functions, such as a module without its arrays."""
 
     @abstractmethod
     def reached(self) -> tuple[Any, ...]:

@@ -162,7 +162,7 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
         self._parts = parts_in(options.shards, model.params, model.buffers)
-        self._delayed = not options.compile and options.ranks is None  # ranks must communicate in one order
+        self._delayed = not options.compile and options.ranks is None  # ranks communicate in the same order
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", (loss, self._model), 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
@@ -222,7 +222,7 @@ class TrainStep:
         """Return the next state and the metrics of the batch."""
         trees = trees_of(self._checked(state))
         if self._delayed:
-            mx.async_eval(trees)  # start to compute the lazy state, which keeps arrays of the old state in memory
+            mx.async_eval(trees)  # start to compute the lazy state, because a lazy state keeps the old state in memory
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         if not self._runs and self._options.compile and self.ranks is None:

@@ -115,7 +115,7 @@ class Functional(Reaching):
         return result, get_arrays(model, self.buffers)
 
     def reached(self) -> tuple[Any, ...]:
-        """Return the classes and functions of the module. They may read arrays that are not in `params` or `buffers`."""
+        """Return the classes and functions of the module, which may read arrays outside `params` and `buffers`."""
         modules = self._skeleton.modules()
         values = [value for module in modules for value in (*module.values(), *vars(module).values())]
         items = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]

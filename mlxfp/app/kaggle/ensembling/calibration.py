@@ -105,7 +105,7 @@ def _check_labels(metric: Metric, subject: str, remove: str) -> None:
 
 
 def _normalized(weights: Numbers) -> Numbers:
-    """Scale the rows of non-negative weights, float64[n, C], to sum to 1. A row of zeros becomes 1 / C."""
+    """Scale each row of non-negative weights, float64[n, C], to the sum 1. In a row of zeros, each value becomes 1 / C."""
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), 1 / weights.shape[1]))
 

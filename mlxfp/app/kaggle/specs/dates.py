@@ -33,8 +33,8 @@ _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
-    Dates that begin with the year fit each order. The result is "year" only if all dates begin with the year. If all dates are valid in
-    two orders, such as 1/2/1997, the day is first in dates with dots, and the month is first in other dates.
+    Dates that begin with the year fit every order. The result is "year" only if all dates begin with the year. If all dates are valid in
+    both orders, as 1/2/1997 is, the day is first in dates with dots, and the month is first in other dates.
 
     >>> date_order(pa.array(["2026-11-23", None, "2026-11-23T18:30:00Z"])), date_order(pa.array(["2026"]))
     ('year', None)
@@ -52,7 +52,7 @@ def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
 
 
 def column_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
-    """Return the `date_order` of a column of dates. A few words, such as "k.A.", are missing dates.
+    """Return the `date_order` of a column of dates. The `rare_words`, such as "k.A.", count as missing dates.
 
     >>> column_order(pa.array(["23.11.2026", "24.11.2026", "25.11.2026", "k.A."])), column_order(pa.array(["23.11.2026", "k.A."]))
     ('day', None)
@@ -64,7 +64,7 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
     Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Dates that begin with the year are
-    read in each order. Missing texts and texts that are no dates become NaN. A day after the end of its month falls into the next month:
+    read in each order. Missing texts and texts that are not dates become NaN. A day after the end of its month falls into the next month:
     February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()

@@ -67,9 +67,10 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None, e
       file. Categories of this column are no input, because no model can learn from such values;
     - the hash and the number of rows of each file.
 
-    Ordinal targets, rankings, other groups, names of values and other metrics cannot be inferred: set them with `attrs.evolve`. `encoding`
-    is the encoding of all CSV files, as in `read_csv`. All files are read into memory. Raises `MissingFileError` without a train file,
-    `DataError` for a train file without rows, and `ArgumentError` if the target cannot be inferred.
+    Ordinal targets, rankings, groups without evidence, names of values and other metrics cannot be inferred: set them with
+    `attrs.evolve`. `encoding` is the encoding of all CSV files, as in `read_csv`. All files are read into memory. Raises
+    `MissingFileError` without a train file, `DataError` for a train file without rows, and `ArgumentError` if the target cannot be
+    inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -133,7 +133,7 @@ def folder_of(path: str | Path) -> Path:
 
 
 def read_strings(path: Path, spec: DatasetSpec) -> pa.Table:
-    """Read a complete file of a spec with every column as strings, and null for missing values."""
+    """Read a complete file of a spec. All columns become strings, and missing values become null."""
     table = read_cells(path, encoding=spec.encoding)
     return as_strings(path, table, _null_values(spec, table.column_names))
 

@@ -79,7 +79,7 @@ class ColumnSpec:
     word "none" instead.
 
     The texts None and NA usually mean a missing value (see `read_part`). To keep such a text as a value, add it to `values` or `absent`.
-    Texts for missing values, such as "k.A.", belong to `null_values` of the `DatasetSpec`.
+    Texts for missing values, such as "k.A.", belong in `null_values` of the `DatasetSpec`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())

@@ -116,11 +116,11 @@ def submission(
 def check_submission(
     path: PathLike, *, sample: PathLike, spelling: Mapping[str, Spelling] | None = None, encoding: str = "utf-8"
 ) -> tuple[str, ...]:
-    r"""Return all differences between a file and the sample that would prevent a submission. The result is empty for a valid file.
+    r"""Compare a file with the sample. Return all differences that would prevent a submission. The result is empty for a valid file.
 
     The function compares the header, the ids (missing, unknown, duplicate, without leading zeros, with added decimals), the number
     of rows, the values (empty, infinite, NaN), whole numbers written as 1.0, and the spelling of truth values. The order of rows
-    does not matter. The id is the first column of the sample with distinct values. `encoding` is the encoding of the sample.
+    does not matter. The id is the first sample column whose values are all distinct. `encoding` is the encoding of the sample.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

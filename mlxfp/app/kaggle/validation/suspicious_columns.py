@@ -69,7 +69,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
     problems, changes, gaps = list[str](), list[str](), dict[str, list[str]]()
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
     commas = any(map(_has_commas, files))
-    if commas:  # `parts` have points instead of commas in some cells of a column, but the lines below change the files, which have commas.
+    if commas:  # In `parts`, some decimal commas are already points. The code below changes the files, which have commas.
         parts = tuple(_as_written(spec, file, [*columns]) for file in files)
     tables = [one_chunk(to_table(select_columns([*columns])(part))) for part in parts] if columns else []
     for name, kind in columns.items():
@@ -112,7 +112,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
 
 
 def _has_commas(file: Path) -> bool:
-    """Return True for a CSV file with semicolons, in which commas are decimal marks."""
+    """Return True for a CSV file with semicolons between columns and decimal commas."""
     return typed_reader(file) is None and delimiter_of(file) == ";"
 
 

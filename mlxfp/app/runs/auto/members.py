@@ -17,7 +17,7 @@ from mlxfp.models import TABLE_MODELS
 PACKAGES = ("sklearn", "lightgbm", "catboost")
 Values = dict[str, Any]  # sections of a configuration
 
-_SHORT = 2_000_000  # maximum number of bytes in text columns for word counts as the first model; 5 folds take about 20 seconds
+_SHORT = 2_000_000  # up to this number of bytes in text columns, the model of word counts is first; 5 folds take about 20 s
 _FEW = 5000  # maximum number of rows for forests (because of the file size) and kernel models (because of the fitting time)
 # Boosting stops after 30 rounds without improvement. The improvement is measured on a tenth of the training rows.
 # Early stopping is needed, because noisy tables need only 50 rounds, while tables with little noise need 1000 rounds.
@@ -174,7 +174,8 @@ def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
     words = [_named("words", "tfidf")] if facts.texts else []
     if columns:
         # With long texts, the first model ignores text columns, so that the first result does not wait for the slow counting of words.
-        # With short texts, words come first: often only the texts predict the target, and a short run may have no time for a second model.
+        # With short texts, the model of word counts is first: often only the texts predict the target, and a short run may have no time
+        # for a second model.
         trees = [_with(evolve(boosted, name="codes"), texts=False), boosted] if facts.texts else [boosted]
         yield from [*words, *trees] if facts.text_bytes <= _SHORT else [*trees, *words]
         yield from _without_texts(facts)

@@ -23,7 +23,7 @@ from mlxfp.support.progress import Progress
 def search(study: Study, plan: Plan, folder: Path, *, trials: int | None, seconds: float | None) -> Iterator[RunEvent]:
     """Start or continue a search in `folder`, and yield the events of its trials.
 
-    The search ends after `trials` trials of all calls, or after `seconds`. Only the first trial may take longer.
+    The search ends after `trials` trials, counted over all calls, or after `seconds`. Only the first trial may take longer.
     """
     end = None if seconds is None else monotonic() + seconds
 

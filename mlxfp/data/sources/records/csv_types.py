@@ -26,7 +26,7 @@ def is_early(column: pa.Array) -> bool:
 def date_notes(name: str, texts: pa.Array) -> Iterator[str]:
     """Yield a note about a text column of dates with a year of four digits. Words for missing values are ignored.
 
-    In the code of the note, all dates begin with the year, because pandas reads no column with two orders correctly.
+    The code in the note first writes the year at the start of all dates, because pandas cannot read two orders in one column.
     """
     words = rare_words(texts)
     dates = without_words(texts, words)

@@ -1,14 +1,17 @@
 """Synthetic data files with the columns of a spec, for testing code before the real files are available."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from mlxfp.app.kaggle.specs.column_kinds import Cells, SyntheticColumn, standardize
 from mlxfp.app.kaggle.specs.reading import PARTS, Part, part_file, typed_reader
@@ -29,7 +32,7 @@ _CODECS = {".gz": "gzip", ".zst": "zstd"}
 def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, test_rows: int = 200, seed: int = 0) -> DatasetSpec:
     """Write synthetic files for a spec. Return the spec with the hashes and row counts of these files.
 
-    The function writes every file named in the spec. The files are CSV, compressed if the suffix says so. The columns hold:
+    The function writes every file named in the spec. The suffix selects the format: CSV, Parquet or JSON lines. The columns hold:
 
     - numerical: numbers above zero;
     - categorical: the named values of the column, or 4 random words;
@@ -43,8 +46,8 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     absent values. Ids, groups, times and targets are never missing. The sample file holds the ids of the test rows.
 
     The same seed always writes the same bytes. Existing files with identical bytes stay untouched. Raises `ArgumentError` for an
-    existing file with different contents, for duplicate file names, for file names outside `folder`, for other formats than CSV, and for
-    fewer rows than classes.
+    existing file with different contents, for duplicate file names, for file names outside `folder`, and for fewer rows than
+    classes.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlxfp as fp
@@ -66,7 +69,9 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     files = {part: file for part in PARTS if (file := part_file(spec, part)) is not None}
     paths = _paths([file.name for file in files.values()], Path(folder))
     synthetic = _SyntheticRows(spec, rows, test_rows, seed)
-    written = {part: _compressed(_csv(synthetic.table(part)), file.name) for part, file in files.items()}
+    numbers = [column.name for column in spec.columns if column.kind.is_number]
+    numbers += () if spec.task.has_classes else spec.target
+    written = {part: _to_bytes(synthetic.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
     new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
     for path, data in new:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,8 +160,6 @@ def _paths(names: Sequence[str], folder: Path) -> list[Path]:
     for index, (name, path) in enumerate(zip(names, paths, strict=True)):
         if ".." in path.parts[len(folder.parts) :] or Path(name).is_absolute():
             raise ArgumentError(f"The spec names a file outside the folder: {name!r}. Use a relative name without '..' in the spec.")
-        if typed_reader(path) is not None:
-            raise ArgumentError(f"Synthetic files are CSV, got the file name {name!r} in the spec. Use a name that ends in .csv.")
         if path in paths[:index]:
             raise ArgumentError(f"The spec uses the file name {name!r} twice. Give train, test and sample different file names.")
     return paths
@@ -169,6 +172,20 @@ def _exists(path: Path, data: bytes) -> bool:
             f"{str(path)!r} exists with different content, and synthetic files never replace files. Choose an empty folder."
         )
     return path.exists()
+
+
+def _to_bytes(columns: Mapping[str, Cells], name: str, numbers: Collection[str]) -> bytes:
+    """Encode a file in the format of its suffix. `numbers` holds the names of columns that become floats, except in CSV."""
+    if typed_reader(Path(name)) is None:
+        return _compressed(_csv(columns), name)
+    values = {key: [(float(cell) if key in numbers else cell) if cell else None for cell in cells] for key, cells in columns.items()}
+    if name.endswith(".parquet"):
+        out = BytesIO()
+        kinds = {key: pa.float64() if key in numbers else pa.string() for key in values}
+        parquet.write_table(pa.table(values, pa.schema(kinds)), out)
+        return out.getvalue()
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+    return _compressed("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), name)
 
 
 def _csv(columns: Mapping[str, Cells]) -> str:

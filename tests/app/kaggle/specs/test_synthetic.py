@@ -190,10 +190,6 @@ def test_no_file_is_replaced(tmp_path: Path):
             r"uses the file name '\./train\.csv' twice\. Give train, test and sample different file names",
         ),
         (
-            {"test": fp.kaggle.FileSpec(name="test.parquet")},
-            r"Synthetic files are CSV, got the file name 'test\.parquet' in the spec\. Use",
-        ),
-        (
             {"classes": [str(kind) for kind in range(601)], "kind": "multiclass"},
             r"rows must be at least 601, one for each class of 'titanic'",
         ),

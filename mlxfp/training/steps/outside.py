@@ -5,7 +5,6 @@ values.
 """
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dis import get_instructions
 from functools import partial
@@ -19,17 +18,18 @@ from mlx import nn
 
 _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys.stdlib_module_names}
 _MOST = 10_000  # maximum number of Python objects visited in a search for arrays
+_DEEPEST = 100  # maximum length of a path to an array; Python's recursion limit is 1,000 calls
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
 Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or attribute of `holder`: `read(holder, key)` gives its value
 
 
-class Reaching(ABC):
+class Reaching:
     """Base class of values that can call functions, such as a module without its arrays."""
 
-    @abstractmethod
     def reached(self) -> tuple[Any, ...]:
         """Return the classes and functions that the value may call."""
+        raise NotImplementedError
 
 
 @define
@@ -80,13 +80,14 @@ class _Visit:
 
     def __init__(self, names: frozenset[str], outside: Outside) -> None:
         self.names, self.outside = set(names), outside
+        self._depth = 0  # length of the current path
         self._in_model = False  # True during the search of a model's code, which may keep caches as NumPy arrays
         self._reached: dict[int, bool] = {}  # id of each visited value -> True if an array can be reached from the value
         self._alive: list[Any] = []  # visited values, kept alive because Python could give the id of a deleted value to a new object
 
     def reach(self, value: Any) -> bool:
         """Return True if an array can be reached from the value. Record the variables, attributes and items on the way."""
-        if isinstance(value, _PLAIN) or len(self._reached) > _MOST:
+        if isinstance(value, _PLAIN) or len(self._reached) > _MOST or self._depth > _DEEPEST:
             return False
         if isinstance(value, mx.array) or (isinstance(value, np.ndarray) and not self._in_model):
             if isinstance(value, mx.array):
@@ -100,11 +101,12 @@ class _Visit:
             self.outside.modules.append(value)
         leads, outer = False, self._in_model
         self._in_model = outer or isinstance(value, Reaching)
+        self._depth += 1
         for read, holder, key, child in self._edges(value):
             if self.reach(child):
                 self.outside.edges.append((read, holder, key, child))
                 leads = True
-        self._in_model = outer
+        self._in_model, self._depth = outer, self._depth - 1
         self._reached[id(value)] = leads
         return leads
 

@@ -27,7 +27,8 @@ def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, na
     assert end.score.metric == fp.kaggle.SPECS[name].metric
     assert fp.kaggle.check_submission(end.submission, sample=folder / fp.kaggle.SPECS[name].sample.name) == ()
     said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
-    assert not [message for message in said if not message.startswith("Columns with a single value")]  # none of 200 houses has a pool
+    known = ("Columns with a single value", "The model predicts no better than a constant")  # no pool in 200 houses, and few steps
+    assert not [message for message in said if not message.startswith(known)]
 
 
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])

@@ -25,7 +25,7 @@ from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types, che
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.records.csv_types import TIMES, date_notes, is_early, short_columns, suggested_type, with_digits
+from mlxfp.data.sources.records.csv_types import TIMES, date_notes, has_hexadecimal, is_early, short_columns, suggested_type, with_digits
 from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import check_block
@@ -38,7 +38,6 @@ from mlxfp.support.formatted_numbers import first_leading_zero, gap_notes, have_
 _LOSSY = "a number is hexadecimal, or too long or too large for floats, or a date is before the year 1"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
-_HEXADECIMAL = re.compile(rb"0[xX]")
 _FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -326,7 +325,7 @@ class _ReadCsv(LineSource):
         column of integers with a hexadecimal number.
         """
         rounding = rounding_columns(chunk)
-        integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type)] if _HEXADECIMAL.search(data) else []
+        integers = [column.name for column in chunk.schema if pa.types.is_integer(column.type)] if has_hexadecimal(data) else []
         wanted = [*rounding, *integers]
         texts = self._table(data, names, dict.fromkeys(wanted, pa.string()), wanted) if wanted else chunk
         early = [column.name for column, values in zip(chunk.schema, chunk.columns, strict=True) if is_early(values)]

@@ -5,6 +5,7 @@ values.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dis import get_instructions
 from functools import partial
@@ -24,12 +25,12 @@ _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or attribute of `holder`: `read(holder, key)` gives its value
 
 
-class Reaching:
+class Reaching(ABC):
     """Base class of values that can call functions, such as a module without its arrays."""
 
+    @abstractmethod
     def reached(self) -> tuple[Any, ...]:
         """Return the classes and functions that the value may call."""
-        raise NotImplementedError
 
 
 @define

@@ -1,6 +1,7 @@
 """Types of the columns of CSV files: checks of types that Arrow infers, the number of digits of integers, and notes about dates."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from mlxfp.support.formatted_numbers import rare_words, without_words
 TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
 _DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
 _DAY_FIRST = r"^(\d{1,2}\.|(1[3-9]|[23]\d)[-/])"  # pattern for one date of a column with the day first
+_HEXADECIMAL = re.compile(rb"0[xX]")
 _LEAST = b"least"  # metadata key for the smallest integer with the digit count of a column, such as 10000 for ZIP codes
 
 
@@ -21,6 +23,15 @@ def is_early(column: pa.Array) -> bool:
     """Return True for a column with dates before the year 1, such as 0000-01-01."""
     dated = pa.types.is_date32(column.type) or column.type in TIMES
     return dated and pc.any(pc.less(column, pa.scalar(dt.date.min).cast(column.type))).as_py() is True
+
+
+def has_hexadecimal(data: bytes) -> bool:
+    """Return True if bytes contain 0x or 0X. The search for x is the fast path of numbers, the regular expression the fast path of text.
+
+    >>> has_hexadecimal(b"1,0XFF"), has_hexadecimal(b"10,x")
+    (True, False)
+    """
+    return (b"x" in data or b"X" in data) and _HEXADECIMAL.search(data) is not None
 
 
 def date_notes(name: str, texts: pa.Array) -> Iterator[str]:

@@ -64,7 +64,7 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
     Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Dates that begin with the year are
-    read in each order. Missing texts and texts that are not dates become NaN. A day after the end of its month falls into the next month:
+    read in every order. Missing texts and texts that are not dates become NaN. A day after the end of its month falls into the next month:
     February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import evolve, frozen
+from attrs import frozen
 from pyarrow import RecordBatch, Schema
 
 from mlxfp import Dataset, RowWise, pipe, read_csv, read_jsonl, read_parquet, schema, take, to_table
@@ -46,7 +46,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     Columns without an entry in the spec have inferred types.
 
     Missing values in CSV files are the texts in `null_values` of the spec. The default is the null texts of pandas: an empty cell, NA,
-    None, null, nan and others. To keep such a text as a value, the spec lists the text in `classes` of the target, or in `values` or
+    None, null, nan and others. To keep such a text as a value, list the text in `classes` of the target, or in `values` or
     `absent` of the column.
 
     The suffix selects the format: CSV, Parquet or JSON lines. Numbers and truth values in Parquet and JSON lines become the texts
@@ -101,9 +101,8 @@ def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Data
     unknown = next((name for name in types if name not in names), None)
     if unknown is not None:
         raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
-    added = evolve(spec, null_values=[text for text in spec.null_values if text not in NULL_VALUES])
-    nulls = tuple(_null_values(added, types).items()) if added.null_values else ()
-    result: Dataset[Example] = _Typed(tuple(types.items()), nulls)(rows)
+    added = {name: tuple(value for value in values if value not in NULL_VALUES) for name, values in _null_values(spec, types).items()}
+    result: Dataset[Example] = _Typed(tuple(types.items()), tuple(added.items()))(rows)
     return result
 
 

@@ -169,6 +169,8 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
             yield f"named:{_name(value)}".encode()
+            if isinstance(value, type):
+                yield from _methods(value, inside)
         case _ if isinstance(value, types.GenericAlias | types.UnionType) or type(value).__module__ == "typing":  # such as list[int]
             yield f"annotation:{value!r}".encode()
         case _ if attrs.has(type(value)) or is_dataclass(value):

@@ -265,6 +265,10 @@ class Scale:
     def shift(row):
         return {{"x": row["x"] + {0}}}
 
+    @classmethod
+    def change(cls, row):
+        return {{"x": row["x"] - {0}}}
+
     def __call__(self, row):
         return self.apply(row)
 """
@@ -287,6 +291,8 @@ def _user_class(number):
         lambda kind: kind(),
         lambda kind: _inside(kind()),
         lambda kind: kind.shift,
+        lambda kind: kind.change,
+        lambda kind: lambda row: kind().apply(row),
     ],
 )
 def test_an_edited_method_has_another_fingerprint(use):

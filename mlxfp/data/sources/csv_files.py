@@ -37,7 +37,7 @@ from mlxfp.support.formatted_numbers import first_leading_zero, gap_notes, have_
 
 _LOSSY = "a number is hexadecimal, or too long or too large for floats, or a date is before the year 1"
 _DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
-_EXCEL = re.compile(rb"sep=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
+_EXCEL = re.compile(rb"(?i:sep)=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
 _FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
@@ -302,7 +302,7 @@ class _ReadCsv(LineSource):
         other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
         if len(names) == 1 and other is not None:
             return f"The header has {other!r} between names, and records have {counts}", f"Write the header with {self.delimiter!r}."
-        if len(names) == 1:
+        if len(names) == 1 or names[0].startswith("#"):
             return f"A record below {shorten(names[0])} has {counts}", "If this line is the header, remove the lines above it."
         if len(fields) == len(names) + 1 and not fields[-1]:
             return f"Records end with {self.delimiter!r} and the header does not: {counts}", f"Write {self.delimiter!r} after the header."

@@ -415,6 +415,8 @@ def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Pat
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
     path = tmp_path / "a.csv"
+    path.write_bytes(ending.join(["SEP=;", "a;b", "1;2", ""]).encode())
+    assert list(fp.read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
     path.write_bytes(ending.join(["sep=;", "a;b", "1;2", ""]).encode())
     assert list(fp.read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
     assert list(fp.read_csv(path, delimiter=";", schema="scan")) == [{"a": 1, "b": 2}]
@@ -426,6 +428,7 @@ def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
     ("text", "message"),
     [
         ("Report of 2020\n\na,b,c\n1,2,3\n4,5,6\n", r"in line 3 of .*If this line is the header, remove the lines above it"),
+        ("# made by x, on monday\na,b,c\n1,2,3\n4,5,6\n", r"in line 2 of .*If this line is the header, remove the lines above it"),
         ("# made by x\na,b,c\n1,2,3\n4,5,6\n", r"in line 2 of .*If this line is the header, remove the lines above it"),
         ("Title\nmore\nstill more\na,b\n1,2\n4,5\n", r"in line 4 of .*If this line is the header"),
         ("a,b\nr1,1,2\nr2,3,4\n", r"one field more than the header, .*in line 2 of .*row\.names = FALSE"),

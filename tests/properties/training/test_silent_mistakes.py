@@ -277,6 +277,16 @@ def test_a_run_that_ends_before_its_first_update_says_so():
     )
 
 
+def test_a_new_state_with_a_cursor_at_the_end_of_the_data_says_that_nothing_trains():
+    end = fp.last(fp.fit(STEP, FIRST, dataset(), epochs=1))
+    (message,) = messages(fp.fit(STEP, FIRST, dataset(), epochs=1, cursor=end.cursor))
+    assert message == (
+        "The run made no step, because its cursor is at the end of the data, and the state has made no step. To train, leave out cursor=; "
+        "to continue a run, pass the state of its checkpoint."
+    )
+    assert messages(fp.fit(STEP, end.state, dataset(), epochs=1, cursor=end.cursor)) == []
+
+
 def test_last_shows_warnings_and_keeps_the_event():
     step = fp.train_step(net(), loss, fp.optimizers.adamw(0.1), accumulate=50)
     with pytest.warns(RuntimeWarning, match="no update"):

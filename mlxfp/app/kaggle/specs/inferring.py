@@ -107,6 +107,13 @@ def _spec_of(path: str | Path, files: Files, tables: Sequence[pa.Table | None], 
         _check_numbers(files[0], train, name)
     train = _with_classes(train, names, cells)
     id_column = _id(train, ids, names)
+    if test is not None and id_column not in test.column_names:
+        if id_column is not None and ids:
+            raise DataError(
+                f"The ids have two names: {id_column!r} in {str(files[0])!r} and {ids[0]!r} in {str(files[1])!r}. Rename the column "
+                f"{id_column!r} of the train file to {ids[0]!r}."
+            )
+        id_column = None
     with Progress(f"look at {files[0].name}", unit="columns", total=lambda: train.num_columns) as progress:
         columns = tuple(progress.over(_columns(train, test, {*names, id_column})))
     texts = [column.name for column in columns if not column.kind.is_number]

@@ -33,7 +33,7 @@ TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
 }
 SUFFIXES = (*with_compressions(".csv", ".tsv"), *TYPED)
 _OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
-_EXCEL = re.compile("sep=.$")  # first line by which Excel names the delimiter
+_EXCEL = re.compile("(?i:sep)=.$")  # first line by which Excel names the delimiter
 _LINES = 20  # number of lines searched for the delimiter
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 

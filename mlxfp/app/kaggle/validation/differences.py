@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, folded, spell
+from mlxfp.app.kaggle.specs.dates import Order, column_order, date_numbers
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
@@ -40,8 +41,10 @@ def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any])
                 yield f"{column.name!r} is empty in all {after.num_rows:,} test rows, but not in the training rows."
             elif column.kind.is_number:
                 yield from _numbers(column.name, before, after)
-            elif column.type == "categorical":  # text columns are skipped, because almost every test row has a new text
+            elif column.type == "categorical":  # other texts are not compared, because almost every test row has a new text
                 yield from _categories(column.name, before, after)
+            elif order := column_order(spell(before, column.name)):
+                yield from _dates(column.name, spell(after, column.name), order)
 
 
 def _names(spec: DatasetSpec, train: Sequence[str], test: Sequence[str]) -> Iterator[str]:
@@ -77,6 +80,17 @@ def _categories(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Ite
     if share > _UNSEEN and len(others) < len(unseen.unique()):
         examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
         yield f"{name!r} has values in {share:.0%} of the test rows that no training row has: {examples}."
+
+
+def _dates(name: str, texts: pa.Array, order: Order) -> Iterator[str]:
+    known = pc.drop_null(texts)
+    unread = np.isnan(date_numbers(known, order)[:, 0])
+    if unread.sum() > _UNSEEN * len(texts):
+        example = known[int(unread.argmax())].as_py()
+        yield (
+            f"{name!r} has texts in {unread.sum() / len(texts):.0%} of the test rows that are no dates in the order of the training rows: "
+            f"{example!r:.40}. Write all dates in one order."
+        )
 
 
 def _numbers(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:

@@ -230,6 +230,18 @@ def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
     assert (spec.id, spec.target, spec.columns[0].name) == (None, ("y",), "user")
 
 
+def test_ids_with_another_name_in_the_train_file_are_named(tmp_path: Path):
+    """A spec has one name for the ids of all files. Without a sample, no file needs the ids."""
+    train, test = {"id": [1, 2, 3], "size": [1, 2, 3], "y": [0, 1, 1]}, {"test_id": [4], "size": [1]}
+    write(tmp_path, train=train, test=test)
+    spec = fp.kaggle.infer_spec(tmp_path, target="y")
+    assert (spec.id, [column.name for column in spec.columns]) == (None, ["size"])
+    fp.kaggle.check_spec(spec, tmp_path)
+    write(tmp_path, sample_submission={"test_id": [4], "y": [0]})
+    with pytest.raises(DataError, match=r"two names: 'id' in .*train.* and 'test_id' in .*test.*\. Rename the column 'id' of the"):
+        fp.kaggle.infer_spec(tmp_path)
+
+
 def test_a_few_repeated_ids_of_the_sample_stay_ids_and_are_reported(tmp_path: Path):
     """The id column of the sample remains the id if one train row repeats an id."""
     train = {"key": [7, 7, *range(8, 16)], "size": range(10), "y": [0, 1] * 5}

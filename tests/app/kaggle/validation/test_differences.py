@@ -36,6 +36,22 @@ def test_unseen_categories_are_counted_and_new_texts_are_not():
     assert found(train, test, c="categorical", t="text") == ["'c' has values in 50% of the test rows that no training row has: 'z'."]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "share"),
+    [
+        (["2020-03-17", "2020-04-18"], ["17/03/2020", "01/04/2020"], "100%"),
+        (["17/03/2020", "18/04/2020"], ["03/17/2020", "04/05/2020"], "50%"),
+    ],
+)
+def test_dates_in_another_order_are_named(old, new, share):
+    (message,) = found({"t": old * 20}, {"t": new}, t="text")
+    assert message == (
+        f"'t' has texts in {share} of the test rows that are no dates in the order of the training rows: {new[0]!r}. Write all dates in "
+        "one order."
+    )
+    assert found({"t": old * 20}, {"t": [old[0], "2020-05-19", None]}, t="text") == []
+
+
 def test_columns_that_the_test_file_lacks_or_names_otherwise_are_named():
     train = {"size ": [1.0] * 9, "extra": [1.0] * 9, "n": [1.0] * 9}
     assert found(train, {"Size": [1.0], "n": [1.0]}, n="numerical") == [

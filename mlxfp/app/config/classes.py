@@ -203,7 +203,7 @@ class TrainingConfig:
 
     seed: int = option(0, "The seed of all random numbers.", at_least=0)
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
-    size: int = option(32, "The number of rows in a batch.", at_least=1)
+    size: int = option(32, "The number of rows in a batch.", at_least=1, at_most=1 << 20)
     accumulate: int = option(1, "The number of batches per update (gradient accumulation).", at_least=1)
     compute_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "The dtype of the computation; weights stay float32.")
     checkpoint_blocks: bool = option(default=False, about="Recompute blocks in the backward pass to save memory.")

@@ -290,3 +290,9 @@ def test_a_part_of_ones_own_is_a_name_in_a_module(said):
     with pytest.raises(ConfigError, match=r"own\.observers"):
         resolve_config(overrides=[f"own.observers=['a:b', '{said}']"])
     assert resolve_config(overrides=["own.observers=['a.b:c']"]).config.own.observers == ("a.b:c",)
+
+
+@pytest.mark.parametrize("option", ["text.max_length", "text.vocab_size", "training.size", "validation.repeats"])
+def test_a_number_beyond_memory_is_refused_before_anything_is_read(option):
+    with pytest.raises(ConfigError, match=rf"{option} \(command line\): expected at most"):
+        fp.runs.load_config(overrides=[f"{option}={10**12}"])

@@ -327,7 +327,10 @@ def assign(  # noqa: PLR0913  # union of the arguments of all fold methods
     units = np.arange(len(classes)) if units is None else units
     most = len(np.unique(units))
     if not 2 <= count <= most:
-        raise ArgumentError(f"{method} needs from 2 to {most} folds, because there are {most} {unit_name}, got count={count}.")
+        raise ArgumentError(
+            f"{method} needs from 2 to {most} folds, because there are {most} {unit_name}, got count={count}. In a configuration, the "
+            "number of folds is validation.folds."
+        )
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
     return Folds(method, np.stack([assign_units(classes, units, count, chance) for chance in chances]), units)
 

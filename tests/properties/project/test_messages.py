@@ -376,7 +376,10 @@ CASES: list[Case] = [
     (
         lambda: fp.kaggle.folds.kfold(3, count=4, seed=0),
         ArgumentError,
-        "kfold needs from 2 to 3 folds, because there are 3 rows, got count=4. In a configuration, the number of folds is validation.folds.",
+        (
+            "kfold needs from 2 to 3 folds, because there are 3 rows, got count=4. In a configuration, the number of folds is "
+            "validation.folds."
+        ),
     ),
     (
         lambda: fp.kaggle.folds.custom([0, 2]),

@@ -20,6 +20,7 @@ from mlx import nn
 _LIBRARIES = {"mlx", "mlxfp", "numpy", "attr", "attrs", "toolz", "pyarrow", *sys.stdlib_module_names}
 _MOST = 10_000  # maximum number of Python objects visited in a search for arrays
 _DEEPEST = 100  # maximum length of a path to an array; Python's recursion limit is 1,000 calls
+_READ = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME")  # bytecode of functions that read a global variable or import a module
 _PLAIN = (str, bytes, int, float, complex, type(None), type(...))
 
 Edge = tuple[Callable[[Any, Any], Any], Any, Any, Any]  # a variable, item or attribute of `holder`: `read(holder, key)` gives its value
@@ -143,8 +144,9 @@ class _Visit:
             self.names.update(names)
             if "getattr" in names:  # the name of an attribute may be a text in the code, as in `getattr(self, "teacher")`
                 self.names.update(text for code in codes for text in code.co_consts if isinstance(text, str))
-            globals_read = {step.argval for code in codes for step in get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-            yield from ((_item, known, name, known[name]) for name in globals_read if name in known)
+            steps = {(step.opname, step.argval) for code in codes for step in get_instructions(code) if step.opname in _READ}
+            yield from ((_item, known, name, known[name]) for _, name in steps if name in known)
+            yield from _fixed(*(sys.modules.get(name) for kind, name in steps if kind == "IMPORT_NAME"))
 
     def _of_object(self, value: Any) -> Iterator[Edge]:
         kind = value if isinstance(value, type) else type(value)

@@ -81,6 +81,17 @@ def _by_name(teacher):
     return lambda model, batch: _distance(model, getattr(held, "teacher"), batch)  # noqa: B009  # the name is a text in the code
 
 
+def _by_import(teacher):
+    GLOBAL[:] = [teacher]
+
+    def loss(model, batch):
+        from tests.training.steps import test_outside  # noqa: PLW0406  # a function can import any module
+
+        return _distance(model, test_outside.GLOBAL[0], batch)
+
+    return loss
+
+
 def _by_property(teacher):
     held = _Property(teacher)
     return lambda model, batch: _distance(model, held.target, batch)
@@ -116,6 +127,7 @@ WAYS = {
     "global": _by_global,
     "slots": _by_slots,
     "getattr": _by_name,
+    "import": _by_import,
     "property": _by_property,
     "class": _by_class,
     "compiled": lambda teacher: _by_call(fp.jit(lambda x: teacher(x) * 1)),

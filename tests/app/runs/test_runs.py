@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,6 +51,30 @@ def contents(folder):
 def table(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def limited(output, *overrides):
+    pytest.importorskip("sklearn")
+    config = configured(output, "model.name=sklearn.tree:DecisionTreeClassifier", "validation.folds=3", *overrides)
+    return [event.message for event in fp.runs.run(config) if isinstance(event, fp.runs.Noted)]
+
+
+def test_estimators_that_cannot_stop_end_after_the_time_limit_with_a_message(tmp_path):
+    """Fits of scikit-learn cannot stop early. The message names the remaining folds and the remedy."""
+    (message,) = limited(tmp_path, "observers.minutes=0.0001")
+    assert re.fullmatch(
+        r"The first fold took \d+ seconds, so the remaining 2 folds probably end after the time limit observers\.minutes=0\.0001\. "
+        r"For a faster run, set a lower validation\.folds or a lower data\.limit\.",
+        message,
+    )
+    assert limited(tmp_path, "observers.minutes=60", "name=long") == []
+
+
+def test_the_folds_of_a_network_share_the_time_limit_of_the_run(tmp_path):
+    """The limit counts from `since`, once for all folds. A run over its limit trains each fold only for a moment."""
+    config = configured(tmp_path, "observers.minutes=2", "training.epochs=100000")
+    events = [event.event for event in fp.runs.run(config, since=time.monotonic() - 3600) if isinstance(event, fp.runs.Trained)]
+    assert [event.reason for event in events if isinstance(event, fp.events.Stopped)] == ["time_budget", "time_budget"]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
-from mlxfp.inspect import fingerprint
 from mlxfp.models import save
 from mlxfp.support.checks import check_columns
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest_path
@@ -150,6 +149,6 @@ def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     folds = tuple(FoldFolder(run, index + 1) for index in range(begun))
     if not folders.is_done(run) or not all(path.done for path in folds):
         raise DataError(f"The run in {run} is not finished. Continue the run first: mlxfp resume {run}")
-    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
+    if read_json(run / folders.DATA)["config"] != folders.config_fingerprint(settings):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the start of the run. Restore the original file.")
     return settings, folds

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
+from mlxfp.app.run_folders.folders import config_fingerprint
 from mlxfp.app.runs.outcomes import claim_environment
 from mlxfp.support.blas import blas_threads
+from mlxfp.support.yaml_files import read_document
 from tests.app.runs.competitions import write
 
 SMALL = (
@@ -158,6 +161,25 @@ def test_another_configuration_is_refused_and_nothing_is_touched(run):
         f"name=second, or remove the folder. To train longer, run: mlxfp resume {folder} training.epochs=N."
     )
     assert contents(folder) == before
+
+
+def test_a_run_of_an_earlier_version_is_named(run, tmp_path):
+    """Options and fields with default values have no influence on the fingerprints, because later versions add such options and fields."""
+    folder = shutil.copytree(run[0], tmp_path / "titanic")
+    identities = json.loads((folder / "data.json").read_text())
+    assert identities["spec"] == fp.inspect.fingerprint(read_document(folder / "spec.yaml").values)
+    settings = fp.runs.unstructure(fp.runs.RunConfig(name="x", training=fp.runs.TrainingConfig(epochs=7)))
+    assert config_fingerprint(settings) == fp.inspect.fingerprint({"training.epochs": 7})
+    (folder / "data.json").write_text(json.dumps(identities | {"rows": "others"}))
+    versions = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps(versions | {"mlxfp": "0.0.1"}))
+    with pytest.raises(fp.errors.DataError) as caught:
+        list(fp.runs.resume(folder))
+    assert str(caught.value) == (
+        f"The data of the run in {folder} have changed since the start of the run: rows (see data.json). Restore the original data, or add "
+        f"another name, such as name=second, to start a new run. The run was started with mlxfp 0.0.1, but mlxfp {versions['mlxfp']} is "
+        "installed: pip install mlxfp==0.0.1."
+    )
 
 
 def test_what_changes_no_result_may_change(run):

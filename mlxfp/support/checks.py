@@ -24,6 +24,7 @@ _MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 _LIMIT = 2**63
 # Matches a return type that is a stage, an observer, a collator, or a private class such as _Text.
 _MAKES_PART = re.compile(r"'?_[A-Z]|Callable\[\[(Dataset\b|Iterable\[Event\]|Sequence\[Mapping\b)")
+_MAKES_DATASET = re.compile(r"'?Dataset\b")
 _MAKES_STAGE = re.compile(r"Callable\[\[Dataset\b")
 
 # Maps a column name to a hint for the error raised if the column is missing. The hint names the stage that creates the column.
@@ -235,13 +236,27 @@ def explain_call(function: F) -> F:
             return function(*arguments, **named)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # True if the body of `function` causes the error
+                _name_call(function, error)
                 raise
             problem = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
+        except ArgumentError as error:
+            _name_call(function, error)
+            raise
         message = " ".join([problem, *_data_hint(function, arguments), *_hints(function, named), _usage(function)])
         raise ArgumentTypeError(message)
 
     wrapper.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # shown by `?` and help()
     return cast("F", wrapper)
+
+
+def _name_call(function: Callable[..., Any], error: Exception) -> None:
+    """Begin the message about an argument of a source, stage, observer or collator with the name of the called function."""
+    original, message = signature(function), str(error)
+    result = str(_shown(original.return_annotation))
+    argument = re.match(r"\w*", message)
+    is_about_argument = isinstance(error, ArgumentError | ArgumentTypeError) and argument is not None and argument[0] in original.parameters
+    if is_about_argument and (_MAKES_PART.match(result) or _MAKES_DATASET.match(result)):
+        error.args = (f"{function.__name__}: {message}",)
 
 
 def explain_class(kind: type[T]) -> type[T]:

@@ -26,7 +26,7 @@ class MlxfpError(Exception):
     ...     fp.batch(0)
     ... except fp.MlxfpError as error:
     ...     print(error)
-    size must be at least 1, got size=0.
+    batch: size must be at least 1, got size=0.
     """
 
     def __init__(self, *args: object) -> None:
@@ -40,7 +40,7 @@ class ArgumentError(MlxfpError, ValueError):
     >>> import mlxfp as fp
     >>> fp.batch(0)
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentError: size must be at least 1, got size=0.
+    mlxfp.support.errors.ArgumentError: batch: size must be at least 1, got size=0.
     """
 
 
@@ -50,7 +50,7 @@ class ArgumentTypeError(MlxfpError, TypeError):
     >>> import mlxfp as fp
     >>> fp.shuffle(seed=1.5)
     Traceback (most recent call last):
-    mlxfp.support.errors.ArgumentTypeError: seed must be an int, got seed=1.5.
+    mlxfp.support.errors.ArgumentTypeError: shuffle: seed must be an int, got seed=1.5.
     """
 
 

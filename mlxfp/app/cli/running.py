@@ -30,9 +30,7 @@ def add(commands: Commands) -> None:
     run = add_command(commands, "run", _run, example=example)
     add_config(run)
     add_ranks(run)
-    run.add_argument(
-        "--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time limit of auto for the whole command"
-    )
+    run.add_argument("--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time limit for the whole command")
     resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     resume.add_argument(

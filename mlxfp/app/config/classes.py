@@ -229,7 +229,9 @@ class ObserversConfig:
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, in addition to the best checkpoint.", at_least=1)
     minutes: float | None = option(
-        None, "The time limit in minutes for a fold or, with model.name=auto, for the whole command from imports to reports.", above=0
+        None,
+        "The time limit in minutes for the whole command, from imports to reports. Networks and boosted trees stop training early.",
+        above=0,
     )
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no MLflow logging.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: no registration.")

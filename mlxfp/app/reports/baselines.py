@@ -11,6 +11,8 @@ from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.reports.reading import FinishedRun, Scored
 from mlxfp.support.errors import DataError, MlxfpError
 
+_LINEAR = ("tfidf", "sklearn.linear_model:")  # model names of linear models
+
 
 def constant_oof(scored: Scored) -> OutOfFold:
     """Return out-of-fold predictions of a baseline that predicts the same value for every row of a fold.
@@ -42,10 +44,12 @@ def simple_oof(run: FinishedRun) -> OutOfFold:
 
 
 def baseline_scores(run: FinishedRun) -> dict[str, Score | str]:
-    """Return the score of each baseline, or the error message if a baseline has no score."""
+    """Return the score of each baseline, or the error message if a baseline has no score. A linear run needs no linear baseline."""
     assert run.scored is not None
     scored, results = run.scored, dict[str, Score | str]()
-    makers: dict[str, Callable[[], OutOfFold]] = {"a constant": lambda: constant_oof(scored), "a linear model": lambda: simple_oof(run)}
+    makers: dict[str, Callable[[], OutOfFold]] = {"a constant": lambda: constant_oof(scored)}
+    if not str(run.settings.get("model", {}).get("name")).startswith(_LINEAR):
+        makers["a linear model"] = lambda: simple_oof(run)
     for name, make in makers.items():
         try:
             results[name] = score(make(), scored.metric)

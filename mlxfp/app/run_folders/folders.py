@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from importlib.metadata import version
 from os import PathLike, fspath
 from pathlib import Path
 from shlex import quote
@@ -11,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import SCHEMA, read_config
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.run_folders.files import read_json, write_json, write_text
@@ -204,7 +206,7 @@ def _write_limit(folder: Path, minutes: float | None) -> None:
 
 def _update_fingerprint(folder: Path, settings: Settings) -> None:
     if (folder / DATA).is_file():
-        write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(settings))})
+        write_json(folder / DATA, read_json(folder / DATA) | {"config": config_fingerprint(settings)})
 
 
 def extend(folder: Path, epochs: int) -> None:
@@ -287,9 +289,11 @@ def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | No
     stored = read_json(folder / DATA) if (folder / DATA).is_file() else identities
     differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key) and key != ignored]
     if differ:
+        before, now = (read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).is_file() else {}).get("mlxfp"), version("mlxfp")
+        install = f" The run was started with mlxfp {before}, but mlxfp {now} is installed: pip install mlxfp=={before}."
         raise DataError(
             f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "
-            "original data, or add another name, such as name=second, to start a new run."
+            f"original data, or add another name, such as name=second, to start a new run.{'' if before in (None, now) else install}"
         )
 
 
@@ -300,6 +304,15 @@ def decisive(settings: Settings) -> dict[str, Any]:
     """
     values = {name: value for name, value in flatten(settings).items() if name not in _FREE}
     return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}
+
+
+def config_fingerprint(settings: Settings) -> str:
+    """Return the fingerprint of the decisive options that differ from the defaults.
+
+    A later version of mlxfp with new options gives the same fingerprint.
+    """
+    usual = flatten(unstructure(RunConfig()))
+    return fingerprint({name: value for name, value in decisive(settings).items() if name not in usual or value != usual[name]})
 
 
 def update_paths(folder: Path, settings: Settings) -> None:

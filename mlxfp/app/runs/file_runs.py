@@ -126,7 +126,7 @@ def _train_and_evaluate(plan: FilePlan, files: FoldFolder, extra: Sequence[Obser
 def file_identities(plan: FilePlan) -> dict[str, str]:
     """Return the fingerprints of options, data and code. A run can continue only with the same fingerprints."""
     modules = {f"module {name}": hash_file(file) for name, file in plan.model.user_parts.files.items()}
-    return {"config": fingerprint(folders.decisive(plan.settings)), **_identity(plan), **modules}
+    return {"config": folders.config_fingerprint(plan.settings), **_identity(plan), **modules}
 
 
 def _identity(plan: FilePlan) -> dict[str, str]:

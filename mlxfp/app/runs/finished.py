@@ -25,10 +25,9 @@ from mlxfp.app.runs.own_parts import Code
 from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
-from mlxfp.inspect import fingerprint
 from mlxfp.models import save
 from mlxfp.support.checks import check_columns
-from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, suggest_path
+from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest_path
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabilities: bool = True, code: Code = None) -> dict[str, Any]:
@@ -65,7 +64,12 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}.{suggest_path(file)} Give a file with the columns of the test file.")
     present, needed = column_names(file, encoding=spec.encoding), [column.name for column in spec.columns]
-    if not set(present).isdisjoint(needed):  # If the file has none of the needed columns, `read_part` checks the delimiter.
+    if needed and len(present) > 1 and {*present} <= {spec.id, *spec.target, *spec.outputs}:
+        raise DataError(
+            f"{str(file)!r} has no columns to predict from, only {listed(map(repr, present))}, like a sample submission. Give a file with "
+            f"the columns of the test file: {listed(map(repr, needed))}."
+        )
+    if len(present) > 1:  # for a single column, `read_part` checks the delimiter
         check_columns(needed, present, f"A prediction of {str(file)!r}")
     shown = evolve(spec, id=spec.id if spec.id in present else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
@@ -145,6 +149,6 @@ def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     folds = tuple(FoldFolder(run, index + 1) for index in range(begun))
     if not folders.is_done(run) or not all(path.done for path in folds):
         raise DataError(f"The run in {run} is not finished. Continue the run first: mlxfp resume {run}")
-    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(settings)):
+    if read_json(run / folders.DATA)["config"] != folders.config_fingerprint(settings):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the start of the run. Restore the original file.")
     return settings, folds

@@ -43,8 +43,7 @@ def run_fold(
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            limits = [] if plan.seconds is None else [observers.time_budget(plan.seconds)]
-            train = partial(train_model, plan.training, plan.folder, extra=(*plan.user_parts.observers, *extra, *limits), ranks=ranks)
+            train = partial(train_model, plan.training, plan.folder, extra=(*plan.user_parts.observers, *extra), ranks=ranks)
             yield from _train_and_predict(plan, fold, files, train)
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
@@ -91,7 +90,7 @@ FittedFold = tuple[Predict, int, dict[str, Any]]  # a prediction function, the n
 
 def _fit(plan: Plan, fold: Fold, files: FoldFolder, make: Callable[..., Estimator]) -> Generator[RunEvent, None, FittedFold]:
     """Fit an estimator to a fold. Estimators have no checkpoints: an interrupted fit restarts."""
-    estimator = evolve(make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold)), seconds=plan.seconds)
+    estimator = evolve(make(plan.data.spec, rows=len(fold.train), seed=plan.seed_of(fold)), seconds=plan.training.seconds)
     stops = plan.training.patient and estimator.library.stops
     if plan.training.patient and not stops:
         yield Noted(plan.folder, f"{plan.models.name} has no early stopping, so observers.patience is ignored.")

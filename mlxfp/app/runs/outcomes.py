@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.ensembling.calibration import Threshold, threshold
 from mlxfp.app.kaggle.ensembling.ensembles import mean
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
 from mlxfp.app.kaggle.specs.reading import PARTS, hash_file
-from mlxfp.app.kaggle.specs.spec_files import save_spec
+from mlxfp.app.kaggle.specs.spec_files import save_spec, to_tree
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score, score_in
@@ -244,8 +244,8 @@ def identities(plan: Plan) -> dict[str, str]:
     """Return the fingerprints of options, data, folds and code. A run can continue only with the same fingerprints."""
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     return {
-        "config": fingerprint(folders.decisive(plan.settings)),
-        "spec": fingerprint(plan.data.spec),
+        "config": folders.config_fingerprint(plan.settings),
+        "spec": fingerprint(to_tree(plan.data.spec)),  # without default values, such as new fields of a later version
         "rows": fingerprint(plan.rows),
         **test,
         "folds": plan.folds.fingerprint,

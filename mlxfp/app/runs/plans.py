@@ -70,6 +70,7 @@ class Training:
     checkpoint_every: int
     keep: int
     progress: bool
+    seconds: float | None  # time limit of a fold, for networks and boosted trees
 
 
 @frozen
@@ -111,7 +112,6 @@ class Plan:
     synthetic: bool = field(repr=False)  # True if the run writes synthetic rows into its folder
     inferred: bool = field(repr=False)  # True if the spec was inferred from the data
     inputs: tuple[Path, ...] = field(repr=False)  # paths of the weights and of the tokenizer, each a file or a folder
-    seconds: float | None = field(default=None, repr=False, eq=False)  # maximum seconds for fitting boosted trees or a network
 
     @property
     def rows(self) -> Dataset[Any]:

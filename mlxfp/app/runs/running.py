@@ -6,6 +6,8 @@ from os import PathLike
 from time import monotonic
 from typing import Any
 
+from attrs import evolve
+
 from mlxfp.app.config.classes import RunConfig, check_config
 from mlxfp.app.kaggle.specs.spec_files import save_spec
 from mlxfp.app.reports.linear_models import LinearModel
@@ -21,7 +23,7 @@ from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
 from mlxfp.app.runs.outcomes import claim_environment, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import FilePlan, Plan, Start
+from mlxfp.app.runs.plans import FilePlan, Plan, Start, Training
 from mlxfp.app.runs.quickstart import prepare_fold
 from mlxfp.app.runs.summaries import summarize
 from mlxfp.app.runs.tracking import score_metrics, track
@@ -33,6 +35,8 @@ from mlxfp.support.errors import ConfigError, MlxfpError
 from mlxfp.support.progress import Progress
 
 _LINEAR = 0.05  # the linear model in the report may use at most 5 % of the time limit
+_TRAINING = 0.88  # fraction of the time limit for the folds of a single model; the rest is for the report
+_LEAST = 0.01  # a fold always gets this fraction of the time limit, even after the end of the limit
 
 
 def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, since: float | None = None) -> Iterator[Any]:
@@ -50,7 +54,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None, sin
     must divide `training.size`. Rank 0 writes the files and yields the events. All ranks need access to the folder of the run and to the
     data. An interrupted run may continue with another number of ranks.
 
-    The run starts when the events are consumed. `since` is the value of `time.monotonic` from which the time limit of model.name=auto
+    The run starts when the events are consumed. `since` is the value of `time.monotonic` from which the time limit `observers.minutes`
     counts, by default the start of the run. Raises `ConfigError` for a folder that is in use or holds another run, `DataError` for
     rows that are longer than `text.max_length`, and the errors of reading the data.
 
@@ -147,15 +151,15 @@ def _events(plan: Plan | FilePlan, code: Code, ranks: Ranks | None, since: float
     """Train the models of a run and yield the events. The run folder must exist and be locked. The run began at the time `since`."""
     folder = plan.folder
     if isinstance(plan, FilePlan):
-        yield from _reported(run_files(plan, ranks), plan, None, code)
+        yield from _reported(run_files(evolve(plan, training=_limited(plan.training, since)), ranks), plan, None, code)
         return
     if not (folder / folders.FOLDS).is_file():
         yield Summarized(folder, summarize(plan))
     yield from _write_inputs(plan, run_warnings(plan.data, plan.folds, inferred=plan.inferred))
-    limit = None if plan.minutes is None or not plan.auto else _LINEAR * 60 * plan.minutes
+    limit = None if plan.minutes is None else _LINEAR * 60 * plan.minutes
     linear = LinearModel(plan.data, plan.folds, limit)
     member = partial(_run_member, linear)
-    events = run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else _run_folds(plan, ranks)
+    events = run_auto(plan, member, elapsed=monotonic() - since) if plan.auto else _run_folds(plan, ranks, since)
     for event in _reported(events, plan, linear, code):
         yield from duplicate_warnings(folder) if isinstance(event, Ended) and event.folder == folder else ()
         yield event
@@ -183,7 +187,8 @@ def _reported(events: Iterator[RunEvent], plan: Plan | FilePlan, linear: LinearM
         yield event
 
 
-def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
+def _run_folds(plan: Plan, ranks: Ranks | None = None, since: float | None = None) -> Iterator[RunEvent]:
+    """Train the folds of a model. With `since`, the time limit counts from this moment, and the folds share the remaining time."""
     folder, files = plan.folder, plan.fold_folders
     yield Began(folder, len(files), sum(fold_files.done for fold_files in files))
     over = outcome(plan) if all(fold_files.done for fold_files in files) else None
@@ -195,13 +200,35 @@ def _run_folds(plan: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     with Progress("folds", unit="fold", total=lambda: len(files), done=len(done), lines=True) as progress:
         for fold, fold_files in zip(plan.folds, files, strict=True):
             tracked = () if fold_files.done else (yield from tracking.fold(fold_files.fold))
-            yield from run_fold(plan, fold, fold_files, tracked, ranks=ranks)
+            began, unfinished = monotonic(), sum(not other.done for other in files)
+            training = plan.training if since is None else _limited(plan.training, since, max(1, unfinished))
+            yield from run_fold(evolve(plan, training=training), fold, fold_files, tracked, ranks=ranks)
+            if since is not None and unfinished == len(files) > 1:
+                yield from _slow_folds(plan, len(files) - 1, monotonic() - began, monotonic() - since)
             if plan.training.progress and fold_files.fold not in done:
                 progress.update()
     for event in finish(plan, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), event.submission)
         yield event
+
+
+def _limited(training: Training, since: float, folds: int = 1) -> Training:
+    """Return the settings for the training of a fold. The remaining seconds of the run are divided by the number of remaining folds."""
+    if training.seconds is None:
+        return training
+    remaining = _TRAINING * training.seconds - (monotonic() - since)
+    return evolve(training, seconds=max(remaining, _LEAST * training.seconds) / folds)
+
+
+def _slow_folds(plan: Plan, remaining: int, took: float, elapsed: float) -> Iterator[RunEvent]:
+    """Yield a message if the remaining folds probably end after the time limit. Estimators of scikit-learn cannot stop a fit early."""
+    if plan.minutes is not None and elapsed + remaining * took > 60 * plan.minutes:
+        yield Noted(
+            plan.folder,
+            f"The first fold took {took:.0f} seconds, so the remaining {remaining} folds probably end after the time limit "
+            f"observers.minutes={plan.minutes:g}. For a faster run, set a lower validation.folds or a lower data.limit.",
+        )
 
 
 def _write_inputs(plan: Plan, warnings: Iterable[str]) -> Iterator[RunEvent]:

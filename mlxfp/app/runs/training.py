@@ -78,6 +78,7 @@ class _Training:
             partial(_without_rate_warnings, first=begin.state.step),
             observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=how.evaluate_every, name=self.name),
             *how.observers(f"{self.name}/loss", self.files / BEST, control, self.ranks),
+            *([] if how.seconds is None else [observers.time_budget(how.seconds, ranks=self.ranks)]),
             *writing,
         )
         return stream

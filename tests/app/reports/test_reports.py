@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.app.reports.baselines import constant_oof, simple_oof
+from mlxfp.app.reports.baselines import baseline_scores, constant_oof, simple_oof
 from mlxfp.app.reports.charts import line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
 from mlxfp.app.reports.reading import read_run
@@ -144,6 +144,14 @@ def test_the_simple_model_learns_what_a_line_can(values, binary):
     assert np.abs(simple_oof(run).predictions - run.scored.oof.targets).max() < 4  # a constant is up to 10 off
     chances = simple_oof(read_run(binary, linear_of)).predictions[0]
     assert ((chances > 0.5) == (read_run(binary, linear_of).scored.targets == 1)).all()  # the text says the class
+
+
+def test_a_linear_run_is_compared_with_no_second_linear_model(binary):
+    """The model tfidf is linear, so another linear model would only repeat the training."""
+    run = read_run(binary, linear_of)
+    assert [*baseline_scores(run)] == ["a constant", "a linear model"]
+    linear = {**run.settings, "model": {**run.settings["model"], "name": "tfidf"}}
+    assert [*baseline_scores(evolve(run, settings=linear))] == ["a constant"]
 
 
 def test_a_run_that_is_not_done_has_no_report(binary, tmp_path):

@@ -21,6 +21,29 @@ def data(tmp_path_factory):
     return competition(folder, train, test, [{"id": row["id"], "y": 0} for row in test])
 
 
+def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
+    """The message lists all missing columns and the columns of the file. A sample submission has no columns to predict from."""
+    pytest.importorskip("sklearn")
+    train = [{"id": at, "a": at % 5, "b": at % 3, "c": at % 4 / 2, "y": at % 2} for at in range(60)]
+    data = competition(tmp_path / "data", train)
+    names = "model.name=sklearn.linear_model:LogisticRegression", "data.target=y", "validation.folds=2", f"output={tmp_path}"
+    run = fp.last(fp.runs.run(configured(data, *names, "name=run"))).folder
+    (tmp_path / "sample.csv").write_text("id,y\n1,0\n")
+    (tmp_path / "few.csv").write_text("id,c\n1,0\n")
+    (tmp_path / "others.csv").write_text("id,x\n1,0\n")
+    for name, message in (
+        (
+            "sample",
+            "has no columns to predict from, only 'id', 'y', like a sample submission. Give a file with the columns of the test file: ",
+        ),
+        ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
+        ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
+    ):
+        with pytest.raises((fp.errors.DataError, fp.errors.SchemaError)) as caught:
+            fp.runs.predict(run, tmp_path / f"{name}.csv")
+        assert message in str(caught.value)
+
+
 def made(data, name, *overrides):
     return list(fp.runs.run(configured(data, f"name={name}", *overrides)))
 

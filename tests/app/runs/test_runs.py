@@ -2,7 +2,10 @@
 
 import csv
 import json
+import re
+import shutil
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +14,10 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
+from mlxfp.app.run_folders.folders import config_fingerprint
 from mlxfp.app.runs.outcomes import claim_environment
 from mlxfp.support.blas import blas_threads
+from mlxfp.support.yaml_files import read_document
 from tests.app.runs.competitions import write
 
 SMALL = (
@@ -49,6 +54,30 @@ def contents(folder):
 def table(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def limited(output, *overrides):
+    pytest.importorskip("sklearn")
+    config = configured(output, "model.name=sklearn.tree:DecisionTreeClassifier", "validation.folds=3", *overrides)
+    return [event.message for event in fp.runs.run(config) if isinstance(event, fp.runs.Noted)]
+
+
+def test_estimators_that_cannot_stop_end_after_the_time_limit_with_a_message(tmp_path):
+    """Fits of scikit-learn cannot stop early. The message names the remaining folds and the remedy."""
+    (message,) = limited(tmp_path, "observers.minutes=0.0001")
+    assert re.fullmatch(
+        r"The first fold took \d+ seconds, so the remaining 2 folds probably end after the time limit observers\.minutes=0\.0001\. "
+        r"For a faster run, set a lower validation\.folds or a lower data\.limit\.",
+        message,
+    )
+    assert limited(tmp_path, "observers.minutes=60", "name=long") == []
+
+
+def test_the_folds_of_a_network_share_the_time_limit_of_the_run(tmp_path):
+    """The limit counts from `since`, once for all folds. A run over its limit trains each fold only for a moment."""
+    config = configured(tmp_path, "observers.minutes=2", "training.epochs=100000")
+    events = [event.event for event in fp.runs.run(config, since=time.monotonic() - 3600) if isinstance(event, fp.runs.Trained)]
+    assert [event.reason for event in events if isinstance(event, fp.events.Stopped)] == ["time_budget", "time_budget"]
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +161,25 @@ def test_another_configuration_is_refused_and_nothing_is_touched(run):
         f"name=second, or remove the folder. To train longer, run: mlxfp resume {folder} training.epochs=N."
     )
     assert contents(folder) == before
+
+
+def test_a_run_of_an_earlier_version_is_named(run, tmp_path):
+    """Options and fields with default values have no influence on the fingerprints, because later versions add such options and fields."""
+    folder = shutil.copytree(run[0], tmp_path / "titanic")
+    identities = json.loads((folder / "data.json").read_text())
+    assert identities["spec"] == fp.inspect.fingerprint(read_document(folder / "spec.yaml").values)
+    settings = fp.runs.unstructure(fp.runs.RunConfig(name="x", training=fp.runs.TrainingConfig(epochs=7)))
+    assert config_fingerprint(settings) == fp.inspect.fingerprint({"training.epochs": 7})
+    (folder / "data.json").write_text(json.dumps(identities | {"rows": "others"}))
+    versions = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps(versions | {"mlxfp": "0.0.1"}))
+    with pytest.raises(fp.errors.DataError) as caught:
+        list(fp.runs.resume(folder))
+    assert str(caught.value) == (
+        f"The data of the run in {folder} have changed since the start of the run: rows (see data.json). Restore the original data, or add "
+        f"another name, such as name=second, to start a new run. The run was started with mlxfp 0.0.1, but mlxfp {versions['mlxfp']} is "
+        "installed: pip install mlxfp==0.0.1."
+    )
 
 
 def test_what_changes_no_result_may_change(run):

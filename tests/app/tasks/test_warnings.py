@@ -26,8 +26,8 @@ def rows(count):
     return [{"id": place, "day": f"2024-01-{place + 1:02}", "x": f"word{place}", "y": place % 2} for place in range(count)]
 
 
-def said_of(data):
-    plan = fp.runs.plan(configured(data))
+def said_of(data, *overrides):
+    plan = fp.runs.plan(configured(data, *overrides))
     return list(run_warnings(plan.data, plan.folds, inferred=plan.inferred))
 
 
@@ -142,6 +142,21 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     columns = "{name: size, type: categorical}"
     (data / "spec.yaml").write_text(SPEC.replace("{name: x, type: text}", columns) + "test: {name: test.csv}\n")
     assert not any("read as text" in each for each in said_of(data))
+
+
+def test_a_run_names_the_command_that_prints_repairs(tmp_path):
+    """A run prints each problem in one line and no code. The command of the last line prints the code."""
+    words = ["red house", "blue door", "green hill", "old road", "new town"]
+    train = [
+        {"id": at, "weight": f"{1000 + at * 7 % 83:,} kg", "pay": "k.A." if at == 9 else at * 11 % 29, "x": words[at % 5], "y": at * 5 % 2}
+        for at in range(80)
+    ]
+    messages = said_of(competition(tmp_path / "my data", train), "data.target=y")
+    assert messages[:3] == [
+        "The column 'weight' is text, because its numbers are written as '1,000 kg'.",
+        "The column 'pay' is text, because 1 of 80 cells are not numbers: 'k.A.'.",
+        f"To print repairs of the columns: mlxfp data infer '{tmp_path / 'my data'}' --target y",
+    ]
 
 
 def test_a_difference_from_an_inferred_spec_has_a_remedy_without_a_spec_file(tmp_path):

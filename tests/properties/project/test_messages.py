@@ -48,19 +48,19 @@ INT = pa.schema({"x": pa.int64()})
 Case = tuple[Callable[[], Any], type[Exception], str]
 CASES: list[Case] = [
     # arguments
-    (lambda: batch(0), ArgumentError, "size must be at least 1, got size=0."),
-    (lambda: batch(2.5), ArgumentTypeError, "size must be an int, got size=2.5."),  # type: ignore[arg-type]  # the mistake
-    (lambda: batch(True), ArgumentTypeError, "size must be an int, got size=True."),
-    (lambda: take(0), ArgumentError, "count must be at least 1, got count=0."),
-    (lambda: skip(-1), ArgumentError, "count must be at least 0, got count=-1."),
-    (lambda: repeat(0), ArgumentError, "epochs must be at least 1, got epochs=0."),
-    (lambda: prefetch(0), ArgumentError, "depth must be at least 1, got depth=0."),
-    (lambda: shuffle(seed="a"), ArgumentTypeError, "seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
-    (lambda: shuffle(seed=0, buffer=0), ArgumentError, "buffer must be at least 1, got buffer=0."),
-    (lambda: filter(3), ArgumentTypeError, "predicate must be a function, got predicate=3."),  # type: ignore[arg-type]  # the mistake
-    (lambda: select_columns("x"), ArgumentTypeError, "columns must be a list of strings, got the string 'x'. Write ['x']."),
-    (lambda: drop_columns([]), ArgumentError, "columns must name at least one column, got none."),
-    (lambda: select_columns(["x", "x"]), ArgumentError, "columns repeats 'x'; each name may appear once."),
+    (lambda: batch(0), ArgumentError, "batch: size must be at least 1, got size=0."),
+    (lambda: batch(2.5), ArgumentTypeError, "batch: size must be an int, got size=2.5."),  # type: ignore[arg-type]  # the mistake
+    (lambda: batch(True), ArgumentTypeError, "batch: size must be an int, got size=True."),
+    (lambda: take(0), ArgumentError, "take: count must be at least 1, got count=0."),
+    (lambda: skip(-1), ArgumentError, "skip: count must be at least 0, got count=-1."),
+    (lambda: repeat(0), ArgumentError, "repeat: epochs must be at least 1, got epochs=0."),
+    (lambda: prefetch(0), ArgumentError, "prefetch: depth must be at least 1, got depth=0."),
+    (lambda: shuffle(seed="a"), ArgumentTypeError, "shuffle: seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
+    (lambda: shuffle(seed=0, buffer=0), ArgumentError, "shuffle: buffer must be at least 1, got buffer=0."),
+    (lambda: filter(3), ArgumentTypeError, "filter: predicate must be a function, got predicate=3."),  # type: ignore[arg-type]  # the mistake
+    (lambda: select_columns("x"), ArgumentTypeError, "select_columns: columns must be a list of strings, got the string 'x'. Write ['x']."),
+    (lambda: drop_columns([]), ArgumentError, "drop_columns: columns must name at least one column, got none."),
+    (lambda: select_columns(["x", "x"]), ArgumentError, "select_columns: columns repeats 'x'; each name may appear once."),
     (lambda: rename_columns({}), ArgumentError, "rename_columns needs at least one name, got none."),
     # sources in memory
     (
@@ -220,7 +220,7 @@ CASES: list[Case] = [
         "No column is named 'Age'. Did you mean 'age'? Known: age.",
     ),
     # arguments of other rooms, by their public names
-    (lambda: fp.batch_by_tokens(0), ArgumentError, "tokens must be at least 1, got tokens=0."),
+    (lambda: fp.batch_by_tokens(0), ArgumentError, "batch_by_tokens: tokens must be at least 1, got tokens=0."),
     (
         lambda: fp.bucket_by_length(lengths=[8, 16], size=4, tokens=64),
         ArgumentError,
@@ -229,12 +229,15 @@ CASES: list[Case] = [
     (
         lambda: fp.windows(8, stride=9),
         ArgumentError,
-        "stride=9 would skip tokens between windows of length=8. Use a stride of at most length.",
+        "windows: stride=9 would skip tokens between windows of length=8. Use a stride of at most length.",
     ),
     (
         lambda: fp.pack(8, method="split", open_rows=3),
         ArgumentError,
-        'method="split" fills one row after the other and takes no open_rows, got open_rows=3. Remove open_rows, or choose another method.',
+        (
+            'pack: method="split" fills one row after the other and takes no open_rows, got open_rows=3. Remove open_rows, or choose '
+            "another method."
+        ),
     ),
     (
         lambda: fp.shuffle(files=2, seed=0),
@@ -244,19 +247,23 @@ CASES: list[Case] = [
     (
         lambda: fp.split([0.5, 0.6], seed=0),
         ArgumentError,
-        "fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
+        "split: fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
-    (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
+    (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "split: fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
     (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
-    (lambda: fp.select([-1]), ArgumentError, "indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n."),
+    (
+        lambda: fp.select([-1]),
+        ArgumentError,
+        "select: indices must be at least 0, got -1. The n-th row from the end is length(dataset) - n.",
+    ),
     (
         lambda: fp.select([[0, 1]]),
         ArgumentTypeError,
-        "indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]]). Pass a list of row numbers.",
+        "select: indices must be a flat sequence of integers, got int64[1, 2]: array([[0, 1]]). Pass a list of row numbers.",
     ),
     (lambda: fp.concat([]), ArgumentError, "concat takes a list of at least one dataset, got []."),
     (lambda: fp.concat(ROWS), ArgumentError, "concat takes a list of at least one dataset, got pipe(from_table(3 rows))."),
-    (lambda: fp.shard(3, 3), ArgumentError, "index must be from 0 to 2, got index=3 of count=3."),
+    (lambda: fp.shard(3, 3), ArgumentError, "shard: index must be from 0 to 2, got index=3 of count=3."),
     (
         lambda: fp.filter_by([]),
         ArgumentError,
@@ -280,7 +287,7 @@ CASES: list[Case] = [
     (
         lambda: fp.on_error("skip", max_rate=2.0),
         ArgumentError,
-        'max_rate must be above 0 and at most 1, got 2.0. To allow no error, use on_error("raise").',
+        'on_error: max_rate must be above 0 and at most 1, got 2.0. To allow no error, use on_error("raise").',
     ),
     (
         lambda: fp.from_table([1]),
@@ -304,31 +311,35 @@ CASES: list[Case] = [
             "a function as in from_iterable(lambda: (... for ...))."
         ),
     ),
-    (lambda: fp.read_csv([]), ArgumentError, "path must name at least one file, got []."),
-    (lambda: fp.read_csv(3), ArgumentTypeError, "path must be a path, a pattern, a folder or a sequence of these, got int: 3."),
+    (lambda: fp.read_csv([]), ArgumentError, "read_csv: path must name at least one file, got []."),
+    (lambda: fp.read_csv(3), ArgumentTypeError, "read_csv: path must be a path, a pattern, a folder or a sequence of these, got int: 3."),
     (
         lambda: fp.read_csv("none.csv", delimiter=";;"),
         ArgumentError,
-        "delimiter must be one ASCII character other than a newline, got delimiter=';;'.",
+        "read_csv: delimiter must be one ASCII character other than a newline, got delimiter=';;'.",
     ),
-    (lambda: fp.read_csv("none.csv", delimiter="x", quote="x"), ArgumentError, "delimiter and quote must differ, got 'x' for both."),
+    (
+        lambda: fp.read_csv("none.csv", delimiter="x", quote="x"),
+        ArgumentError,
+        "read_csv: delimiter and quote must differ, got 'x' for both.",
+    ),
     (
         lambda: fp.read_csv("none.csv", encoding="utf-16"),
         ArgumentError,
         (
-            "encoding must be utf-8 or a single-byte extension of ASCII, got 'utf-16'. Use 'cp1252' or 'latin-1', or convert "
+            "read_csv: encoding must be utf-8 or a single-byte extension of ASCII, got 'utf-16'. Use 'cp1252' or 'latin-1', or convert "
             "the file to UTF-8, for example with iconv."
         ),
     ),
     (
         lambda: fp.read_csv("none.csv", schema=3),
         ArgumentTypeError,
-        'schema must map column names to Arrow types, or be "scan", got int: 3.',
+        'read_csv: schema must map column names to Arrow types, or be "scan", got int: 3.',
     ),
     (
         lambda: fp.read_csv("none.csv", schema={"x": int}),
         ArgumentTypeError,
-        "schema must map column names to Arrow types, for example {'age': pa.float64()}, got {'x': <class 'int'>}.",
+        "read_csv: schema must map column names to Arrow types, for example {'age': pa.float64()}, got {'x': <class 'int'>}.",
     ),
     (
         lambda: fp.template("{}"),
@@ -358,12 +369,12 @@ CASES: list[Case] = [
         lambda: fp.template("Say {x}.", seed=0),
         ArgumentError,
         (
-            "seed= shuffles phrases with fields, but template('Say {x}.') has only 1. Separate phrases by one of . , ; | ! ? "
+            "template: seed= shuffles phrases with fields, but template('Say {x}.') has only 1. Separate phrases by one of . , ; | ! ? "
             "or a line end, or omit seed."
         ),
     ),
-    (lambda: fp.template("Say {x}.", into=""), ArgumentError, "into='' is empty or a reserved column name. Choose another name."),
-    (lambda: fp.tokenize(3), ArgumentTypeError, 'tokenizer must be Tokenizer, got int: 3. Pass fp.load_tokenizer("folder").'),
+    (lambda: fp.template("Say {x}.", into=""), ArgumentError, "template: into='' is empty or a reserved column name. Choose another name."),
+    (lambda: fp.tokenize(3), ArgumentTypeError, 'tokenize: tokenizer must be Tokenizer, got int: 3. Pass fp.load_tokenizer("folder").'),
     (
         lambda: fp.load_tokenizer("none"),
         MissingFileError,
@@ -577,7 +588,7 @@ CASES: list[Case] = [
         ArgumentError,
         "Pass steps or seconds, got steps=1 and seconds=1.0. For both, use checkpoint twice.",
     ),
-    (lambda: fp.observers.checkpoint("folder", seconds=0.0), ArgumentError, "seconds must be above 0, got seconds=0.0."),
+    (lambda: fp.observers.checkpoint("folder", seconds=0.0), ArgumentError, "checkpoint: seconds must be above 0, got seconds=0.0."),
     (
         lambda: fp.observers.log_metrics("log.txt"),
         ArgumentError,
@@ -587,12 +598,12 @@ CASES: list[Case] = [
     (
         lambda: fp.collators.masked(pad_id=0, mask_id=30, vocab_size=30, special_ids=[], seed=0),
         ArgumentError,
-        "mask_id holds the id 30, but the vocabulary has 30 tokens. Take mask_id and vocab_size from the same tokenizer.",
+        "masked: mask_id holds the id 30, but the vocabulary has 30 tokens. Take mask_id and vocab_size from the same tokenizer.",
     ),
     (
         lambda: fp.collators.masked(pad_id=0, mask_id=1, vocab_size=30, special_ids=[], seed=0, rate=0.0),
         ArgumentError,
-        "rate must be above 0 and at most 1, got rate=0.0.",
+        "masked: rate must be above 0 and at most 1, got rate=0.0.",
     ),
     (
         lambda: fp.collators.text(pad_id=0, length=8, pad_multiple=8),
@@ -602,14 +613,14 @@ CASES: list[Case] = [
     (
         lambda: fp.collators.text(pad_id=0, lengths=[8], length=8),
         ArgumentError,
-        "lengths=[8] already gives all padded lengths. Remove length and pad_multiple.",
+        "text: lengths=[8] already gives all padded lengths. Remove length and pad_multiple.",
     ),
     (
         lambda: fp.collators.vision(normalization="imagenet"),
         ArgumentTypeError,
-        "normalization must be a Normalization, got 'imagenet'. Write fp.collators.NORMALIZATIONS['imagenet'].",
+        "vision: normalization must be a Normalization, got 'imagenet'. Write fp.collators.NORMALIZATIONS['imagenet'].",
     ),
-    (lambda: fp.collators.vision(size=3), ArgumentError, "size must be (height, width), got 3."),
+    (lambda: fp.collators.vision(size=3), ArgumentError, "vision: size must be (height, width), got 3."),
     (
         lambda: fp.collators.NORMALIZATIONS["imagnet"],
         UnknownNameError,
@@ -618,7 +629,7 @@ CASES: list[Case] = [
     (
         lambda: fp.collators.vision(label="label", classes=[]),
         ArgumentError,
-        "classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.",
+        "vision: classes must have at least one name, got an empty list. Write the names of all classes in a fixed order.",
     ),
     (lambda: fp.train_step(None, None, None), ArgumentTypeError, "loss must be a function, got loss=None."),
     (
@@ -638,8 +649,8 @@ CASES: list[Case] = [
     ),
     (lambda: fp.models.lora(3), ArgumentTypeError, "model must be Module, got int: 3."),
     (lambda: fp.mix([ROWS, ROWS], [1.0]), ArgumentError, "mix needs one weight for each of the 2 datasets, got [1.0]."),
-    (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "weights must be at least 0 and not all 0, got [0.0, 0.0]."),
-    (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "rate must be from 0 to 1, got 2.0."),
+    (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "mix: weights must be at least 0 and not all 0, got [0.0, 0.0]."),
+    (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "drop_fields: rate must be from 0 to 1, got 2.0."),
     (
         lambda: fp.pipe(ROWS, fp.batch(2), fp.shuffle(seed=0, files=2)),
         ArgumentError,
@@ -653,7 +664,7 @@ CASES: list[Case] = [
             "arguments: waveform, features, rate."
         ),
     ),
-    (lambda: fp.images.resize(3), ArgumentError, "size must be (height, width), got 3."),
+    (lambda: fp.images.resize(3), ArgumentError, "resize: size must be (height, width), got 3."),
     (
         lambda: fp.kaggle.ColumnSpec(name="age", type="number"),
         UnknownNameError,

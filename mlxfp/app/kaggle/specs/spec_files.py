@@ -35,7 +35,7 @@ def save_spec(spec: DatasetSpec, path: str | Path) -> None:
     True
     """
     check_types(DatasetSpec, spec=spec)
-    _write(_to_tree(spec), path)
+    _write(to_tree(spec), path)
 
 
 def load_spec(path: str | Path) -> DatasetSpec:
@@ -68,7 +68,7 @@ def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
     True
     """
     check_types(Mapping, specs=specs)
-    _write({name: _to_tree(spec) for name, spec in specs.items()}, path)
+    _write({name: to_tree(spec) for name, spec in specs.items()}, path)
 
 
 def load_specs(path: str | Path) -> Registry[DatasetSpec]:
@@ -89,7 +89,7 @@ def is_spec_file(path: Path) -> bool:
     return path.suffix in _SUFFIXES
 
 
-def _to_tree(value: Any) -> dict[str, Any]:
+def to_tree(value: Any) -> dict[str, Any]:
     """Convert a spec to plain values. Default values are omitted."""
 
     def serialize(_: Any, field: Any, value: Any) -> Any:

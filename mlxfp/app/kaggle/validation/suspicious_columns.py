@@ -59,14 +59,14 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
                 )
 
 
-def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
-    """Yield a warning about text and categorical columns with mostly numeric cells in train and test rows.
+def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> tuple[list[str], list[str]]:
+    """Return warnings about text and categorical columns with mostly numeric cells in train and test rows, and the repairs.
 
-    For numbers with another format, such as "1,000" or "4.9 kg", the warning contains code that rewrites the CSV files in `folder`. For a
-    few words among numbers, such as "k.A.", the warning contains the lines of a spec that read the words as missing values.
+    For numbers with another format, such as "1,000" or "4.9 kg", a repair contains code that rewrites the CSV files in `folder`. For a
+    few words among numbers, such as "k.A.", a repair contains the lines of a spec that read the words as missing values.
     """
     columns = {column.name: column.type for column in spec.columns if not column.kind.is_number}
-    problems, changes, gaps = list[str](), list[str](), dict[str, list[str]]()
+    problems, repairs, changes, gaps = list[str](), list[str](), list[str](), dict[str, list[str]]()
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
     commas = any(map(_has_commas, files))
     if commas:  # In `parts`, some decimal commas are already points. The code below changes the files, which have commas.
@@ -97,18 +97,23 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
             changes.append(f"frame[{name!r}] = {done}{converted}")
     if gaps:
         nulls = list(dict.fromkeys([*spec.null_values, *chain.from_iterable(gaps.values())]))
-        path = quote(str(folder if is_train_file(Path(spec.train.name)) else folder / spec.train.name))
-        targets = "".join(f" --target {quote(name)}" for name in spec.target)
-        problems.append(
-            f"If the words mean missing values, write a spec: mlxfp data infer {path}{targets} --out spec.yaml. In the spec, set "
+        repairs.append(
+            f"If the words mean missing values, write a spec: {infer_command(spec, folder)} --out spec.yaml. In the spec, set "
             f"null_values: {nulls!r}, and type: numerical for {listed(map(repr, gaps))}. Then run with data.spec=spec.yaml."
         )
     if changes:
         factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
         code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re", encoding=spec.encoding)
-        problems.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
-    if problems:
-        yield "\n".join(problems)
+        repairs.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
+    return problems, repairs
+
+
+def infer_command(spec: DatasetSpec, folder: Path) -> str:
+    """Return the command that infers the spec of the files in `folder` and prints the repairs of `text_warnings`."""
+    path = quote(str(folder if is_train_file(Path(spec.train.name)) else folder / spec.train.name))
+    targets = "".join(f" --target {quote(name)}" for name in spec.target)
+    encoding = "" if spec.encoding == "utf-8" else f" --encoding {quote(spec.encoding)}"
+    return f"mlxfp data infer {path}{targets}{encoding}"
 
 
 def _has_commas(file: Path) -> bool:

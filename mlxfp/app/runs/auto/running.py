@@ -74,7 +74,7 @@ def _run_entry(plan: Plan, record: Record, index: int, end: float | None, run_me
         if end is not None and plan.minutes is not None:
             remaining = end - monotonic()
             seconds = max(_FIRST_FITS * remaining, _FIRST_LEAST * 60 * plan.minutes) if first else _FITS * max(remaining, 0)
-            member_plan = evolve(member_plan, seconds=seconds / len(list(plan.folds)))
+            member_plan = evolve(member_plan, training=evolve(member_plan.training, seconds=seconds / len(list(plan.folds))))
         entry = yield from _members_events(plan, member_plan, record, entry, None if first else remaining, run_member)
         if entry.kept is None:  # the network is too slow: train again with fewer epochs
             rmtree(member_plan.folder)

@@ -231,6 +231,7 @@ def training_of(config: RunConfig, user_parts: OwnParts) -> Training:
         checkpoint_every=watched.checkpoint_every,
         keep=watched.keep,
         progress=watched.progress,
+        seconds=None if watched.minutes is None else 60 * watched.minutes,
     )
 
 
@@ -272,8 +273,6 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control, r
     if schedule.name == PLATEAU:
         lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
         result.insert(0, lower)
-    if watched.minutes is not None:
-        result.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
     return tuple(result)
 
 

@@ -91,4 +91,6 @@ def _with_trial(plan: Plan, folder: Path, name: str, values: Mapping[str, Any]) 
     """Return a copy of the run plan for one trial, with the option values `values`. The trial writes its files to `folder`/`name`."""
     quiet = {"observers.progress": False, "observers.plots": False, "observers.mlflow": None}
     trial = changed(plan, {**values, **quiet, "output": str(folder), "name": name})
-    return evolve(trial, data=evolve(plan.data, test=None))  # trials need only the validation score
+    seconds = None if plan.minutes is None else 60 * plan.minutes / len(list(plan.folds))
+    # Trials need only the validation score.
+    return evolve(trial, data=evolve(plan.data, test=None), training=evolve(trial.training, seconds=seconds))

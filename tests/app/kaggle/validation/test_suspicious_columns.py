@@ -1,6 +1,7 @@
 """Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
 
 import shlex
+from itertools import chain
 from pathlib import Path
 from textwrap import dedent
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import mlxfp as fp
 from mlxfp.app.cli import main
 from mlxfp.app.kaggle.specs.specs import FileSpec
-from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
+from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, infer_command, text_warnings
 from mlxfp.support.file_formats import NULL_VALUES
 from tests.app.kaggle.estimators.tables import spec_of
 
@@ -113,6 +114,10 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
     assert reads_of(40) == reads_of(2)
 
 
+def full_text(spec, *parts, **folder):
+    return "\n".join(chain(*text_warnings(spec, *parts, **folder)))
+
+
 @given(
     st.lists(st.sampled_from(["?", "unknown", "12a", "1,5,6"]), max_size=9),
     st.lists(st.one_of(st.integers(-999, 10**9), st.floats(-1e9, 1e9)), min_size=1, max_size=60),
@@ -121,7 +126,7 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
 def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, numbers, first):
     cells = [*map(str, numbers), *texts, None]
     parts = [fp.from_table({"size": pa.array(part, pa.string())}) for part in (cells[:first], cells[first:]) if part]
-    messages = list(text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), *parts))
+    messages, _ = text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), *parts)
     share = 1 / 10 if {*texts} & {"12a", "1,5,6"} else 1 / 4
     assert len(messages) == (0 < len(texts) <= share * (len(numbers) + len(texts)))
     for message in messages:
@@ -131,7 +136,7 @@ def test_numbers_among_which_are_a_few_texts_are_named_and_texts_are_not(texts, 
 
 def test_numbers_with_a_decimal_comma_are_named():
     rows = fp.from_table({"size": ["1,5", "2,25", "-3,0", "4", None]})
-    (message,) = text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), rows)
+    message = full_text(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="text")]), rows)
     assert "because its numbers are written as '1,5'.\nTo read numbers" in message
     assert "float(re.sub(r'[^0-9,+-]', '', text).replace(',', '.'))" in message
 
@@ -141,7 +146,7 @@ def test_prices_are_numbers_to_convert_and_no_identifiers():
     texts = [f"€{index * 37:,}.50" for index in range(1, 101)]
     rows = fp.from_table({"price": texts, "y": [index % 2 for index in range(100)]})
     spec = spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="price", type="text")], target=["y"])
-    (message,) = text_warnings(spec, rows)
+    message = full_text(spec, rows)
     assert "float(re.sub(r'[^0-9.+-]', '', text)) if re.search('[0-9]', text)" in message
     assert not any("identifiers" in warning for warning in column_warnings(spec, rows))
 
@@ -158,7 +163,7 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     files = {name: FileSpec(name=f"{name}.csv") for name in ("train", "test")}
     spec = evolve(spec_of("binary", columns=columns, target=["y"]), **files)
     parts = [fp.kaggle.read_part(spec, tmp_path, part=part) for part in ("train", "test")]
-    (message,) = text_warnings(spec, *parts, folder=tmp_path)
+    message = full_text(spec, *parts, folder=tmp_path)
     original = (tmp_path / "train.csv").read_text()
     for _ in range(2):  # A second change keeps the original file.
         exec(dedent(message[message.index("\n  import ") :]), {})
@@ -173,7 +178,7 @@ def test_the_lines_of_the_message_keep_decimal_commas_of_files_with_semicolons(t
     cells = ["12,5", "3,25", "10,5", "7 kg", "8 kg", "9 kg"]
     (tmp_path / "train.csv").write_text("\n".join(["id;w;y", *(f"{index};{cell};{index % 2}" for index, cell in enumerate(cells)), ""]))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     exec(dedent(message[message.index("\n  import ") :]), {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [12.5, 3.25, 10.5, 7, 8, 9]
 
@@ -186,7 +191,7 @@ def test_amounts_in_several_forms_become_plain_numbers(tmp_path: Path, mark: str
     rows = (mark.join([str(index), f'"{cell}"', str(index % 2)]) for index, cell in enumerate(cells))
     (tmp_path / "train.csv").write_text("\n".join([f"id{mark}betrag{mark}y", *rows, ""]))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     assert message.splitlines()[:2] == [
         "The column 'betrag' is text, because its numbers are written as 'EUR 176,96'.",
         "The column 'betrag' is text, because 1 of 20 cells are not numbers: 'k.A.'.",
@@ -202,7 +207,7 @@ def test_commas_of_files_with_semicolons_are_decimal_marks(tmp_path: Path):
     pytest.importorskip("pandas")
     (tmp_path / "train.csv").write_text("id;w;y\n" + "".join(f"{index};{index},500 kg;{index % 2}\n" for index in range(1, 30)))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     exec(dedent(message[message.index("\n  import ") :]), {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [index + 0.5 for index in range(1, 30)]
 
@@ -211,7 +216,7 @@ def test_decimal_commas_among_a_few_words_need_no_new_files(tmp_path: Path):
     """A run reads 12,5 as 12.5 in files with semicolons, so only the words keep a column from being numerical."""
     (tmp_path / "train.csv").write_text("id;w;y\n" + "".join(f"{i};{'-' if i % 6 == 0 else f'{i},5'};{i % 2}\n" for i in range(60)))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     assert message.splitlines()[0] == "The column 'w' is text, because 10 of 60 cells are not numbers: '-'."
     assert "rewrite" not in message
 
@@ -219,7 +224,7 @@ def test_decimal_commas_among_a_few_words_need_no_new_files(tmp_path: Path):
 def test_words_among_marks_are_named_up_to_a_quarter_of_the_cells():
     """Users write several words for missing marks, so that a fifth of the cells can be words."""
     rows = fp.from_table({"mark": [*"12345" * 16, *["-", "k.A."] * 10]})
-    (message,) = text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="mark", type="categorical")]), rows)
+    message = full_text(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="mark", type="categorical")]), rows)
     assert message.startswith("The column 'mark' is categorical, because 20 of 100 cells are not numbers: '-', 'k.A.'.\nIf the words mean")
 
 
@@ -228,7 +233,7 @@ def test_words_among_numbers_are_missing_values_by_the_lines_of_the_message(tmp_
     rows = [f"{index},{'k.A.' if index == 7 else index / 4},{'-' if index == 9 else index},{index % 2}" for index in range(40)]
     (tmp_path / "data.csv").write_text("\n".join(["id,warm,heavy,y", *rows]) + "\n")
     spec = fp.kaggle.infer_spec(tmp_path / "data.csv", target="y")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     assert message.splitlines() == [
         "The column 'warm' is text, because 1 of 40 cells are not numbers: 'k.A.'.",
         "The column 'heavy' is text, because 1 of 40 cells are not numbers: '-'.",
@@ -254,8 +259,9 @@ def test_pasted_lines_convert_amounts_with_a_decimal_comma_only_once(tmp_path: P
     rows = "".join(f"{index};{cell};{index % 2}\n" for index, cell in enumerate(cells))
     (tmp_path / "train.csv").write_text(f"id;price;y\n{rows}", encoding="cp1252")
     spec = fp.kaggle.infer_spec(tmp_path, target="y", encoding="cp1252")
-    (message,) = text_warnings(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
+    message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
     assert "encoding='cp1252'" in message
+    assert infer_command(spec, tmp_path) == f"mlxfp data infer {tmp_path} --target y --encoding cp1252"
     for _ in range(2):
         exec(dedent(message[message.index("\n  import ") :]), {})
         column = [row["price"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";", null_values=["k.A."])]
@@ -264,4 +270,4 @@ def test_pasted_lines_convert_amounts_with_a_decimal_comma_only_once(tmp_path: P
 
 def test_where_all_columns_are_numbers_there_is_nothing_to_say_of_texts():
     rows = fp.from_table({"size": [1.0, 2.0]})
-    assert list(text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")]), rows)) == []
+    assert text_warnings(spec_of("binary", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")]), rows) == ([], [])

@@ -135,7 +135,13 @@ class _ReadJsonl(LineSource):
                 raise pa.ArrowInvalid(_LOSSY)
             as_text = attrs.evolve(self, types=(*self.types, *((name, TEXT_OF_JSON) for name in sorted(long))))
             return as_text._parse_lines(data, None)  # noqa: SLF001  # private method of this class
-        return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
+        if schema is not None:
+            return chunk
+        for name in texts:  # the inferred schema has the type of JSON for these columns
+            chunk = set_column(chunk, name, pa.ExtensionArray.from_storage(TEXT_OF_JSON, chunk.column(name)))
+        # Arrow puts declared columns first. The order of the keys in the first line is the order of the columns.
+        first = _parse_json(lines.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
+        return chunk.select(list(dict.fromkeys([*first.schema.names, *chunk.schema.names])))
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
         """Return the first invalid line with the reason.
@@ -197,19 +203,6 @@ def _with_text(kind: pa.DataType) -> pa.DataType:
     if is_list(kind):
         return pa.list_(_with_text(kind.value_type))
     return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
-
-
-def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:
-    """Put the columns in the order of the keys in the first line, because Arrow puts declared columns first."""
-    first = _parse_json(data.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
-    return chunk.select(list(dict.fromkeys([*first.schema.names, *chunk.schema.names])))
-
-
-def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
-    """Give columns of JSON text the Arrow type for JSON, so that the inferred schema has this type."""
-    for name in texts:
-        chunk = set_column(chunk, name, pa.ExtensionArray.from_storage(TEXT_OF_JSON, chunk.column(name)))
-    return chunk
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each

@@ -177,19 +177,15 @@ class _Tokens(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        if self.labels is not None:
-            labels = self._of_tokens(examples, self.labels, ends)
+        if (column := self.labels) is not None:
+            labels = aligned_values(examples, column, ends, _NAME, integers=True)
+            self._check_classes(labels, lambda at: at_row(examples, column, row_of(ends, at), _NAME), known=self.ignore_index)
         else:
             labels = self._of_spans(examples, str(self.spans), ends) if self.words is None else self._of_words(examples, self.words, ends)
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         ragged |= document_columns(examples, ends, _NAME, packed=self.packed)
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
-
-    def _of_tokens(self, examples: Examples, column: str, ends: Ends) -> Labels:
-        labels = aligned_values(examples, column, ends, _NAME, integers=True)
-        self._check_classes(labels, lambda at: at_row(examples, column, row_of(ends, at), _NAME), known=self.ignore_index)
-        return labels
 
     def _of_words(self, examples: Examples, column: str, ends: Ends) -> Labels:
         numbers = aligned_values(examples, "word_ids", ends, _NAME, integers=True)

@@ -16,7 +16,7 @@ from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.data.lengths.tokens import prompt_masks
 from mlxfp.support.arrow_types import is_list_like
-from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import DataError
 
 
@@ -56,8 +56,8 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     See also: `windows` and `pack`, which make the rows.
     """
     check_integer(pad_id=pad_id, ignore_index=ignore_index)
-    check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
-    check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    check_text(**not_none(prompt_mask=prompt_mask))
+    check_positive(**not_none(vocab_size=vocab_size))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 

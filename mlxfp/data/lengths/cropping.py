@@ -12,7 +12,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, row_keys, s
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import RowWise, Traits, seeded
 from mlxfp.data.sound.samples import waveform_values
-from mlxfp.support.checks import check_integer, check_positive, check_text, explain_call
+from mlxfp.support.checks import check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.randomness import fold_into_rows
 
 
@@ -33,8 +33,7 @@ def crop_waveforms(length: int, *, seed: int | None = None, column: str = "wavef
     See also: `windows`, which cuts tokens into parts and keeps them all.
     """
     check_positive(length=length)
-    if seed is not None:
-        check_integer(seed=seed)
+    check_integer(**not_none(seed=seed))
     check_text(column=column)
     return _CropWaveforms(length, seed, column)
 

@@ -17,7 +17,7 @@ from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.shape_planning import check_lengths
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
-from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
+from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
@@ -95,13 +95,12 @@ def pack(
     check_text(column=column)
     names = as_strings("aligned", aligned)
     check_unique({"column and aligned": (column, *names, SEGMENTS, POSITIONS)})
-    if open_rows is not None:
-        check_positive(open_rows=open_rows)
-        if method == "split":
-            raise ArgumentError(
-                f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
-                "choose another method."
-            )
+    check_positive(**not_none(open_rows=open_rows))
+    if open_rows is not None and method == "split":
+        raise ArgumentError(
+            f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
+            "choose another method."
+        )
     if method == "split" and len(lengths) > 1:
         raise ArgumentError(f'method="split" takes a single length, got {list(lengths)}. Write pack({lengths[-1]}, method="split").')
     return _Pack(length if isinstance(length, int) else lengths, method, open_rows or OPEN_ROWS, column, names)

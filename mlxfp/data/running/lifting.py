@@ -26,7 +26,7 @@ from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import count_rows, most_rows
 from mlxfp.support.arrow_types import decoded, is_binary, is_tensor, is_text
-from mlxfp.support.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
+from mlxfp.support.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.support.terminal import columns_text
@@ -77,8 +77,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     See also: `to_table`, and `from_table` for the tables of other libraries.
     """
     check_callable(recipe=recipe)
-    if key is not None:
-        check_text(key=key)
+    check_text(**not_none(key=key))
     lifted = _Lifted(recipe, key)
     _ = lifted.stages  # Build the stages now, so that `lift` itself raises the errors of an invalid argument `recipe`.
     return lifted

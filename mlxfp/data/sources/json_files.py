@@ -125,7 +125,7 @@ class _ReadJsonl(LineSource):
         kinds = pa.schema(self.types) if schema is None else schema
         texts = [column.name for column in kinds if column.type == TEXT_OF_JSON]
         other_keys = "infer" if infers else "error" if self.unknown == "raise" else "ignore"
-        lines = with_texts(data, texts) if texts else data
+        lines = "\n".join(with_texts(line, texts) for line in data.decode().split("\n")).encode() if texts else data
         chunk = _parse_exactly(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
             raise pa.ArrowInvalid("a line is not a single JSON object, or is nested too deeply")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.gathering import Rows, rows_in
+from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
@@ -189,7 +189,8 @@ class _Pack(Stage):
             kinds[open_rows] = self._kinds(self.lengths_in(open_pieces))
         placed, closed = self._assign(self.lengths_in(fresh), used, kinds)
         chunks = [fresh] if open_pieces is None else [open_pieces, fresh]
-        pieces, rows = _in_turn(rows_in(fresh.schema, chunks), np.concatenate([open_rows, placed]), closed)
+        order, rows = _order(np.concatenate([open_rows, placed]), closed)
+        pieces = rows_in(fresh.schema, chunks).take(order)
         done = int(np.searchsorted(rows, len(closed)))
         after = pieces.slice(done), np.unique(rows[done:], return_inverse=True)[1]
         return after, (self._rows(pieces.slice(0, done), rows[:done]),) if done else ()
@@ -286,13 +287,8 @@ def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed
     return numbers[placed], numbers[closed]
 
 
-def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort documents by packed row, completed rows first. Return the sorted documents, and the new row index of each document."""
-    order, rows = _order(rows, closed)
-    return pieces.take(order), rows
-
-
 def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
+    """Sort documents by packed row, completed rows first. Return the order, and the new row index of each sorted document."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")

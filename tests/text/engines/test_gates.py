@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.text.engines.cleared import CODES, read_ranges, to_ranges, to_table
+from benchmarks.fuzz_tokens import to_ranges
+from mlxfp.text.engines.cleared import CODES, read_ranges, to_table
 from mlxfp.text.engines.gates import make_gate, searches_normalized_text
 
 TOKENS = ("[MASK]", "<|end|>", "漢x", "(a|b)")

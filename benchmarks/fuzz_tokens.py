@@ -12,8 +12,8 @@ import json as jsons
 import random
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import tokenizers as hf
 
 from benchmarks.fuzz_kinds import KINDS, subjects, transparent
 from mlxfp.text.engines.choosing import ENGINES
-from mlxfp.text.engines.cleared import kind_of, read_ranges, to_ranges, to_table
+from mlxfp.text.engines.cleared import kind_of, read_ranges, to_table
 from mlxfp.text.engines.gates import make_gate
 from mlxfp.text.engines.probes import spelled_pieces
 from mlxfp.text.engines.protocol import Engine, EngineKind
@@ -185,6 +185,18 @@ def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
     wrong.update(ord(marks[index]) for index in different)
     tried += len(marks)
     return to_ranges(code for code in assigned if code not in wrong), tried
+
+
+def to_ranges(codes: Iterable[int]) -> str:
+    """Format sorted code points as hexadecimal ranges.
+
+    >>> to_ranges([32, 33, 34, 160])
+    '20-22 a0'
+    """
+    numbers = np.fromiter(codes, np.int64)
+    breaks = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
+    pairs = [(int(numbers[first]), int(numbers[end - 1])) for first, end in pairwise(breaks) if end > first]
+    return " ".join(f"{first:x}" if first == last else f"{first:x}-{last:x}" for first, last in pairs)
 
 
 def _marks_in_order(marks: Sequence[str]) -> list[str]:

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
-from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, integer_lists, names_of
+from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, names_of
 from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.data.lengths.tokens import prompt_masks
-from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.arrow_types import is_list_like
+from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import DataError
 
 
@@ -54,8 +56,8 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     See also: `windows` and `pack`, which make the rows.
     """
     check_integer(pad_id=pad_id, ignore_index=ignore_index)
-    check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
-    check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    check_text(**not_none(prompt_mask=prompt_mask))
+    check_positive(**not_none(vocab_size=vocab_size))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 
@@ -124,8 +126,9 @@ class _Causal(Padded):
             )
 
     def arrays(self, schema: Schema) -> Arrays | None:
+        kind = schema.field("input_ids").type
         alone = not (self.packed or self.prompt_mask or self.carry or prompt_masks(schema))
-        if not alone or not integer_lists(schema.field("input_ids").type):
+        if not (alone and is_list_like(kind) and pa.types.is_integer(kind.value_type)):
             return None
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.
 

@@ -265,11 +265,6 @@ def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str
     )
 
 
-def integer_lists(kind: pa.DataType) -> bool:
-    """Return True for types of integer lists, such as columns of token ids."""
-    return is_list_like(kind) and bool(pa.types.is_integer(kind.value_type))
-
-
 def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
     """Return token ids of equally long rows as int32[N, length]. Raises `DataError` for an id outside `vocab_size`.
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from mlxfp.collators.columns import Numbers, as_floats, at_row, column_of, numbers_of, refuse
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_text
-from mlxfp.support.checks import as_class_names, check_choice, check_positive, check_text, in_nfc
+from mlxfp.support.checks import as_class_names, check_choice, check_positive, check_text, in_nfc, not_none
 from mlxfp.support.errors import FEW, ArgumentError, DataError, SchemaError, listed, suggest
 
 LabelKind = Literal["class", "value"]
@@ -20,7 +20,7 @@ Classes = int | tuple[str, ...] | None  # number of classes, or names of the cla
 def check_classes(classes: int | Sequence[str] | None) -> Classes:
     """Return the number of classes, or the class names as a tuple. Raise for another value."""
     if classes is None or isinstance(classes, int):
-        check_positive(**({} if classes is None else {"classes": classes}))
+        check_positive(**not_none(classes=classes))
         return classes
     names = as_class_names(classes)
     if not names:
@@ -30,7 +30,7 @@ def check_classes(classes: int | Sequence[str] | None) -> Classes:
 
 def check_label(label: str | None, label_kind: str, classes: int | Sequence[str] | None) -> Classes:
     """Check the label arguments of a collator. Return the number of classes, or the class names as a tuple."""
-    check_text(**({} if label is None else {"label": label}))
+    check_text(**not_none(label=label))
     check_choice(("class", "value"), label_kind=label_kind)
     checked = check_classes(classes)
     if checked is not None and (label is None or label_kind == "value"):

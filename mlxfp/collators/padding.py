@@ -12,7 +12,7 @@ from mlxfp.core.arrow.gathering import Pieces
 from mlxfp.core.arrow.ragged import Ends, Ragged
 from mlxfp.core.chunks import Indices
 from mlxfp.data.lengths.shape_planning import check_lengths
-from mlxfp.support.checks import check_choice, check_positive
+from mlxfp.support.checks import check_choice, check_positive, not_none
 from mlxfp.support.errors import ArgumentError, DataError
 
 Side = Literal["left", "right"]
@@ -23,7 +23,7 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 
     An empty tuple means that each batch is padded to the length of its longest row.
     """
-    check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
+    check_positive(pad_multiple=pad_multiple, **not_none(length=length))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
         raise ArgumentError(

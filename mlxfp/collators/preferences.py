@@ -13,7 +13,7 @@ from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, rea
 from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.chunks import Example
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_unique, explain_call
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_unique, explain_call, not_none
 from mlxfp.support.errors import DataError
 from mlxfp.text.encoding.framing import gather
 
@@ -57,7 +57,7 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
     columns = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     check_text(**columns)
     check_unique({"prompt, chosen and rejected": tuple(columns.values())})
-    check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    check_positive(**not_none(vocab_size=vocab_size))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
     return _Preference(pad_id, prompt, chosen, rejected, vocab_size, ignore_index, fixed, pad_multiple, as_strings("carry", carry))
 

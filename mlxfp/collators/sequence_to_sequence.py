@@ -14,7 +14,7 @@ from mlxfp.collators.cutting import check_not_packed, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -50,8 +50,7 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
     """
     check_integer(pad_id=pad_id, start_id=start_id, ignore_index=ignore_index)
     check_text(target=target)
-    sizes = {"vocab_size": vocab_size, "length": length, "target_length": target_length}
-    check_positive(pad_multiple=pad_multiple, **{name: size for name, size in sizes.items() if size is not None})
+    check_positive(pad_multiple=pad_multiple, **not_none(vocab_size=vocab_size, length=length, target_length=target_length))
     if pad_multiple != 1 and None not in (length, target_length):
         raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Remove pad_multiple or a length.")
     fixed, target_fixed = (() if number is None else (number,) for number in (length, target_length))

@@ -9,7 +9,7 @@ from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_types, explain_call
+from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -78,7 +78,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
         )
     named = check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    check_positive(**not_none(vocab_size=vocab_size))
     carry = as_strings("carry", carry)
     return _Text(pad_id, column, prefix, label, label_kind, named, vocab_size, fixed, pad_multiple, side, type_ids, carry)
 

@@ -15,7 +15,7 @@ from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like
-from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
+from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 Scheme = Literal["first", "all", "bio"]
@@ -84,7 +84,7 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
     """
     check_integer(pad_id=pad_id, ignore_index=ignore_index)
     check_choice(_SCHEMES, scheme=scheme)
-    check_text(**{name: column for name, column in (("words", words), ("spans", spans), ("labels", labels)) if column is not None})
+    check_text(**not_none(words=words, spans=spans, labels=labels))
     if len(names_of(words, spans, labels)) != 1:
         raise ArgumentError(
             "tokens needs exactly one of three columns: labels (a label per token), words (a label per word) or spans, got "
@@ -100,8 +100,7 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
         )
     if spans is not None and scheme == "first":
         raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
-    sizes = {"classes": classes, "vocab_size": vocab_size}
-    check_positive(**{name: size for name, size in sizes.items() if size is not None})
+    check_positive(**not_none(classes=classes, vocab_size=vocab_size))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     carry = as_strings("carry", carry)
     return _Tokens(
@@ -177,19 +176,15 @@ class _Tokens(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        if self.labels is not None:
-            labels = self._of_tokens(examples, self.labels, ends)
+        if (column := self.labels) is not None:
+            labels = aligned_values(examples, column, ends, _NAME, integers=True)
+            self._check_classes(labels, lambda at: at_row(examples, column, row_of(ends, at), _NAME), known=self.ignore_index)
         else:
             labels = self._of_spans(examples, str(self.spans), ends) if self.words is None else self._of_words(examples, self.words, ends)
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         ragged |= document_columns(examples, ends, _NAME, packed=self.packed)
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME, {*ragged, self.mask}))
-
-    def _of_tokens(self, examples: Examples, column: str, ends: Ends) -> Labels:
-        labels = aligned_values(examples, column, ends, _NAME, integers=True)
-        self._check_classes(labels, lambda at: at_row(examples, column, row_of(ends, at), _NAME), known=self.ignore_index)
-        return labels
 
     def _of_words(self, examples: Examples, column: str, ends: Ends) -> Labels:
         numbers = aligned_values(examples, "word_ids", ends, _NAME, integers=True)

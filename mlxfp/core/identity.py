@@ -28,6 +28,7 @@ from attrs import frozen
 
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.nodes import Pipeline, children, flat_parts
+from mlxfp.support.arrow_types import decoded
 from mlxfp.support.errors import FingerprintError
 
 Identity = tuple[tuple[str, str], ...]  # pairs (text, fingerprint), one per part of a pipeline, in order
@@ -284,7 +285,7 @@ def _arrow(value: Any) -> Iterator[bytes]:
 
 def _column(column: pa.Array) -> Iterator[bytes]:
     """Yield bytes that represent the values of a column. Equal values give equal bytes, with or without dictionary encoding."""
-    column = _decoded(column)
+    column = decoded(column)
     kind = column.type
     yield f"{len(column)}:{column.null_count}".encode()
     if column.null_count:
@@ -310,17 +311,6 @@ def _column(column: pa.Array) -> Iterator[bytes]:
         # The column is copied, because a slice also holds the values outside the slice.
         plain = column.take(pa.array(range(len(column)), pa.int64()))
         yield pa.record_batch([plain], [""]).serialize().to_pybytes()
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _decoded(column.dictionary_decode())
-    if pa.types.is_run_end_encoded(kind):
-        return _decoded(pc.run_end_decode(column))
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    return column
 
 
 def _name(value: Any) -> str:

@@ -113,17 +113,14 @@ def _planned(dataset: Pipeline[Any], steps: tuple[Step, ...], resolved: Resolved
     The first `as_written` stages are not optimized. A `collate` among the first `as_written` stages runs as one step.
     """
     source = dataset.source
-    first = 0 if source.traits.level == "batches" else sum(1 for _ in takewhile(_is_stateless, steps))
+    stateless = takewhile(lambda step: step.stage.emits is None and _keeps_nothing(step.stage), steps)
+    first = 0 if source.traits.level == "batches" else sum(1 for _ in stateless)
     groups = _on_groups(steps[first:]) if level != "examples" else ()
     host, device = _host_and_device(groups, as_written)
     if len(groups) == len(steps) - first or not are_costly(host):
         groups = host = device = ()
     stages = steps[first : len(steps) - len(groups)]
     return Plan(source, steps[:first], stages, groups, host, device, resolved.stages, level, resolved.schemas[-1], repr(source))
-
-
-def _is_stateless(step: Step) -> bool:
-    return step.stage.emits is None and _keeps_nothing(step.stage)
 
 
 def _keeps_nothing(stage: Stage) -> bool:

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.identity import Division, difference
-from mlxfp.core.nodes import Pipeline, Share, children
+from mlxfp.core.nodes import Pipeline, children
 from mlxfp.core.stages import is_empty, starts_empty
 from mlxfp.support.errors import ArgumentError, CursorMismatchError
 
@@ -33,7 +33,7 @@ def resharded(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
 def _moved(dataset: Any, cursor: Cursor, before: Division, now: Division) -> Cursor:
     """Convert a cursor to the new number of ranks (`now`). The number of completed batches stays the same."""
     base, stages = cursor.base, dataset.stages
-    index = next((index for index, stage in enumerate(stages) if _share(stage) is not None), None)
+    index = next((index for index, stage in enumerate(stages) if stage.traits.share is not None), None)
     later = range(0 if index is None else index + 1, len(stages))
     for number in later:
         state = () if base.states is None else base.states[number]
@@ -82,11 +82,6 @@ def _after_rows(dataset: Any, cursor: Cursor, rows: int, before: Division) -> Cu
                 raise _refused(stage, before)
         position = _after_rows(inner[0], base.position or Cursor(Snapshot(base.epoch), 0), rows, before)
     return Cursor(Snapshot(base.epoch, position, rows), 0)
-
-
-def _share(stage: Any) -> Share | None:
-    share: Share | None = stage.traits.share
-    return share
 
 
 def _refused(part: Any, before: Division) -> CursorMismatchError:

@@ -51,10 +51,6 @@ class Groups:
         return self if column == "input_ids" else Groups(self.sizes)
 
 
-def _length(traits: "Traits") -> Callable[[int], int | None]:
-    return identity if traits.row_wise else unknown
-
-
 def unknown(count: int) -> None:
     """Return None: the number of items depends on the data."""
     return
@@ -84,7 +80,7 @@ class Traits:
     projection: Callable[[Sequence[str]], Projection] | None = None
     predicates: tuple[Condition, ...] = ()  # conditions that a row must satisfy, for a stage that only filters rows
     # Function from the number of input items to the number of output items. The result is None if unknown.
-    length: Callable[[int], int | None] = field(default=Factory(_length, takes_self=True))
+    length: Callable[[int], int | None] = field(default=Factory(lambda self: identity if self.row_wise else unknown, takes_self=True))
     # Function that returns the maximum token count of output rows, given the maximum of input rows. None: the planner measures rows.
     longest_row: Callable[[int | None], int | None] | None = None
     # Function from the number of input rows (None if unknown) to the possible group sizes and row lengths.

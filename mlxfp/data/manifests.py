@@ -149,12 +149,6 @@ def listed_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path] | None:
     return [folder / file.name for file in manifest.files]
 
 
-def listed_hashes(folder: Path) -> dict[Path, str]:
-    """Return the SHA-256 hash of each file listed in the manifest of a folder. Returns an empty dict for a folder without a manifest."""
-    manifest = read_manifest(folder)
-    return {} if manifest is None else {folder / file.name: file.hash for file in manifest.files}
-
-
 def digest(path: Path) -> str:
     """Return the SHA-256 hash of a file, in hexadecimal."""
     with path.open("rb") as file:

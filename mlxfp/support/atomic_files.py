@@ -72,8 +72,6 @@ def append(file: TextIO, text: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
-        return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)

@@ -36,6 +36,14 @@ _MAKERS = {
 }
 
 
+def not_none(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments other than None, for checks of optional arguments.
+
+    >>> check_positive(**not_none(length=None, size=3))
+    """
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 def check_integer(**values: object) -> None:
     """Raise `ArgumentTypeError` unless every value is an int (True and False are not)."""
     for name, value in values.items():

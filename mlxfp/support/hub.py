@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mlxfp.support.checks import check_text
+from mlxfp.support.checks import check_text, not_none
 from mlxfp.support.errors import ArgumentError, MissingFileError
 
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -27,7 +27,7 @@ def model_folder(path: str | PathLike[str], *, revision: str | None, files: Sequ
                 f"revision={revision!r}. Leave out revision."
             )
         return Path(path), None
-    check_text(**{} if revision is None else {"revision": revision})
+    check_text(**not_none(revision=revision))
     folder = _download(path, revision, files)
     if not folder.is_dir():
         raise MissingFileError(

@@ -51,12 +51,6 @@ def is_live(file: TextIO) -> bool:
     return type(file).__module__.startswith("ipykernel") or file.isatty()
 
 
-def shows_bars() -> bool:
-    """Return True if this thread of this process may draw a bar on standard error."""
-    file = progress_file() if _is_first() else None
-    return file is not None and is_live(file)
-
-
 @cache
 def bar_class() -> Any:
     """Return the bar class of tqdm. The import is lazy, because importing tqdm takes as long as importing the core."""

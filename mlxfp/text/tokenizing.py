@@ -209,7 +209,9 @@ class _Tokenize(RowWise):
     def encode(self, chunk: RecordBatch) -> Encoded:
         """Encode the texts. Return the values of each output column: ids, offsets if requested, and word indices for lists of words."""
         if holds_words(chunk.column(self.column).type):
-            words = read_words(chunk, self.column, "tokenize")
+            lists = read_lists(column_without_nulls(chunk, self.column, "tokenize"))
+            check_values(lists, chunk, self.column, "tokenize")
+            words = WordLists(*lists)
             ids, starts, ends = encode_spans(self.encoder, words.texts)
             spans = {_SPANS[0]: [starts], _SPANS[1]: [ends]} if self.offsets else {}
             return {self.into: [ids], **spans, _WORDS: [words.numbers_of(starts)]}
@@ -346,10 +348,3 @@ class WordLists:
         numbers = np.zeros(len(starts.values), np.int32)
         numbers[positions] = np.minimum(word, last) - self.ends[:-1][rows]
         return Ragged(numbers, starts.starts, starts.lengths)
-
-
-def read_words(chunk: RecordBatch, column: str, stage: str) -> WordLists:
-    """Read a column of word lists. Raises `DataError` with the row for a missing list or word."""
-    words, ends = read_lists(column_without_nulls(chunk, column, stage))
-    check_values((words, ends), chunk, column, stage)
-    return WordLists(words, ends)

@@ -10,7 +10,7 @@ import pytest
 import tqdm
 
 import mlxfp as fp
-from mlxfp.support.progress import SETTING, Progress, lines_in_logs, shows_bars, write_line
+from mlxfp.support.progress import SETTING, Progress, lines_in_logs, write_line
 from tests.screens import Terminal, screens
 
 
@@ -87,13 +87,18 @@ def test_items_are_counted_whole_or_by_their_rows(begin):
 
 
 def test_threads_show_nothing_and_one_setting_keeps_everything_quiet(begin, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    answers = [shows_bars()]
-    thread = threading.Thread(target=lambda: answers.append(shows_bars()))
+    main, other, quiet = Terminal(), Terminal(), Terminal()
+    works = [begin(main)]
+    thread = threading.Thread(target=lambda: works.append(begin(other)))
     thread.start()
     thread.join()
     monkeypatch.setenv(SETTING, "0")
-    assert [*answers, shows_bars()] == [True, False, False]
+    works.append(begin(quiet))
+    time.sleep(2.1)
+    for work in works:
+        with work:
+            work.update()
+    assert [bool(file.getvalue()) for file in (main, other, quiet)] == [True, False, False]
 
 
 @pytest.mark.parametrize("file", [None, io.StringIO()])

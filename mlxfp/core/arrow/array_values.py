@@ -97,12 +97,8 @@ def _is_of_text(kind: pa.DataType) -> bool:
 
 def _any_masked(values: Iterable[Any]) -> bool:
     value_list = values if isinstance(values, list) else list(values)
-    kinds = set(map(type, value_list))  # a check of the types is faster than a check of all values
-    return any(issubclass(type_, np.ma.MaskedArray) for type_ in kinds) and any(map(_is_masked, value_list))
-
-
-def _is_masked(value: Any) -> bool:
-    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+    kinds = {type_ for type_ in set(map(type, value_list)) if issubclass(type_, np.ma.MaskedArray)}  # faster than a check of all values
+    return bool(kinds) and any(type(value) in kinds and np.ma.is_masked(value) for value in value_list)
 
 
 def unboxed(value: Any) -> Any:

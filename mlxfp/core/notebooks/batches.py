@@ -8,7 +8,7 @@ import numpy as np
 
 from mlxfp.core.notebooks.rows import COLUMNS, ROWS, VALUE, show
 from mlxfp.core.notebooks.tokens import IGNORED, Decoder, decoded, holds_tokens
-from mlxfp.support.html import Html, clip, element, table
+from mlxfp.support.html import Html, clip, element, joined, table
 
 _TEXT = 500  # maximum number of characters of a decoded row
 
@@ -18,14 +18,7 @@ def batch_html(batch: Mapping[str, Any], decoder: Decoder | None) -> Html:
     arrays = [(clip(name, VALUE), show(value), _shares(name, value)) for name, value in islice(batch.items(), COLUMNS)]
     more = [element("p", f"and {len(batch) - COLUMNS:,} more", class_="muted")] if len(batch) > COLUMNS else []
     rows = list(islice(_decoded(batch, decoder), COLUMNS * ROWS))
-    return element(
-        "div",
-        table(["name", "array", "share"], arrays),
-        *more,
-        *([table(["name", "row", "text"], rows)] if rows else []),
-        class_="scroll",
-        tabindex=0,
-    )
+    return joined([table(["name", "array", "share"], arrays), *more, *([table(["name", "row", "text"], rows)] if rows else [])])
 
 
 def _shares(name: str, value: Any) -> str:

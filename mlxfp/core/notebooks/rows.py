@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from mlxfp.core.notebooks.tokens import Decoder, decoded
-from mlxfp.support.html import Html, clip, element, fragment, table
+from mlxfp.support.html import Html, clip, element, fragment, joined, table
 
 ROWS, COLUMNS, VALUE = 5, 12, 120  # maximum number of rows, columns and characters per value
 _ELEMENTS, _TEXT = 12, 500  # maximum number of shown elements of a list, and of shown characters of a decoded text
@@ -44,7 +44,7 @@ def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]
     cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
     left_out = len(present) - len(names)
     more = [element("p", f"and {left_out:,} more columns between them", class_="muted")] if left_out else []
-    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll", tabindex=0)
+    return joined([table([clip(name, VALUE) for name in names], cells), *more])
 
 
 def _cell(value: Any, decoder: Decoder | None) -> Any:

@@ -109,7 +109,7 @@ def loads_of(  # noqa: PLR0913  # two are keyword-only
         parts = zip(column.field(stored), column.field("height").to_pylist(), column.field("width").to_pylist(), strict=True)
         return [partial(_stored, *part) for part in parts]
     files = column.field("bytes") if pa.types.is_struct(column.type) else column
-    return [partial(_decoded, file, mode, wanted_by, memory) for file in files]
+    return [partial(read_file, _content(file), mode, wanted_by, memory) for file in files]
 
 
 def tensors_of(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> Pixels:
@@ -120,10 +120,6 @@ def tensors_of(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chun
 
 def _stored(data: pa.Scalar, height: int, width: int) -> Pixels:
     return np.frombuffer(data.as_buffer(), np.uint8).reshape(height, width, -1)
-
-
-def _decoded(file: pa.Scalar, mode: Mode | None, wanted_by: str, memory: Memory | None) -> Pixels:
-    return read_file(_content(file), mode, wanted_by, memory)
 
 
 def _shape(kind: Any) -> tuple[int, ...]:

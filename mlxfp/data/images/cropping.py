@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from math import exp, log, sqrt
 from typing import Any, ClassVar
 
-import attrs
 import numpy as np
 from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset
-from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
 from mlxfp.data.images.pixels import Pixels, Size, UnusableImageError, pillow, resized
 from mlxfp.data.images.resizing import as_size
@@ -102,9 +100,6 @@ class _CenterCrop(ImageStage):
     size: Size
     image: str = "image"
 
-    def kind(self, kind: ImageKind) -> ImageKind:
-        return attrs.evolve(kind, size=self.size)
-
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         top, left = (round(spare / 2) for spare in _spare(pixels, self.size))  # rounded as in torchvision
         return _part(pixels, top, left, self.size)
@@ -117,9 +112,6 @@ class _RandomCrop(ImageStage):
     padding: int = 0
     image: str = "image"
     draws_each: ClassVar[int] = 2
-
-    def kind(self, kind: ImageKind) -> ImageKind:
-        return attrs.evolve(kind, size=self.size)
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         result: Pixels = self.edit_all(pixels[None], drawn[None])[0]
@@ -141,9 +133,6 @@ class _RandomResizedCrop(ImageStage):
     antialias: bool = True
     image: str = "image"
     draws_each: ClassVar[int] = 2 * _TRIES + 2
-
-    def kind(self, kind: ImageKind) -> ImageKind:
-        return attrs.evolve(kind, size=self.size)
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         part = _part(pixels, *self._chosen(pixels.shape[0], pixels.shape[1], drawn.tolist()))

@@ -54,8 +54,11 @@ class ImageStage(RowWise):
         return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
     def kind(self, kind: ImageKind) -> ImageKind:
-        """Return mode and size of the images after this stage, given mode and size before the stage."""
-        return kind
+        """Return mode and size of the images after this stage, given mode and size before the stage.
+
+        If a subclass has a field `size`, all images have this size after the stage.
+        """
+        return evolve(kind, size=getattr(self, "size", kind.size))
 
     def schema(self, schema: Schema) -> Schema:
         return set_field(schema, self.image, self.kind(kind_in(schema, self.image, name_of(self))).type)

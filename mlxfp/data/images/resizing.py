@@ -76,9 +76,6 @@ class _Resize(ImageStage):
     antialias: bool = True
     image: str = "image"
 
-    def kind(self, kind: ImageKind) -> ImageKind:
-        return attrs.evolve(kind, size=self.size)
-
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         return resized(pixels, self.size, name_of(self), antialias=self.antialias)
 

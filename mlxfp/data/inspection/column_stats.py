@@ -81,14 +81,17 @@ def _kind(column: pa.Field) -> Kind:
 
 
 def _with_column(before: Sums, column: pa.Array, kind: Kind) -> Sums:
-    if kind in ("values", "lengths"):
-        return _added(before, _numbers(column, kind), len(column))
     count, missing, total, least, greatest = before
-    known = decoded(column).drop_null()
+    known: Any = decoded(column).drop_null()
+    if kind in ("values", "lengths"):
+        known = _numbers(known, kind)
     count, missing = count + len(known), missing + len(column) - len(known)
     if kind == "counts" or not len(known):
         return count, missing, total, least, greatest
-    low, high = (_python_time(value) for value in _ends(known))
+    if kind == "times":
+        low, high = (_python_time(value) for value in _ends(known))
+    else:
+        low, high, total = known.min().item(), known.max().item(), _total(total, known)
     return count, missing, total, low if least is None else min(least, low), high if greatest is None else max(greatest, high)
 
 
@@ -109,9 +112,8 @@ def _python_time(value: pa.Scalar) -> Time:
     return result
 
 
-def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
-    """Return the values or lengths of a column, without missing values: int64, uint64 or float64[N]."""
-    plain = decoded(column).drop_null()
+def _numbers(plain: pa.Array, kind: Kind) -> NDArray[Any]:
+    """Return the values or lengths of a column without nulls, except NaN: int64, uint64 or float64[N]."""
     if kind == "lengths":
         count = pc.utf8_length if is_text(plain.type) else pc.list_value_length if is_list(plain.type) else pc.binary_length
         plain = count(plain)
@@ -120,21 +122,6 @@ def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
         numbers = numbers[~np.isnan(numbers)]
     wide: NDArray[Any] = numbers.astype({"f": np.float64, "u": np.uint64}.get(numbers.dtype.kind, np.int64))
     return wide
-
-
-def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:
-    count, missing, total, least, greatest = sums
-    missing += rows - len(numbers)
-    if not len(numbers):
-        return count, missing, total, least, greatest
-    low, high = numbers.min().item(), numbers.max().item()
-    return (
-        count + len(numbers),
-        missing,
-        _total(total, numbers),
-        low if least is None else min(least, low),
-        high if greatest is None else max(greatest, high),
-    )
 
 
 def _total(before: Number, numbers: NDArray[Any]) -> Number:

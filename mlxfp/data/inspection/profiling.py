@@ -18,7 +18,7 @@ from mlxfp.core.sources import Source, Task, Tasks
 from mlxfp.core.stages import State
 from mlxfp.data.running.meters import Meter, QueueMeter
 from mlxfp.data.running.prefetching import Prefetch
-from mlxfp.support.checks import check_callable, check_positive
+from mlxfp.support.checks import check_callable, check_positive, not_none
 from mlxfp.support.html import clip, element, fragment, share_bar, table
 
 # The profile names the GIL as the cause if threads are busy for over 75 % of the time, but use only about one core in total.
@@ -46,8 +46,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     """
     check_dataset(dataset, profile)
     check_positive(items=items)
-    if consume is not None:
-        check_callable(consume=consume)
+    check_callable(**not_none(consume=consume))
     timed = with_hooks(dataset, lambda child: _Timed(child.hooks, steps=tuple(Meter() for _ in child.stages)))
     for timed_dataset in _datasets(timed):  # Planning also reads some rows. These rows are not part of the run.
         _clock(timed_dataset).reset()

@@ -18,7 +18,7 @@ from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import lengths_of
-from mlxfp.support.checks import check_positive, check_text, explain_call
+from mlxfp.support.checks import check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, DataError
 
 
@@ -40,7 +40,7 @@ def batch_by_tokens(
 
     See also: `bucket_by_length`, which groups examples of similar length.
     """
-    check_positive(tokens=tokens, pad_multiple=pad_multiple, **({} if max_size is None else {"max_size": max_size}))
+    check_positive(tokens=tokens, pad_multiple=pad_multiple, **not_none(max_size=max_size))
     check_text(column=column)
     if tokens < pad_multiple:
         raise ArgumentError(f"tokens={tokens} is too small for an example padded to pad_multiple={pad_multiple}. Increase tokens.")
@@ -75,14 +75,9 @@ def bucket_by_length(
     check_lengths(lengths)
     if (size is None) == (tokens is None):
         raise ArgumentError(f"bucket_by_length takes either size or tokens, got size={size} and tokens={tokens}.")
-    if size is not None:
-        check_positive(size=size)
-    if tokens is not None:
-        check_positive(tokens=tokens)
-        if tokens < lengths[-1]:
-            raise ArgumentError(
-                f"tokens={tokens} is too small for an example of {lengths[-1]} tokens, the last of lengths. Increase tokens."
-            )
+    check_positive(**not_none(size=size, tokens=tokens))
+    if tokens is not None and tokens < lengths[-1]:
+        raise ArgumentError(f"tokens={tokens} is too small for an example of {lengths[-1]} tokens, the last of lengths. Increase tokens.")
     return _BucketByLength(tuple(lengths), size, tokens, drop_last, column)
 
 

@@ -8,12 +8,11 @@ from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import column_without_nulls, ends_of, read_lists, to_lists
-from mlxfp.core.chunks import HIDDEN, Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import RowWise, Traits, seeded
-from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor
-from mlxfp.support.checks import check_columns, check_integer, check_positive, check_text, explain_call
-from mlxfp.support.errors import SchemaError
+from mlxfp.data.sound.samples import waveform_values
+from mlxfp.support.checks import check_integer, check_positive, check_text, explain_call, not_none
 from mlxfp.support.randomness import fold_into_rows
 
 
@@ -34,8 +33,7 @@ def crop_waveforms(length: int, *, seed: int | None = None, column: str = "wavef
     See also: `windows`, which cuts tokens into parts and keeps them all.
     """
     check_positive(length=length)
-    if seed is not None:
-        check_integer(seed=seed)
+    check_integer(**not_none(seed=seed))
     check_text(column=column)
     return _CropWaveforms(length, seed, column)
 
@@ -47,13 +45,7 @@ class _CropWaveforms(RowWise):
     column: str = "waveform"
 
     def schema(self, schema: Schema) -> Schema:
-        check_columns([self.column], [name for name in schema.names if name not in HIDDEN], _NAME)
-        kind = schema.field(self.column).type
-        if not ((is_list_like(kind) or is_tensor(kind, axes=1)) and is_number(kind.value_type)):
-            raise SchemaError(
-                f"{_NAME} needs lists or tensors [T] of numbers in column {self.column!r}, got {kind}. Choose another column."
-            )
-        return set_field(schema, self.column, pa.list_(kind.value_type))
+        return set_field(schema, self.column, pa.list_(waveform_values(schema, self.column, _NAME)))
 
     @property
     def traits(self) -> Traits:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.gathering import Rows, rows_in
+from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
@@ -17,7 +17,7 @@ from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.shape_planning import check_lengths
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, prompt_masks, read_aligned, read_tokens
-from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
+from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
@@ -95,13 +95,12 @@ def pack(
     check_text(column=column)
     names = as_strings("aligned", aligned)
     check_unique({"column and aligned": (column, *names, SEGMENTS, POSITIONS)})
-    if open_rows is not None:
-        check_positive(open_rows=open_rows)
-        if method == "split":
-            raise ArgumentError(
-                f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
-                "choose another method."
-            )
+    check_positive(**not_none(open_rows=open_rows))
+    if open_rows is not None and method == "split":
+        raise ArgumentError(
+            f'method="split" fills one row after the other and takes no open_rows, got open_rows={open_rows}. Remove open_rows, or '
+            "choose another method."
+        )
     if method == "split" and len(lengths) > 1:
         raise ArgumentError(f'method="split" takes a single length, got {list(lengths)}. Write pack({lengths[-1]}, method="split").')
     return _Pack(length if isinstance(length, int) else lengths, method, open_rows or OPEN_ROWS, column, names)
@@ -190,7 +189,8 @@ class _Pack(Stage):
             kinds[open_rows] = self._kinds(self.lengths_in(open_pieces))
         placed, closed = self._assign(self.lengths_in(fresh), used, kinds)
         chunks = [fresh] if open_pieces is None else [open_pieces, fresh]
-        pieces, rows = _in_turn(rows_in(fresh.schema, chunks), np.concatenate([open_rows, placed]), closed)
+        order, rows = _order(np.concatenate([open_rows, placed]), closed)
+        pieces = rows_in(fresh.schema, chunks).take(order)
         done = int(np.searchsorted(rows, len(closed)))
         after = pieces.slice(done), np.unique(rows[done:], return_inverse=True)[1]
         return after, (self._rows(pieces.slice(0, done), rows[:done]),) if done else ()
@@ -287,13 +287,8 @@ def _in_order_of_opening(placed: Indices, closed: Indices, count: int) -> Placed
     return numbers[placed], numbers[closed]
 
 
-def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Sort documents by packed row, completed rows first. Return the sorted documents, and the new row index of each document."""
-    order, rows = _order(rows, closed)
-    return pieces.take(order), rows
-
-
 def _order(rows: Indices, closed: Indices) -> tuple[Indices, Indices]:
+    """Sort documents by packed row, completed rows first. Return the order, and the new row index of each sorted document."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")

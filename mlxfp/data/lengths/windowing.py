@@ -12,7 +12,7 @@ from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, c
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.stages import Stage, Traits
 from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
-from mlxfp.support.checks import check_not_negative, check_positive, check_text, explain_call
+from mlxfp.support.checks import check_not_negative, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 
@@ -41,16 +41,13 @@ def windows(
 
     See also: `pack`, which does not cut documents.
     """
-    check_positive(length=length)
+    check_positive(length=length, **not_none(stride=stride))
     check_text(column=column)
-    if stride is not None:
-        check_positive(stride=stride)
-        if stride > length:
-            raise ArgumentError(f"stride={stride} would skip tokens between windows of length={length}. Use a stride of at most length.")
-    if separator is not None:
-        check_not_negative(separator=separator)
-        if separator >= 2**31:
-            raise ArgumentError(f"separator is a token id (int32) and must be below {2**31}, got separator={separator}.")
+    check_not_negative(**not_none(separator=separator))
+    if stride is not None and stride > length:
+        raise ArgumentError(f"stride={stride} would skip tokens between windows of length={length}. Use a stride of at most length.")
+    if separator is not None and separator >= 2**31:
+        raise ArgumentError(f"separator is a token id (int32) and must be below {2**31}, got separator={separator}.")
     return _Windows(length, None if stride == length else stride, separator, drop_last, column)
 
 

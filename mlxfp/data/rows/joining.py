@@ -72,10 +72,7 @@ class Joined(Source):
 
     def marked(self, chunk: Any, index: int) -> Any:
         """Mark the rows of a chunk as rows of dataset `index`, in the hidden columns. Batches have no hidden columns and stay unchanged."""
-        return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaf(index))
-
-    def first_leaf(self, index: int) -> int:
-        return self.first_leaves[index]
+        return chunk if isinstance(chunk, dict) else number_joined(chunk, index, self.first_leaves[index])
 
     @cached_property
     def first_leaves(self) -> tuple[int, ...]:
@@ -118,7 +115,7 @@ class Concat(Joined):
         parts = tuple(row_task(self.datasets[p], epoch, indices[order][owners[order] == p] - starts[p]) for p in needed)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        return _Gathered(parts, tuple(needed), tuple(map(self.first_leaf, needed)), inverse)
+        return _Gathered(parts, tuple(needed), tuple(self.first_leaves[index] for index in needed), inverse)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         return () if position is None or position[1] is None else ((self.datasets[position[0]], position[1]),)

@@ -39,7 +39,7 @@ from mlxfp.core.sources import Position, SourceTraits
 from mlxfp.core.stages import RowWise, Stage, State, Traits, seeded
 from mlxfp.data.row_views import ByPosition
 from mlxfp.data.rows.calling import call, generators
-from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, check_returns, explain_call
+from mlxfp.support.checks import check_callable, check_integer, check_not_negative, check_positive, check_returns, explain_call, not_none
 from mlxfp.support.errors import ArgumentTypeError, SchemaError
 from mlxfp.support.randomness import fold_in_rows, fold_into_rows
 from mlxfp.support.terminal import columns_text
@@ -80,8 +80,7 @@ def map(
     check_callable(function=function)
     check_returns(function=function)
     check_schema(schema)
-    if seed is not None:
-        check_integer(seed=seed)
+    check_integer(**not_none(seed=seed))
     return _Map(function, schema, seed)
 
 

@@ -12,7 +12,7 @@ from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
 from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import InTable, Position, Source, SourceTraits, warn_redrawn
-from mlxfp.support.checks import check_positive, explain_call
+from mlxfp.support.checks import check_positive, explain_call, not_none
 from mlxfp.support.errors import DataError
 
 Item = TypeVar("Item")
@@ -32,8 +32,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
     >>> list(fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.repeat(2)))
     [{'x': 1}, {'x': 2}, {'x': 1}, {'x': 2}]
     """
-    if epochs is not None:
-        check_positive(epochs=epochs)
+    check_positive(**not_none(epochs=epochs))
     return Combinator(_repeat, {"epochs": epochs})
 
 

@@ -18,7 +18,7 @@ from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.row_views import ByPosition, View
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call
+from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
 
@@ -76,7 +76,7 @@ def split(
     (8, True)
     """
     check_integer(seed=seed)
-    check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
+    check_text(**not_none(stratify=stratify, group=group))
     if isinstance(fractions, int | float):
         raise ArgumentTypeError(f"fractions must be a list, got {fractions}. Write fractions=[{fractions}, {round(1 - fractions, 6)}].")
     if isinstance(fractions, Mapping):

@@ -26,7 +26,7 @@ from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import count_rows, most_rows
 from mlxfp.support.arrow_types import decoded, is_binary, is_tensor, is_text
-from mlxfp.support.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
+from mlxfp.support.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.support.terminal import columns_text
@@ -77,8 +77,7 @@ def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = No
     See also: `to_table`, and `from_table` for the tables of other libraries.
     """
     check_callable(recipe=recipe)
-    if key is not None:
-        check_text(key=key)
+    check_text(**not_none(key=key))
     lifted = _Lifted(recipe, key)
     _ = lifted.stages  # Build the stages now, so that `lift` itself raises the errors of an invalid argument `recipe`.
     return lifted
@@ -100,7 +99,8 @@ class _Lifted:
         if not isinstance(result, Dataset):
             raise ArgumentTypeError(f"A recipe must return a dataset, got {type(result).__name__} from {brief(self.recipe)}.")
         for stage in flat_parts(result):
-            if not isinstance(stage, _Table) and not _works_by_row(stage):
+            works_by_row = isinstance(stage, Stage) and stage.emits is None and starts_empty(stage)
+            if not isinstance(stage, _Table) and not works_by_row:
                 raise PipelineError(
                     f"{stage!r} cannot be used with lift, because each call gets only some of the rows, in any order: got {self!r}. "
                     "Remove this stage from the recipe. Do its work with Ray, Spark or a similar engine, or in the pipeline that reads the "
@@ -259,11 +259,6 @@ def _checked(table: Any) -> pa.Table:
     return from_table(table).source.table  # type: ignore[attr-defined]
 
 
-def _works_by_row(part: Any) -> bool:
-    """Return True for a stage that computes each of its rows from a single row."""
-    return isinstance(part, Stage) and part.emits is None and starts_empty(part)
-
-
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
     """Return row numbers and row keys. The row numbers are the keys if all keys are integers from 0 to 2**44 - 1, else 0, 1, 2, ..."""
     values = decoded(column.combine_chunks())
@@ -278,11 +273,8 @@ def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
     if not (is_text(values.type) or is_binary(values.type) or pa.types.is_fixed_size_binary(values.type)):
         raise SchemaError(f"The key column {name!r} needs integers, text or bytes, got {values.type}. Cast the column, or name another.")
     plain = (value.encode() if isinstance(value, str) else value for value in values.to_pylist())
-    return numbers, _keys_of(np.fromiter((_digest(value) for value in plain), np.uint64, len(values)))
-
-
-def _digest(value: bytes) -> int:
-    return int.from_bytes(blake2b(value, digest_size=8).digest(), "little")
+    digests = b"".join(blake2b(value, digest_size=8).digest() for value in plain)
+    return numbers, _keys_of(np.frombuffer(digests, "<u8"))
 
 
 def _keys_of(numbers: NDArray[np.int64] | Keys) -> Keys:

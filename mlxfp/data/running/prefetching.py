@@ -23,7 +23,7 @@ from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.pools import Pool, Threads, unstarted
 from mlxfp.data.running.processes import Processes
-from mlxfp.support.checks import check_choice, check_positive, explain_call
+from mlxfp.support.checks import check_choice, check_positive, explain_call, not_none
 from mlxfp.support.errors import MlxfpError, WorkerError
 from mlxfp.support.optional import optional
 
@@ -64,10 +64,8 @@ def prefetch(
 
     See also: `profile`, which says how full the queue was and how busy the workers were.
     """
-    check_positive(depth=depth, workers=workers)
+    check_positive(depth=depth, workers=workers, **not_none(max_bytes=max_bytes))
     check_choice(tuple(_POOLS), kind=kind)
-    if max_bytes is not None:
-        check_positive(max_bytes=max_bytes)
     if kind == "processes":
         optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
     given = {"workers": (workers, 1), "kind": (kind, "threads"), "max_bytes": (max_bytes, None)}

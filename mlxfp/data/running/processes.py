@@ -169,23 +169,6 @@ def _text(job: Job) -> str:
 # --- messages between this process and the workers
 
 
-def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | None) -> Any:
-    cloudpickle = optional("cloudpickle", extra="processes", needed_by="Sending work to other processes")
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]  # the package is imported where it is used
-        def persistent_id(self, value: Any) -> str | None:
-            return shared(value)
-
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the whole buffers.
-                return _read_chunk, (str(folder), _write_chunks(folder, [value]))
-            if isinstance(value, FunctionType | type) and not _is_importable(value.__module__):
-                cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
-            return super().reducer_override(value)
-
-    return Pickler(file)
-
-
 @lru_cache(maxsize=1024)
 def _is_importable(module: str) -> bool:
     """Return True if a new process can import a module by name. Returns False for a module created at run time."""
@@ -200,8 +183,21 @@ def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) 
     contains only the name, and the receiver reads the file. Large chunks are written to files in `folder`. With `folder=None`, the returned
     bytes contain all chunks.
     """
+    cloudpickle = optional("cloudpickle", extra="processes", needed_by="Sending work to other processes")
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]  # the package is imported where it is used
+        def persistent_id(self, value: Any) -> str | None:
+            return shared(value)
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, pa.RecordBatch):  # A plain pickle of an Arrow slice would contain the whole buffers.
+                return _read_chunk, (str(folder), _write_chunks(folder, [value]))
+            if isinstance(value, FunctionType | type) and not _is_importable(value.__module__):
+                cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
+            return super().reducer_override(value)
+
     file = BytesIO()
-    _pickler(file, shared, folder).dump(value)
+    Pickler(file).dump(value)
     return file.getvalue()
 
 

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from mlxfp.data.running.engines import RayPool, SparkPool
 from mlxfp.data.running.pools import Inline, Pool, Threads
 from mlxfp.data.running.processes import Processes
-from mlxfp.support.checks import check_positive
+from mlxfp.support.checks import check_positive, not_none
 from mlxfp.support.optional import optional
 
 __all__ = ["Runner", "inline", "processes", "ray", "spark", "threads"]
@@ -79,8 +79,7 @@ def ray(workers: int | None = None) -> Runner:
     >>> ray(8)
     runners.ray(8)
     """
-    if workers is not None:
-        check_positive(workers=workers)
+    check_positive(**not_none(workers=workers))
     return Runner("ray", workers or 0, lambda: RayPool(workers))
 
 

@@ -36,7 +36,7 @@ from mlxfp.data.running.pools import Pool
 from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
-from mlxfp.support.checks import check_choice, check_positive, check_types, check_utf8, explain_call
+from mlxfp.support.checks import check_choice, check_positive, check_types, check_utf8, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, DataError, PipelineError
 from mlxfp.support.progress import Progress
 
@@ -95,10 +95,8 @@ def write(
             f"write(rows, {str(Path(folder).with_suffix(''))!r}, format={Path(folder).suffix[1:]!r})."
         )
     check_choice(tuple(FORMATS), format=format)
-    if rows_per_file is not None:
-        check_positive(rows_per_file=rows_per_file)
-    if on is not None:
-        check_types(Runner, on=on)
+    check_positive(**not_none(rows_per_file=rows_per_file))
+    check_types(Runner, **not_none(on=on))
     if dataset.level == "batches":
         raise PipelineError(
             f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate after read_{format}, in the pipeline that reads the "

@@ -36,13 +36,6 @@ _MAX_RESAMPLERS = 8
 _thread_local = threading.local()  # One set of resamplers per thread, because a resampler has a state.
 
 
-def check_installed(needed_by: str, *, resampling: bool) -> None:
-    """Raise `MissingExtraError` if the package for decoding is missing. `resampling=True` also checks the package for resampling."""
-    optional("soundfile", extra="audio", needed_by=needed_by)
-    if resampling:
-        optional("soxr", extra="audio", needed_by=f"{needed_by}(rate=)")
-
-
 def decode(data: bytes, path: str) -> tuple[Floats, int]:
     """Return the samples of a sound file, averaged over channels, float32[T], and the sample rate.
 

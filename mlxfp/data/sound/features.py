@@ -8,18 +8,16 @@ from attrs import frozen
 from toolz import identity
 
 from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
+from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.row_names import row_at
+from mlxfp.core.row_names import PATH, file_of, row_at
 from mlxfp.core.stages import RowWise, Traits
-from mlxfp.data.sound.samples import as_samples
+from mlxfp.data.sound.samples import as_samples, waveform_values
 from mlxfp.data.sound.spectrograms import LogMel
-from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor, is_text
-from mlxfp.support.checks import check_columns, check_text, check_types, explain_call
+from mlxfp.support.checks import check_text, check_types, explain_call
 from mlxfp.support.errors import DataError, SchemaError
 
 _NAME = "log_mel"
-_PATH = "path"  # path column of `read_audio`, used in error messages
 
 
 @explain_call
@@ -59,12 +57,7 @@ class _LogMel(RowWise):
     rate: str | None = "rate"
 
     def schema(self, schema: Schema) -> Schema:
-        check_columns([self.waveform], [name for name in schema.names if name not in HIDDEN], _NAME)
-        kind = schema.field(self.waveform).type
-        if not ((is_list_like(kind) or is_tensor(kind, axes=1)) and is_number(kind.value_type)):
-            raise SchemaError(
-                f"{_NAME} needs lists or tensors [T] of numbers in column {self.waveform!r}, got {kind}. Choose another column."
-            )
+        waveform_values(schema, self.waveform, _NAME)
         if self.features != self.waveform and self.features in schema.names:
             raise SchemaError(f"{_NAME} makes the column {self.features!r}, which already exists. Choose another name with features=.")
         frames = pa.list_(pa.list_(pa.float32(), self._spectrogram.mels))
@@ -72,9 +65,7 @@ class _LogMel(RowWise):
 
     @property
     def traits(self) -> Traits:
-        return Traits(
-            row_wise=True, columns_read=(self.waveform, _PATH, *(() if self.rate is None else (self.rate,))), longest_row=identity
-        )
+        return Traits(row_wise=True, columns_read=(self.waveform, PATH, *(() if self.rate is None else (self.rate,))), longest_row=identity)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         self._check_rates(chunk)
@@ -82,7 +73,7 @@ class _LogMel(RowWise):
         check_values(lists, chunk, self.waveform, _NAME)
         values, ends = lists
         samples = as_samples(
-            values.to_numpy(zero_copy_only=False), ends, lambda row: f"{_NAME}: column {self.waveform!r} of {_row(chunk, row)}"
+            values.to_numpy(zero_copy_only=False), ends, lambda row: f"{_NAME}: column {self.waveform!r} of {self._row(chunk, row)}"
         )
         frames, frame_ends = self._spectrogram.frames(samples, ends)
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(frames.reshape(-1)), self._spectrogram.mels)
@@ -95,14 +86,11 @@ class _LogMel(RowWise):
         rows = np.flatnonzero(chunk.column(self.rate).to_numpy(zero_copy_only=False) != wanted)
         if len(rows):
             row = int(rows[0])
-            location, rate = _row(chunk, row), chunk.column(self.rate)[row]
+            location, rate = self._row(chunk, row), chunk.column(self.rate)[row]
             raise DataError(
                 f"{_NAME}: column {self.rate!r} of {location} holds {rate} samples per second, but the rate of the spectrogram is "
                 f"{wanted}. Read all files at one rate: read_audio(folder, rate={wanted})."
             )
 
-
-def _row(chunk: RecordBatch, row: int) -> str:
-    """Return the name of a row for error messages, with the file if known."""
-    paths = chunk.column(_PATH) if _PATH in chunk.schema.names else pa.nulls(chunk.num_rows)
-    return row_at(chunk, row) + (f" ({paths[row]})" if is_text(paths.type) and paths[row].is_valid else "")
+    def _row(self, chunk: RecordBatch, row: int) -> str:
+        return row_at(chunk, row) + file_of(chunk, self.waveform, row)

@@ -1,17 +1,30 @@
-"""Conversion of sound samples to floats."""
+"""Columns of waveforms, and conversion of sound samples to floats."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ends, row_of
-from mlxfp.support.errors import DataError
+from mlxfp.core.chunks import HIDDEN, Schema
+from mlxfp.support.arrow_types import is_list_like, is_number, is_tensor
+from mlxfp.support.checks import check_columns
+from mlxfp.support.errors import DataError, SchemaError
 
 Floats = NDArray[np.float32]
 
 _SAMPLES = np.iinfo(np.int16)
+
+
+def waveform_values(schema: Schema, column: str, stage: str) -> pa.DataType:
+    """Return the type of the samples in a column of waveforms. Raise `SchemaError` for a column of another type."""
+    check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
+    kind = schema.field(column).type
+    if not ((is_list_like(kind) or is_tensor(kind, axes=1)) and is_number(kind.value_type)):
+        raise SchemaError(f"{stage} needs lists or tensors [T] of numbers in column {column!r}, got {kind}. Choose another column.")
+    return kind.value_type
 
 
 def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Floats:

@@ -79,7 +79,8 @@ class LogMel:
         `values` holds the samples of all waveforms, and `ends`, int64[B + 1], the boundaries between waveforms. Waveform i has the samples
         `values[ends[i]:ends[i + 1]]` and the frames `frames[bounds[i]:bounds[i + 1]]`.
         """
-        counts = self._counts(ends)
+        lengths = np.diff(ends)
+        counts = np.where(lengths > 0, 1 + lengths // self.hop, 0)  # number of frames of each waveform
         padded = self._padded(values, ends)
         starts = np.repeat(ends[:-1] + np.arange(len(counts)) * self.size, counts) + places_within(counts) * self.hop
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
@@ -96,11 +97,6 @@ class LogMel:
             np.log(np.maximum(loud, _FLOOR, out=loud), out=loud)
             out[first : first + rows] = loud.T[: len(part)]
         return out, ends_of(counts)
-
-    def _counts(self, ends: Ends) -> NDArray[np.int64]:
-        """Return the number of frames of each waveform, int64[B]."""
-        lengths = ends[1:] - ends[:-1]
-        return np.where(lengths > 0, 1 + lengths // self.hop, 0)
 
     def _padded(self, values: Floats, ends: Ends) -> Floats:
         """Return the concatenated waveforms with `size` zeros before, between and after them."""

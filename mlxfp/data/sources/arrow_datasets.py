@@ -10,10 +10,9 @@ import attrs
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.arrow.exact_casts import cast_exactly
 from mlxfp.core.arrow.gathering import equal_chunks, takeable
 from mlxfp.core.arrow.int96_times import check_years
-from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fields
+from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fields, one_chunk
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
@@ -142,7 +141,7 @@ class _FromLance(Source):
         batches = self.dataset.scanner(columns=schema.names, offset=row, batch_size=CHUNK_ROWS, scan_in_order=True).to_batches()
         for chunk in equal_chunks(batches, CHUNK_ROWS):
             row += chunk.num_rows
-            yield _cast(chunk, schema), row
+            yield fit(chunk, schema, (), self.dataset.uri), row
 
     @property
     def indexable(self) -> bool:
@@ -153,8 +152,8 @@ class _FromLance(Source):
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         schema = self.schema()
-        rows = self.dataset.take(indices.tolist(), columns=schema.names).combine_chunks()
-        return _cast(rows.to_batches()[0] if len(rows) else rows.schema.empty_table().to_batches()[0], schema)
+        rows = self.dataset.take(indices.tolist(), columns=schema.names)
+        return fit(one_chunk(rows), schema, (), self.dataset.uri)
 
     @property
     def traits(self) -> SourceTraits:
@@ -172,9 +171,3 @@ class _FromLance(Source):
 
     def __repr__(self) -> str:
         return f"from_table(the Lance dataset {self.dataset.uri!r}, version {self.dataset.version})"
-
-
-def _cast(chunk: RecordBatch, schema: Schema) -> RecordBatch:
-    pairs = zip(chunk.columns, schema, strict=True)
-    columns = [values if values.type == column.type else cast_exactly(values, column.type) for values, column in pairs]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

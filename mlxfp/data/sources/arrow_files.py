@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.gathering import Rows
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import SourceTraits
 from mlxfp.data.manifests import has_hash
@@ -22,7 +22,7 @@ from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.data.sources.row_chunks import ERROR
 from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.checks import explain_call
-from mlxfp.support.errors import ArgumentError, DataError, SchemaError
+from mlxfp.support.errors import DataError, SchemaError
 
 _KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # columns that `cache` adds to its files: row numbers and random keys
 
@@ -126,14 +126,6 @@ class _ReadArrow(ColumnSource):
         return _index(files, self.schema())
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        if not len(indices):
-            return no_rows(self.schema())
-        rows = int(self.index.starts[-1])
-        if indices.min() < 0 or indices.max() >= rows:
-            raise ArgumentError(
-                f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {rows:,} rows, in {self!r}. "
-                f"Take rows in range({rows})."
-            )
         return self.index.take(indices)
 
 

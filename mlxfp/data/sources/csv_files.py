@@ -28,7 +28,7 @@ from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_recor
 from mlxfp.data.sources.records.csv_types import TIMES, date_notes, has_hexadecimal, is_early, short_columns, suggested_type, with_digits
 from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
-from mlxfp.data.sources.records.parsing import check_block
+from mlxfp.data.sources.records.parsing import data_error, find_fault
 from mlxfp.support.arrow_types import type_code
 from mlxfp.support.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError, MlxfpError, unknown_name
@@ -218,7 +218,9 @@ class _ReadCsv(LineSource):
                     raise other_reader("JSON", "read_jsonl", records, path)
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
                 text = self.as_utf8(header)
-                check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
+                block = Block(text, start, path, line, line, end if header == records else len(header))
+                if (fault := find_fault(self, block)) is not None:
+                    raise data_error(fault, block)
                 if b"\x00" in header:
                     raise DataError(
                         f"The header has NUL characters: got {shorten(text.decode())}, in line {line} of {path}. Remove these characters: "
@@ -376,7 +378,7 @@ class _ReadCsv(LineSource):
             read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=len(guarded) > BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                check_utf8=False,  # `check_block` has already checked the encoding
+                check_utf8=False,  # `find_fault` has already checked the encoding
                 column_types=kinds,
                 include_columns=wanted,
                 null_values=self.null_values,

@@ -22,7 +22,7 @@ from attrs import field, frozen
 from mlxfp.core.chunks import Schema
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.file_search import is_data, match_pattern, missing, readable, unreadable, walk_files
-from mlxfp.data.manifests import is_written, listed_files, listed_hashes
+from mlxfp.data.manifests import is_written, listed_files, read_manifest
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
 from mlxfp.support.checks import check_utf8
@@ -110,7 +110,8 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
 def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
     named = path.parent if path.is_file() else Path(*takewhile(lambda part: path.is_dir() or not has_magic(part), path.parts))
     files = _expand(path, suffixes)
-    hashes = listed_hashes(files[0].parent) if path.is_dir() else {}
+    manifest = read_manifest(files[0].parent) if path.is_dir() else None
+    hashes = {} if manifest is None else {files[0].parent / file.name: file.hash for file in manifest.files}
     for file in files:
         yield look_up(file)._replace(partition=partition_of(file.relative_to(named).parts[:-1]), hash=hashes.get(file))
 

@@ -125,7 +125,7 @@ class _ReadJsonl(LineSource):
         kinds = pa.schema(self.types) if schema is None else schema
         texts = [column.name for column in kinds if column.type == TEXT_OF_JSON]
         other_keys = "infer" if infers else "error" if self.unknown == "raise" else "ignore"
-        lines = with_texts(data, texts) if texts else data
+        lines = "\n".join(with_texts(line, texts) for line in data.decode().split("\n")).encode() if texts else data
         chunk = _parse_exactly(lines, shown(kinds), other_keys)
         if chunk.num_rows != count or (infers and any(levels_of(kind) > DEEPEST for kind in chunk.schema.types)):
             raise pa.ArrowInvalid("a line is not a single JSON object, or is nested too deeply")
@@ -135,7 +135,13 @@ class _ReadJsonl(LineSource):
                 raise pa.ArrowInvalid(_LOSSY)
             as_text = attrs.evolve(self, types=(*self.types, *((name, TEXT_OF_JSON) for name in sorted(long))))
             return as_text._parse_lines(data, None)  # noqa: SLF001  # private method of this class
-        return chunk if schema is not None else _as_declared(_in_order_of_keys(chunk, lines), texts)
+        if schema is not None:
+            return chunk
+        for name in texts:  # the inferred schema has the type of JSON for these columns
+            chunk = set_column(chunk, name, pa.ExtensionArray.from_storage(TEXT_OF_JSON, chunk.column(name)))
+        # Arrow puts declared columns first. The order of the keys in the first line is the order of the columns.
+        first = _parse_json(lines.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
+        return chunk.select(list(dict.fromkeys([*first.schema.names, *chunk.schema.names])))
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
         """Return the first invalid line with the reason.
@@ -197,19 +203,6 @@ def _with_text(kind: pa.DataType) -> pa.DataType:
     if is_list(kind):
         return pa.list_(_with_text(kind.value_type))
     return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
-
-
-def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:
-    """Put the columns in the order of the keys in the first line, because Arrow puts declared columns first."""
-    first = _parse_json(data.lstrip().partition(b"\n")[0], pa.schema([]), "infer")
-    return chunk.select(list(dict.fromkeys([*first.schema.names, *chunk.schema.names])))
-
-
-def _as_declared(chunk: RecordBatch, texts: Sequence[str]) -> RecordBatch:
-    """Give columns of JSON text the Arrow type for JSON, so that the inferred schema has this type."""
-    for name in texts:
-        chunk = set_column(chunk, name, pa.ExtensionArray.from_storage(TEXT_OF_JSON, chunk.column(name)))
-    return chunk
 
 
 def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Callable[[int], Fault] | None:  # noqa: C901, PLR0911  # a case each

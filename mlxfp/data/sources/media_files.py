@@ -17,12 +17,13 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Position, Source, SourceTraits, Tasks, read_tasks
 from mlxfp.data.file_search import is_data, readable, unreadable, walk_files
-from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
+from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.support.checks import as_class_names, check_positive, check_utf8, explain_call, in_nfc
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
+from mlxfp.support.optional import optional
 
 # Usual names of the folders for training, validation and test data.
 _PARTS = frozenset(["dev", "test", "testing", "train", "training", "val", "valid", "validation"])
@@ -95,7 +96,8 @@ def read_audio(path: str | Path, *, rate: int | None = None, classes: Sequence[s
         check_positive(rate=rate)
         if rate > MOST_RATE:
             raise ArgumentError(f"rate must be at most {MOST_RATE:,} samples per second, got rate={rate:,}.")
-    check_installed("read_audio", resampling=rate is not None)
+        optional("soxr", extra="audio", needed_by="read_audio(rate=)")
+    optional("soundfile", extra="audio", needed_by="read_audio")
     return Dataset(_ReadAudio(path, rate=rate, classes=as_class_names(classes)))
 
 

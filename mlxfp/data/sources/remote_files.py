@@ -63,7 +63,8 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
         raise MissingFileError(
             f"There is no file at {address!r}. Check the address. In a folder, only files with the suffix {' or '.join(suffixes)} are read."
         )
-    below = f"{_named_folder(path)}/"
+    # Folders below the first name with a wildcard can be partitions. Without a wildcard, these are the folders below the whole path.
+    below = "/".join([*takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")), ""])
     folders = (info["name"].removeprefix(below).split("/")[:-1] if info["name"].startswith(below) else () for info in infos)
     stamps = (_describe(system, info)._replace(partition=partition_of(names)) for info, names in zip(infos, folders, strict=True))
     return tuple(sorted(stamps))
@@ -330,11 +331,6 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
         entries = [(name.removeprefix(below), entry) for name, entry in system.find(path, detail=True).items()]
         entries = [(name, entry) for name, entry in entries if "/" not in name or is_partition(name.partition("/")[0])]
     return [entry for name, entry in entries if is_shown(name) and name.lower().endswith(suffixes)]
-
-
-def _named_folder(path: str) -> str:
-    """Return the path before the first folder or file name with a wildcard: the whole path if no name has a wildcard."""
-    return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 
 def _describe(system: Any, info: Mapping[str, Any]) -> FileStamp:

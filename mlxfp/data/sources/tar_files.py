@@ -140,11 +140,6 @@ class _ReadTar(FileSource):
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         schema, (archives, ends) = self.schema(), self.index
-        if len(indices) and not 0 <= indices.min() <= indices.max() < ends[-1]:
-            raise ArgumentError(
-                f"A row is out of range: got {indices.min()} to {indices.max()}, but there are {ends[-1]:,} rows, in {self!r}. Take rows "
-                f"in range({ends[-1]})."
-            )
         numbers = np.searchsorted(ends, indices, side="right")
         within = indices - np.concatenate([[0], ends])[numbers]
         with ExitStack() as stack:

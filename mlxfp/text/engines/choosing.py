@@ -18,7 +18,7 @@ from attrs import frozen
 
 from mlxfp.support.atomic_files import user_cache
 from mlxfp.text.engines.cleared import kind_of, read_ranges, to_table, trial_of
-from mlxfp.text.engines.gates import Gate, make_gate, searches_normalized_text
+from mlxfp.text.engines.gates import Gate, make_gate
 from mlxfp.text.engines.gigatoken import GIGATOKEN
 from mlxfp.text.engines.probes import find_difference, probe_texts
 from mlxfp.text.engines.protocol import Engine, EngineKind
@@ -111,7 +111,7 @@ def prove(kind: EngineKind, json: str) -> Proved | str:  # noqa: PLR0911  # a re
     vocabulary = tokenizer.get_vocab()
     if len(vocabulary) > _LARGEST or any(len(token.encode()) > _LONGEST for token in vocabulary):
         return f"engines are tested with at most {_LARGEST:,} tokens of at most {_LONGEST} bytes"
-    if searches_normalized_text(configuration.added_tokens, configuration.normalizers):
+    if configuration.normalizers and any(token["normalized"] for token in configuration.added_tokens):
         return "an added token is searched in normalized text"
     ranges = trial_of(kind.name).kinds.get(kind_of(configuration))
     if ranges is None:

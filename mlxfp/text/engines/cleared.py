@@ -7,7 +7,6 @@ import json as jsons
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,18 +51,6 @@ def read_trials() -> dict[str, Trial]:
 def trial_of(name: str) -> Trial:
     """Return the fuzzing result of a fast encoding package (engine). For an untested engine, the result has no versions and no ranges."""
     return read_trials().get(name, Trial({}, {}))
-
-
-def to_ranges(codes: Iterable[int]) -> str:
-    """Format sorted code points as hexadecimal ranges.
-
-    >>> to_ranges([32, 33, 34, 160])
-    '20-22 a0'
-    """
-    numbers = np.fromiter(codes, np.int64)
-    breaks = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
-    pairs = [(int(numbers[first]), int(numbers[end - 1])) for first, end in pairwise(breaks) if end > first]
-    return " ".join(f"{first:x}" if first == last else f"{first:x}-{last:x}" for first, last in pairs)
 
 
 def read_ranges(text: str) -> Iterator[range]:

@@ -83,8 +83,3 @@ def make_gate(cleared: NDArray[np.bool_], added: Sequence[Part]) -> Gate:
     if len(groups) > _GROUPS:
         return Gate(cleared, ("|".join(groups),))
     return Gate(cleared, tuple(groups), tuple(sorted({text.encode()[0] for text in texts})))
-
-
-def searches_normalized_text(added: Sequence[Part], normalizers: Sequence[Part]) -> bool:
-    """Return True if the tokenizer searches normalized text for an added token. Fast encoding packages do not support such tokenizers."""
-    return bool(normalizers) and any(token["normalized"] for token in added)

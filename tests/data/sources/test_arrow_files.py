@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.core.arrow.gathering import Rows
-from mlxfp.support.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.support.errors import CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect
@@ -115,12 +115,6 @@ def test_a_whole_shuffle_needs_no_copy_of_the_file(path: Path):
     order = [row["n"] for row in shuffled]
     assert sorted(order) == list(range(10_000))
     assert order != sorted(order)
-
-
-@pytest.mark.parametrize("indices", [[-1], [10_000], [0, 10_000]])
-def test_rows_out_of_range_are_refused(path: Path, indices: list[int]):
-    with pytest.raises(ArgumentError, match=r"A row is out of range: got .*, but there are 10,000 rows, in read_arrow\('.*a\.arrow'\)\."):
-        fp.read_arrow(path).source.take(0, np.array(indices))
 
 
 def test_resuming_reads_nothing_that_stands_before(path: Path):

@@ -228,8 +228,8 @@ def test_only_the_rows_that_are_taken_are_read(tmp_path: Path):
     dataset = fp.read_tar(path)
     assert dataset[250] == {"key": "250", "txt": b"250"}
     assert len(dataset) == 300
-    with pytest.raises(ArgumentError, match="A row is out of range: got 300 to 300, but there are 300"):
-        dataset.source.take(0, np.array([300]))
+    with pytest.raises(IndexError, match=r"An index is out of range: got \[300\] for 300 examples"):
+        _ = dataset[300]
 
 
 def test_rows_that_cannot_be_read_are_skipped(tmp_path: Path):

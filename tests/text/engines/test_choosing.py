@@ -148,6 +148,7 @@ def test_an_engine_is_not_used_where_tokens_are_searched_in_normalized_text():
     data = jsons.loads(WORDS.json)
     data["added_tokens"].append({**data["added_tokens"][0], "id": 300, "content": "Cat", "special": False, "normalized": True})
     assert prove(TOKIE, jsons.dumps(data)) == "an added token is searched in normalized text"
+    assert prove(TOKIE, jsons.dumps({**data, "normalizer": None})) == "fuzzing has not cleared this kind of tokenizer"
 
 
 def test_of_a_version_that_was_not_tried_only_ascii_is_used(monkeypatch):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.text.engines.cleared import CODES, read_ranges, to_ranges, to_table
-from mlxfp.text.engines.gates import make_gate, searches_normalized_text
+from benchmarks.fuzz_tokens import to_ranges
+from mlxfp.text.engines.cleared import CODES, read_ranges, to_table
+from mlxfp.text.engines.gates import make_gate
 
 TOKENS = ("[MASK]", "<|end|>", "漢x", "(a|b)")
 LETTERS = st.sampled_from(["a", "[", "]", "MASK", "<|", "end", "|>", "é", "漢", "x", "\U0001f600", "\u0301", "\0", "(a|b)", *TOKENS])
@@ -35,13 +36,6 @@ def test_without_added_tokens_all_texts_of_cleared_characters_pass():
     gate = make_gate(np.ones(CODES, bool), [])
     assert gate.closed(pa.array(["", "a", "漢"])).tolist() == []
     assert gate.closed(pa.array([""], pa.string())).tolist() == []
-
-
-def test_a_gate_does_not_see_tokens_that_are_searched_in_normalized_text():
-    token = {"content": "x", "normalized": True}
-    assert searches_normalized_text([token], [{"type": "NFC"}])
-    assert not searches_normalized_text([token], [])
-    assert not searches_normalized_text([{**token, "normalized": False}], [{"type": "NFC"}])
 
 
 @given(st.sets(st.integers(0, 300) | st.integers(0, CODES - 1), max_size=30))

@@ -78,12 +78,8 @@ def levels_of(kind: pa.DataType) -> int:
     return levels
 
 
-def with_texts(data: bytes, names: Collection[str]) -> bytes:
-    """Replace the values of the keys `names` by strings that hold their JSON text. Nulls and lines with invalid JSON stay unchanged."""
-    return "\n".join(_with_texts(line, names) for line in data.decode().split("\n")).encode()
-
-
-def _with_texts(line: str, names: Collection[str]) -> str:
+def with_texts(line: str, names: Collection[str]) -> str:
+    """Replace the values of the keys `names` by strings that hold their JSON text. Nulls and a line with invalid JSON stay unchanged."""
     parts, done, offset = list[str](), 0, 0
     try:
         while key := _KEY.match(line, offset):

@@ -91,14 +91,7 @@ class Lines(Task):
         return attrs.evolve(self, ends=None)
 
 
-def check_block(source: Format, block: Block) -> None:
-    """Raise `DataError` if the block is not UTF-8, or if the end of the file cuts off the last record."""
-    fault = _find_fault(source, block)
-    if fault is not None:
-        raise data_error(fault, block)
-
-
-def _find_fault(source: Format, block: Block) -> Fault | None:
+def find_fault(source: Format, block: Block) -> Fault | None:
     """Return a fault for the first byte that is not UTF-8, or for a record cut off by the end of the file.
 
     Returns None for a valid block.
@@ -173,7 +166,7 @@ def without_faults(source: Format, block: Block) -> RecordBatch | Fault:
 
 
 def _attempt(source: Format, block: Block, schema: Schema | None) -> RecordBatch | Fault:
-    fault = _find_fault(source, block)
+    fault = find_fault(source, block)
     if fault is not None:
         return fault
     try:

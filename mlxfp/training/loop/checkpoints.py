@@ -32,7 +32,6 @@ from mlxfp.training.loop.checkpoint_files import (
     numbered,
     open_file,
     paths_of_ranks,
-    read_file,
     shards_in,
     without_damaged,
     write_file,
@@ -161,7 +160,8 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, fields = read_file(Path(path))
+    arrays, fields = open_file(Path(path))
+    compute(Path(path), arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
     own_shards = _shards_of(like)
     stored, target = ((shards["index"], shards["count"]) for shards in (fields["shards"], own_shards))
     if stored != target:

@@ -69,6 +69,15 @@ def _checksum(path: Path) -> tuple[int, bytes]:
     return 8 + at, b"%08x" % value
 
 
+def differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """Describe each missing, unexpected or different array. The arguments map names of arrays to texts such as `float32[2, 3]`."""
+    return [
+        *(f"missing: {name} {text}" for name, text in expected.items() if name not in actual),
+        *(f"unexpected: {name} {text}" for name, text in sorted(actual.items()) if name not in expected),
+        *(f"different: {name} is {actual[name]}, expected {text}" for name, text in expected.items() if actual.get(name, text) != text),
+    ]
+
+
 def check_head(path: Path) -> None:
     """Raise `ValueError` unless all declared arrays lie inside the file, do not overlap, and have the size of their shape."""
     size = path.stat().st_size

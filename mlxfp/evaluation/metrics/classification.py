@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.evaluation.metrics.totals import Measured, added, mean
+from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import (
     add,
     at_labels,
@@ -174,7 +174,7 @@ class Ranking(Measured):
     labels: Any
     weights: Any
 
-    join = staticmethod(np.concatenate)
+    join = staticmethod(joined)
 
     def value(self, name: str) -> float:
         """Return the area under the ROC curve, computed by sorting the scores of all examples."""

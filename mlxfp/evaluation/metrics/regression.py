@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.evaluation.metrics.totals import Measured, added, mean
+from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
 from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape, differences
 from mlxfp.support.checks import explain_call
 from mlxfp.support.errors import DataError
@@ -87,7 +87,7 @@ class Explained(Measured):
     targets: Any
     weights: Any
 
-    join = staticmethod(np.concatenate)
+    join = staticmethod(joined)
 
     def value(self, name: str) -> float:
         """Return R2: 1 - (squared errors of the predictions) / (squared distances of the targets from their mean)."""

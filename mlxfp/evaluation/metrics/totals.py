@@ -103,6 +103,11 @@ def added(values: Sequence[Any]) -> Any:
     return fsum(numbers) if all(map(isfinite, numbers)) else float(sum(numbers))  # `fsum` raises for inf - inf, `sum` gives NaN
 
 
+def joined(values: Sequence[Any]) -> Any:
+    """Concatenate arrays."""
+    return np.concatenate(values)
+
+
 def _merge(name: str, totals: Sequence[Any]) -> Any:
     kind = type(totals[0])
     other = next((type(total) for total in totals if type(total) is not kind), kind)

@@ -8,13 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx.nn.layers.distributed import (
-    AllToShardedLinear,
-    FullyShardedModule,
-    QuantizedAllToShardedLinear,
-    QuantizedShardedToAllLinear,
-    ShardedToAllLinear,
-)
+from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
 from mlxfp.models.folders import read_arrays, read_json, write_arrays, write_json
@@ -23,13 +17,6 @@ from mlxfp.support.checks import as_strings, check_integer, check_positive, chec
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 
 _LEAVES = ("lora_a", "lora_b", "m")  # arrays of an adapter; m is the magnitude in DoRA
-_DIVIDED = (
-    FullyShardedModule,
-    AllToShardedLinear,
-    ShardedToAllLinear,
-    QuantizedAllToShardedLinear,
-    QuantizedShardedToAllLinear,
-)
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
 _ADVICE = "Add adapters before training: with models.lora, or in mlx-lm with model.freeze() and mlx_lm.tuner.utils.linear_to_lora_layers."
 
@@ -130,16 +117,8 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
     for name in sorted({name.rpartition(".")[0] for name in arrays}):
         first, second = (arrays.get(f"{name}.{leaf}") for leaf in _LEAVES[:2])
         sizes = _sizes(linear[name]) if name in linear else None
-        if (
-            first is None
-            or second is None
-            or sizes is None
-            or (first.shape, second.shape)
-            != (
-                (sizes[0], first.shape[-1]),
-                (first.shape[-1], sizes[1]),
-            )
-        ):
+        rank = 0 if first is None else first.shape[-1]
+        if first is None or second is None or sizes is None or (first.shape, second.shape) != ((sizes[0], rank), (rank, sizes[1])):
             shapes = {key: array.shape for key, array in arrays.items() if key.startswith(f"{name}.")}
             layer = "no linear layer" if sizes is None else f"a linear layer of {sizes[0]} inputs and {sizes[1]} outputs"
             raise DataError(
@@ -229,7 +208,7 @@ def _linear_layers(model: nn.Module) -> dict[str, Any]:
         raise ArgumentError(
             f"The model already has adapters, for example in {next(iter(adapters))!r}. Merge these adapters first with merge_adapters."
         )
-    if divided := sorted(name for name, module in model.named_modules() if isinstance(module, _DIVIDED)):
+    if divided := sorted(name for name, module in model.named_modules() if type(module).__module__ == distributed.__name__):
         raise ArgumentError(
             f"Adapters need whole layers, but the model is sharded over ranks at {listed(map(repr, divided))}. Call lora first, then "
             "fully_shard on the copy."

@@ -110,19 +110,9 @@ class BoundError(DataError):
 Bounds = dict[tuple[int, Bound, int | None], None]
 
 
-@frozen
-class _Trace:
-    """State of `checked` while MLX traces a function.
-
-    `indices` maps the `id()` of each argument to the position of the argument. The arguments must stay alive during tracing, because Python
-    reuses the `id()` of a deleted object. `bounds` holds the recorded checks.
-    """
-
-    indices: dict[int, int]
-    bounds: Bounds
-
-
-_TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
+# While MLX traces a function: the argument index of each array, by the `id()` of the array, and the recorded checks.
+# The arrays must stay alive during tracing, because Python reuses the `id()` of a deleted object.
+_TRACE: ContextVar[tuple[dict[int, int], Bounds] | None] = ContextVar("trace", default=None)
 
 
 def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
@@ -137,11 +127,11 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
     >>> checked(mx.array([0, 4]), Bound("tokens", 5))
     True
     """
-    trace = _TRACE.get()
-    if trace is not None and (index := trace.indices.get(id(numbers))) is not None:
-        weighted = None if weights is None else trace.indices.get(id(weights))
+    indices, bounds = _TRACE.get() or ({}, {})
+    if (index := indices.get(id(numbers))) is not None:
+        weighted = indices.get(id(weights))
         if weights is None or weighted is not None:
-            trace.bounds[index, bound, weighted] = None
+            bounds[index, bound, weighted] = None
             return True
     return _look(numbers, bound, weights, lambda: ["The array of ids" if bound.table != "classes" else "The array of labels"], 0)
 
@@ -149,7 +139,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
 @contextmanager
 def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
     """Add the checks in a `with` block to `bounds`. In the block, MLX traces a function with the arguments `arrays`."""
-    token = _TRACE.set(_Trace({id(array): index for index, array in enumerate(arrays)}, bounds))
+    token = _TRACE.set(({id(array): index for index, array in enumerate(arrays)}, bounds))
     try:
         yield
     finally:

@@ -7,8 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.models.safetensors_files import UNSEALED, check_head, check_seal, seal
-from mlxfp.support.atomic_files import write_whole, written_whole
+from mlxfp.models.safetensors_files import read_safetensors, write_safetensors
+from mlxfp.support.atomic_files import write_whole
 from mlxfp.support.errors import CheckpointError, DataError, MissingFileError, suggest_path
 
 CONFIG = "config.json"
@@ -72,14 +72,9 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 
 def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
     """Write a safetensors file atomically."""
-    try:
-        with written_whole(path) as file:
-            # The metadata contain "pt", because transformers requires the name of a framework. Arrays have the layout of PyTorch.
-            mx.save_safetensors(str(file), dict(arrays), {"format": "pt", **UNSEALED})
-            seal(file)
-    except RuntimeError as error:  # MLX raises RuntimeError if a file cannot be written
-        hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
-        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
+    hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
+    # The metadata contain "pt", because transformers requires the name of a framework. Arrays have the layout of PyTorch.
+    write_safetensors(path, arrays, {"format": "pt"}, hint=hint)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -101,16 +96,13 @@ def _shards(index: Path) -> list[str]:
 def read_arrays(path: Path) -> dict[str, mx.array]:
     """Read a safetensors file. Raises `CheckpointError` for a damaged file."""
     try:
-        check_head(path)
-        check_seal(path)
-        arrays: Any = mx.load(str(path), format="safetensors")
+        arrays, _ = read_safetensors(path)
         mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before reading
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write the file again."
         ) from error
-    loaded: dict[str, mx.array] = arrays
-    return loaded
+    return arrays
 
 
 def _no_weights(folder: Path) -> str:

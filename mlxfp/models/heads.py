@@ -61,7 +61,7 @@ class Classifier(nn.Module):
         check_positive(outputs=outputs)
         check_choice(("mean", "max", "first", "last", "pooler"), pooling=pooling)
         self.outputs = outputs
-        self.classes = _class_names(classes, outputs)
+        self.classes = class_names(classes, outputs)
         self.pooling = pooling
         self.multi_label = multi_label
         self.transform = body.make_transform() if transform else nn.Identity()
@@ -156,7 +156,7 @@ class TokenClassifier(nn.Module):
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs
-        self.classes = _class_names(classes, outputs)
+        self.classes = class_names(classes, outputs)
         self.transform = body.make_transform() if transform else nn.Identity()
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs)
@@ -261,7 +261,8 @@ def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input | int) -
     return hidden
 
 
-def _class_names(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
+def class_names(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
+    """Return the names of the outputs as a tuple. Raises `ArgumentError` if names are missing."""
     names = as_class_names(classes)
     if names and len(names) != outputs:
         raise ArgumentError(f"classes must name each output, got {len(names)} names and outputs={outputs}. Pass outputs={len(names)}.")

@@ -1,4 +1,4 @@
-"""Checksums of safetensors files, and validation of headers before MLX creates the arrays.
+"""Safetensors files: atomic writes with a checksum, and validation of headers before MLX creates the arrays.
 
 Format (github.com/huggingface/safetensors): header length in 8 bytes, then the header, a JSON object with dtype, shape and data offsets
 of each array, then the data.
@@ -12,31 +12,47 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import mlx.core as mx
+
+from mlxfp.support.atomic_files import written_whole
+from mlxfp.support.errors import CheckpointError
+
 _LONGEST = 100_000_000  # maximum header size in bytes, as in the reference implementation
 _DIMENSION = 2**31  # limit of the length of an axis, because MLX counts in 32 bits
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4}
 _SIZES |= {"U64": 8, "I64": 8, "F64": 8, "C64": 8}
 
-UNSEALED = {"crc32": "00000000"}  # metadata of a new file: zeros that `seal` replaces with the checksum
+_UNSEALED = {"crc32": "00000000"}  # metadata of a new file: zeros reserve space for the checksum
 _SEAL, _DIGITS = b'"crc32":"', 8
 _BLOCK = 1 << 20
 
 
-def seal(path: Path) -> None:
-    """Write the CRC-32 checksum of a file into its metadata. In a new file, zeros reserve space for the checksum."""
-    at, checksum = _checksum(path)
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(checksum)
+def write_safetensors(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str], *, hint: str) -> None:
+    """Write a safetensors file atomically, with a CRC-32 checksum in the metadata. Raises `CheckpointError`, which ends in `hint`."""
+    try:
+        with written_whole(path, suffix=".safetensors") as file:  # MLX appends .safetensors to names with another suffix
+            mx.save_safetensors(str(file), dict(arrays), {**metadata, **_UNSEALED})
+            at, checksum = _checksum(file)
+            with file.open("r+b") as sealed:
+                sealed.seek(at)
+                sealed.write(checksum)
+    except RuntimeError as error:  # MLX raises RuntimeError for write errors
+        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
-def check_seal(path: Path) -> None:
-    """Raise `ValueError` if the content of a file differs from its checksum. Files of other programs have no checksum and are accepted."""
+def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Return the lazy arrays and the metadata of a file. Files of other programs have no checksum.
+
+    Raises `ValueError` or `RuntimeError` for an invalid header, and `ValueError` if the content differs from its checksum.
+    """
+    check_head(path)
     at, checksum = _checksum(path)
     with path.open("rb") as file:
         file.seek(at)
         if at and file.read(_DIGITS) != checksum:
             raise ValueError("the content differs from its checksum")
+    arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
+    return arrays, metadata  # type: ignore[return-value]  # the stubs lack `return_metadata`
 
 
 def _checksum(path: Path) -> tuple[int, bytes]:
@@ -51,6 +67,15 @@ def _checksum(path: Path) -> tuple[int, bytes]:
         while block := file.read(_BLOCK):
             value = crc32(block, value)
     return 8 + at, b"%08x" % value
+
+
+def differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """Describe each missing, unexpected or different array. The arguments map names of arrays to texts such as `float32[2, 3]`."""
+    return [
+        *(f"missing: {name} {text}" for name, text in expected.items() if name not in actual),
+        *(f"unexpected: {name} {text}" for name, text in sorted(actual.items()) if name not in expected),
+        *(f"different: {name} is {actual[name]}, expected {text}" for name, text in expected.items() if actual.get(name, text) != text),
+    ]
 
 
 def check_head(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Loading and saving of pretrained models in folders with the layout of transformers."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import PRETRAINED, named_arrays, pretrained_in
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
+from mlxfp.models.safetensors_files import differences
+from mlxfp.models.tables.catalogue import TABLE_MODELS, build_table_model, is_table_model, table_json
 from mlxfp.support.checks import check_positive, check_types, check_utf8
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
 from mlxfp.support.hub import model_folder
@@ -103,9 +104,9 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
             f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {body.config.vocab_size}. "
             "Save the tokenizer used in training."
         )
-    if differences := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
+    if problems := differences(_shapes(named_arrays(_build(body.config, kind, settings, numbers))), _shapes(named_arrays(model))):
         raise ArgumentError(
-            f"The arrays of the model do not match its config: {'; '.join(differences):.300}. Merge adapters with merge_adapters before "
+            f"The arrays of the model do not match its config: {'; '.join(problems):.300}. Merge adapters with merge_adapters before "
             "saving. If layers are quantized, save the model first, then quantize. To change a size, create a model with this size."
         )
     formats = (format for format in FORMATS.values() if format.config is type(body.config))
@@ -138,25 +139,28 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     check_types(mx.Dtype, dtype=dtype)
     if not mx.issubdtype(dtype, mx.floating):
         raise ArgumentError(f"dtype must be a floating-point type, got {dtype}. Pass mx.float32, mx.bfloat16 or mx.float16.")
-    json = read_json(folder / CONFIG)
-    weights = read_weights(folder)
-    if str(json.get("model_type")) in TABLE_MODELS and not body_only:
-        return read_table_model(json, weights, dtype, str(folder / CONFIG))
+    json, weights = read_json(folder / CONFIG), read_weights(folder)
+    plan: Blueprint | None = None
     try:
-        plan = _plan(json, weights, body_only=body_only)
-        model = _build(plan.config, plan.kind, plan.settings, plan.numbers)
+        if str(json.get("model_type")) in TABLE_MODELS and not body_only:
+            model = build_table_model(json, str(folder / CONFIG))
+        else:
+            plan = _plan(json, weights, body_only=body_only)
+            model = _build(plan.config, plan.kind, plan.settings, plan.numbers)
     except MlxfpError as error:
         error.add_note(f"while reading {folder / CONFIG}")
         raise
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{folder / CONFIG} does not describe a model: {type(error).__name__}: {error}.") from error
-    if body_only and plan.prefix:
-        weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
-    current = plan.current(weights)
-    if differences := _differences({plan.name_of(name): array for name, array in named_arrays(model).items()}, current, plan.drops):
-        listed = "\n  ".join(differences)
+    names = {name: name if plan is None else plan.name_of(name) for name in named_arrays(model)}  # name in the model -> name in the files
+    if plan is not None:
+        weights = plan.current({name: array for name, array in weights.items() if not body_only or name.startswith(plan.prefix)})
+        weights = {name: array for name, array in weights.items() if not plan.drops(name) or name in set(names.values())}
+    if problems := differences({names[name]: text for name, text in _shapes(named_arrays(model)).items()}, _shapes(weights)):
+        listed = "\n  ".join(problems)
         raise CheckpointError(f"The weights in {str(folder)!r} do not match the {type(model).__name__} in {CONFIG}:\n  {listed}")
-    model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
+    model.update(tree_unflatten([(name, weights[name_in_file]) for name, name_in_file in names.items()]))
+    model.set_dtype(dtype)  # integers keep their dtype
     mx.eval(model.parameters())
     return model.eval()
 
@@ -182,22 +186,13 @@ def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: 
     return model if numbers is None else WithNumbers(model, **numbers)
 
 
-def _differences(
-    expected: Mapping[str, mx.array], actual: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
-) -> list[str]:
-    """Return a list of missing, unexpected and wrongly shaped arrays. Unexpected arrays are left out if `ignored(name)` returns True."""
-    unexpected = [name for name in sorted(actual) if name not in expected and not (ignored and ignored(name))]
-    shapes = {name: (_shape(actual[name]), _shape(array)) for name, array in expected.items() if name in actual}
-    return [
-        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in actual),
-        *(f"unexpected: {name} {_shape(actual[name])}" for name in unexpected),
-        *(f"different: {name} is {shape}, expected {wanted}" for name, (shape, wanted) in shapes.items() if shape != wanted),
-    ]
+def _shapes(arrays: Mapping[str, mx.array]) -> dict[str, str]:
+    """Describe arrays by name. All floating-point dtypes have the same description, because `load` converts the weights."""
+    return {name: f"{_kind(array.dtype)}{list(array.shape)}" for name, array in arrays.items()}
 
 
-def _shape(array: mx.array) -> str:
-    kind = "float" if mx.issubdtype(array.dtype, mx.floating) else str(array.dtype).removeprefix("mlx.core.")
-    return f"{kind}{list(array.shape)}"
+def _kind(dtype: mx.Dtype) -> str:
+    return "float" if mx.issubdtype(dtype, mx.floating) else str(dtype).removeprefix("mlx.core.")
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:

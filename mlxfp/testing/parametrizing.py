@@ -12,10 +12,8 @@ from mlxfp.testing.laws.checking import laws_of
 if TYPE_CHECKING:
     import pytest
 
-_NOTHING: Mapping[str, str] = {}
 
-
-def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[str, str] = _NOTHING) -> "pytest.MarkDecorator":
+def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[str, str] = {}) -> "pytest.MarkDecorator":
     """Parametrize a test with the laws of parts (sources, stages, collators, ...). Each law becomes one test.
 
     A test has a name such as `test_laws[batch(size=2)-assert_resumable]`. If a part needs arguments of `laws.check`, wrap the part in

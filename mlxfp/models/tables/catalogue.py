@@ -7,20 +7,18 @@ import mlx.core as mx
 import numpy as np
 from attrs import Factory, fields, frozen
 from mlx import nn
-from mlx.utils import tree_unflatten
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import HIDDEN, one_chunk
 from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.models.layers import named_arrays
 from mlxfp.models.tables.columns import TableColumns
 from mlxfp.models.tables.realmlp import RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
 from mlxfp.models.tables.targets import TableTarget
 from mlxfp.support.checks import check_columns, check_types
-from mlxfp.support.errors import ArgumentTypeError, CheckpointError, DataError
+from mlxfp.support.errors import ArgumentTypeError, DataError
 from mlxfp.support.registries import Registry
 from mlxfp.support.structuring import structure, unstructure
 
@@ -241,23 +239,9 @@ def table_json(model: nn.Module) -> dict[str, Any]:
     return {"model_type": name, "architectures": [type(model).__name__], "config": unstructure(model.config)}
 
 
-def read_table_model(json: Mapping[str, Any], weights: Mapping[str, mx.array], dtype: mx.Dtype, where: str) -> nn.Module:
-    """Return the network described by `config.json`, with weights, in evaluation mode."""
+def build_table_model(json: Mapping[str, Any], where: str) -> nn.Module:
+    """Return the network described by `config.json`, with initial weights."""
     known = TABLE_MODELS[json["model_type"]]
     if not isinstance(json.get("config"), dict):
         raise DataError(f"{where} does not describe a {json['model_type']}: the section config is missing. Save the model again.")
-    model = known.network(structure(json["config"], known.config, what=where))
-    expected = named_arrays(model)
-    wrong = [
-        name
-        for name in {**expected, **weights}
-        if name not in expected or name not in weights or expected[name].shape != weights[name].shape
-    ]
-    if wrong:
-        raise CheckpointError(
-            f"The weights next to {where} do not match the {type(model).__name__}: {', '.join(sorted(wrong)):.300}. Save the model again."
-        )
-    floating = {name: mx.issubdtype(array.dtype, mx.floating) for name, array in expected.items()}
-    model.update(tree_unflatten([(name, weights[name].astype(dtype) if floating[name] else weights[name]) for name in expected]))
-    mx.eval(model.parameters())
-    return model.eval()
+    return known.network(structure(json["config"], known.config, what=where))

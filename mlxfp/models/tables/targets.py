@@ -6,6 +6,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.models.heads import class_names
 from mlxfp.support.checks import as_class_names, check_choice, check_positive
 from mlxfp.support.errors import ArgumentError
 
@@ -39,11 +40,7 @@ class TableTarget:
         for name in ("mean", "scale", "low", "high"):
             if len(getattr(self, name)) not in (0, self.outputs):
                 raise ArgumentError(f"{name} needs one number for each of {self.outputs} outputs, got {len(getattr(self, name))} numbers.")
-        if self.classes and len(self.classes) != self.outputs:
-            raise ArgumentError(
-                f"classes must name each output, got {len(self.classes)} names and outputs={self.outputs}. "
-                f"Pass outputs={len(self.classes)}."
-            )
+        class_names(self.classes, self.outputs)
 
     def read(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert probabilities or scaled values to predictions. Probabilities are unchanged; values get the units of the target."""

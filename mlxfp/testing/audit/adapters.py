@@ -113,13 +113,9 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
     def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
         loader = make(seed, workers)
-        if state is None:
-            for _ in range(epoch):
-                for _ in loader:
-                    pass
-        else:
+        if state is not None:
             loader.load_state_dict(state)
-        for item in loader:
+        for item, _ in _remaining_items(loader, epoch if state is None else 0, None):
             yield item, loader.state_dict()
 
     return Loader("stateful_dataloader", rows, run)

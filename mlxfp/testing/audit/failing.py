@@ -48,22 +48,15 @@ def check_memory(loader: Loader, workers: int) -> Iterator[str]:
     """Yield a description of the growth of the memory of this process over 20 epochs."""
     if not loader.apply:
         return
-    _release_free_memory()
-    sizes = [_resident_bytes() for _ in loader.apply(enlarge, 20, 0)]
+    # Return free memory to the system. A growing loader would first use this memory, and the measurement would miss the growth.
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # exists in glibc only
+        trim(0)
+    pages = [int(Path("/proc/self/statm").read_text("ascii").split()[1]) for _ in loader.apply(enlarge, 20, 0)]  # resident pages
+    sizes = [4096 * count for count in pages]
     early, late = (median(sizes[int(len(sizes) * share) :][: max(1, len(sizes) // 10)]) for share in (0.3, 0.9))
     growth, seen = late - early, 0.6 * 20 * loader.rows * enlarge(0).nbytes
     if growth > seen / 4:
         yield f"{loader.name} grows by {growth / 1e6:.0f} MB while {seen / 1e6:.0f} MB of rows pass"
-
-
-def _release_free_memory() -> None:
-    """Return free memory to the system before a measurement.
-
-    Otherwise, a growing loader would first use the free memory of the process, and the measurement would miss the growth.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
-    if trim is not None:
-        trim(0)
 
 
 def _epoch_with_an_error(loader: Loader, kind: type[Exception], workers: int) -> tuple[list[tuple[int, ...]], BaseException | None]:
@@ -85,7 +78,3 @@ def _text_of(error: BaseException) -> str:
     texts = [str(error), *getattr(error, "__notes__", ())]
     text = "\n".join(line for line in "\n".join(texts).splitlines() if not re.match(r" *File \"", line))
     return "\n".join([text, *([_text_of(error.__cause__)] if error.__cause__ else [])])
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096

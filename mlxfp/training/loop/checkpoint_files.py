@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.distributed import Ranks
-from mlxfp.models.safetensors_files import UNSEALED, check_head, check_seal, seal
-from mlxfp.support.atomic_files import PARTIAL, written_whole
+from mlxfp.models.safetensors_files import check_head, read_safetensors, write_safetensors
+from mlxfp.support.atomic_files import PARTIAL
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics
@@ -55,9 +55,8 @@ def without_damaged(paths_by_step: Mapping[int, Path]) -> dict[int, Path]:
     for step in sorted(paths_by_step, reverse=True):
         path = paths_by_step[step]
         try:
-            check_head(path)
-            check_seal(path)
-        except ValueError as error:
+            read_safetensors(path)
+        except (RuntimeError, ValueError) as error:
             damaged.append((path, error))
             continue
         for other, problem in damaged:
@@ -100,23 +99,8 @@ def write_file(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, s
         raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create the folder first.")
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder, but a checkpoint is a file. Give a file in the folder: {path / 'last.safetensors'}.")
-    try:
-        with written_whole(path, suffix=".safetensors") as file:  # MLX appends .safetensors to names with another suffix
-            mx.save_safetensors(str(file), dict(arrays), {**metadata, **UNSEALED})
-            seal(file)
-    except RuntimeError as error:  # MLX raises RuntimeError for write errors
-        hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
-        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
-
-
-def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Return the arrays of a checkpoint, and a dict of the other fields of `TrainState` and `Checkpoint`.
-
-    The docstring of `shards_in` describes the field `shards`.
-    """
-    arrays, fields = open_file(path)
-    compute(path, arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
-    return arrays, fields
+    hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
+    write_safetensors(path, arrays, metadata, hint=hint)
 
 
 def compute(path: Path, arrays: Any) -> None:
@@ -166,14 +150,14 @@ def check_same_segments(path: Path, stored: Mapping[str, Any], target: Mapping[s
 
 
 def open_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Read a checkpoint as in `read_file`, but with lazy arrays."""
+    """Return the lazy arrays of a checkpoint, and a dict of the other fields of `TrainState` and `Checkpoint`.
+
+    The docstring of `shards_in` describes the field `shards`.
+    """
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
-        check_head(path)
-        check_seal(path)
-        loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        arrays, metadata = loaded
+        arrays, metadata = read_safetensors(path)
         content = json.loads(metadata["mlxfp"])
         file_format = content["format"], content["version"]
         fields = _fields(content) if file_format == FORMAT else {}

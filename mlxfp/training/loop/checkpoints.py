@@ -17,6 +17,7 @@ from mlx.nn import Module
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.identity import fingerprint
 from mlxfp.distributed import Ranks
+from mlxfp.models.safetensors_files import differences
 from mlxfp.support.checks import check_types, check_utf8
 from mlxfp.support.errors import ArgumentTypeError, CheckpointError
 from mlxfp.support.trees import flatten, unflatten
@@ -32,7 +33,6 @@ from mlxfp.training.loop.checkpoint_files import (
     numbered,
     open_file,
     paths_of_ranks,
-    read_file,
     shards_in,
     without_damaged,
     write_file,
@@ -40,8 +40,7 @@ from mlxfp.training.loop.checkpoint_files import (
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
-from mlxfp.training.steps.segments import joined, part_of
-from mlxfp.training.steps.sharding import axes_in, names_of, segments_in
+from mlxfp.training.steps.sharding import axes_in, joined, names_of, part_of, segments_in
 from mlxfp.training.steps.state import TrainState, trees_of
 
 _COMPARED = 16  # maximum number of recent checkpoints that a rank reports to the other ranks
@@ -161,7 +160,8 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, fields = read_file(Path(path))
+    arrays, fields = open_file(Path(path))
+    compute(Path(path), arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
     own_shards = _shards_of(like)
     stored, target = ((shards["index"], shards["count"]) for shards in (fields["shards"], own_shards))
     if stored != target:
@@ -187,14 +187,8 @@ def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], ta
     structure, leaves = flatten(trees_of(target))
     names = names_of(target.shards, trees_of(target))
     expected = dict(zip(names, map(kind, leaves), strict=True))
-    actual = {name: kind(array) for name, array in sorted(arrays.items())}
-    differences = [f"missing: {name} {text}" for name, text in expected.items() if name not in actual]
-    differences += [f"unexpected: {name} {text}" for name, text in actual.items() if name not in expected]
-    differences += [
-        f"different: {name} is {actual[name]}, expected {text}" for name, text in expected.items() if actual.get(name, text) != text
-    ]
-    if differences:
-        listed = "\n  ".join(differences)
+    if problems := differences(expected, {name: kind(array) for name, array in arrays.items()}):
+        listed = "\n  ".join(problems)
         hint = "Use the model and optimizer of the checkpoint, and step.start(state) for a step with options."
         raise CheckpointError(f"The checkpoint {path} does not fit the state passed as like=. {hint} Differences:\n  {listed}")
     trees = unflatten(structure, [arrays[name] for name in names])
@@ -228,30 +222,25 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
         step = max(paths_by_step, default=None)
     elif (other_run := _last_of_other_run(ranks, all_paths := paths_of_ranks(folder), like)) is None:
         step = _common_step(ranks, paths_by_step, folder)
-    elif other_run.parts > 1 or like.shards is not None:
+    elif other_run[1] > 1 or like.shards is not None:
         return _joined(_files_of_all_parts(ranks, all_paths, folder), like)
     else:
-        step = other_run.step
+        step, _ = other_run
         paths_by_step = {step: paths[-1] for step, paths in all_paths.items()} | paths_by_step
         _check_seen(ranks, step, paths_by_step, folder)
     return Checkpoint(like) if step is None else load_state(paths_by_step[step], like)
 
 
-@frozen
-class _OtherRun:
-    """Newest checkpoint of an earlier run with another number of ranks. In the earlier run, `parts` ranks shared one copy of the model."""
+def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> tuple[int, int] | None:
+    """Return the step of the newest checkpoint, and the number of ranks that shared one copy of the model in the run of the checkpoint.
 
-    step: int
-    parts: int
-
-
-def _last_of_other_run(ranks: Ranks, all_paths: Mapping[int, Sequence[Path]], target: TrainState) -> _OtherRun | None:
-    """Return the newest checkpoint if its run had more or fewer ranks than this run. Otherwise return None."""
+    Return None if that run had as many ranks as this run.
+    """
     last = max(all_paths, default=-1)
     message = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(all_paths[last][-1])]
     step, shards, parts = map(int, max(ranks.gather(message))[:3])
     same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(target)["count"])
-    return None if step < 0 or same else _OtherRun(step, parts)
+    return None if step < 0 or same else (step, parts)
 
 
 def _shards_and_parts_in(path: Path) -> tuple[int, int]:

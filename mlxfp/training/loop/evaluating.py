@@ -25,7 +25,7 @@ from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
-from mlxfp.training.loop.looking import Evaluator, Predictor, end_trial
+from mlxfp.training.loop.looking import Evaluator, Predictor, end_trial, with_trial_errors
 from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.accumulating import sum_and_weight
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
@@ -76,11 +76,12 @@ def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) 
     check_returns(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
-    return Evaluator(model, partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
+    measured = partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks))
+    return Evaluator(model, partial(with_trial_errors, measured))
 
 
 @explain_call
-def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None) -> Predictor:
+def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None) -> Predictor[Iterator[Any]]:
     """Return a function for predictions. `function(state, batches)` yields one NumPy array or tree of arrays per batch, in order.
 
     `function(batches)` predicts with the current arrays of the model, for example after `load`. `forward(model, batch)` returns MLX arrays.

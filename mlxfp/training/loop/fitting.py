@@ -225,11 +225,6 @@ class _Run:
             return None
         return min(total for total in (by_epochs, self.steps) if total is not None)
 
-    def epochs_from(self, begin: "_Progress") -> Iterable[int]:
-        if self.done(begin):
-            return ()
-        return count(begin.epoch) if self.epochs is None else range(begin.epoch, self.epochs)
-
     def reads(self, step: int) -> bool:
         return step % self.log_every == 0 or step == self.steps
 
@@ -261,7 +256,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     yield from (progress.event(Warned, message) for message in run.warnings(progress))
     resume, size = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
     check_same_parameters(run.ranks, progress.state)
-    for epoch in run.epochs_from(progress):
+    epochs = count(progress.epoch) if run.epochs is None else range(progress.epoch, run.epochs)
+    for epoch in () if run.done(progress) else epochs:
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # after an error, `closing` ends the threads that prepare batches
@@ -357,11 +353,10 @@ _CLOSE = 1e-3  # relative tolerance, because compiled float32 schedules round di
 def _other_rates(step: TrainStep, state: TrainState, *, changes: bool) -> Iterator[str]:
     """Yield a warning if the state has another learning rate than the step. `changes=True`: observers may change the rate."""
     rates = learning_rates(state.opt)
-    for rate, optimizer_rate in zip(rates, configured_rates(step.optimizer, state.opt), strict=True):
-        if optimizer_rate is None or isclose(rate, optimizer_rate.rate, rel_tol=_CLOSE) or (changes and not optimizer_rate.scheduled):
+    for rate, (new_rate, scheduled) in zip(rates, configured_rates(step.optimizer, state.opt), strict=True):
+        if new_rate is None or isclose(rate, new_rate, rel_tol=_CLOSE) or (changes and not scheduled):
             continue
-        new_rate = optimizer_rate.rate
-        if optimizer_rate.scheduled:
+        if scheduled:
             yield (
                 f"The last update of the state used the learning rate {rate:g}, but the schedule of the step gives {new_rate:g} for this "
                 "update. The run continues with the schedule of the step. To keep the old schedule, build the step with the old schedule."

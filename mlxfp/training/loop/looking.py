@@ -1,11 +1,11 @@
 """A trial evaluation of the first batch before a run, to report errors before hours of training."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from contextvars import ContextVar
 from functools import partial
 from inspect import getclosurevars, isfunction
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 from attrs import frozen
 from mlx import nn
@@ -15,6 +15,8 @@ from mlxfp.training.steps.modules import split_arrays
 from mlxfp.training.steps.sharding import shards_of
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
+
+R = TypeVar("R")
 
 _IN_TRIAL: ContextVar[bool] = ContextVar("in_trial", default=False)
 
@@ -31,52 +33,37 @@ class _TrialEnded(BaseException):
 
 
 @frozen(eq=False)
-class Evaluator:
-    """A function built by `evaluate`, called with (state, batches) or (batches). A trial evaluation ends after the first batch."""
-
-    _model: nn.Module
-    _evaluate: Callable[[TrainState, Iterable[Batch]], dict[str, float]]
-
-    @overload
-    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> dict[str, float]: ...
-    @overload
-    def __call__(self, batches: Iterable[Batch], /) -> dict[str, float]: ...
-    def __call__(self, state: Any, batches: Any = None) -> dict[str, float]:
-        """Return the metrics of a state on all batches. Without a state, use the current parameters of the model."""
-        state, batches = _with_state(self._model, state, batches)
-        if not _IN_TRIAL.get():
-            return self._evaluate(state, batches)
-        try:
-            return self._evaluate(state, batches)
-        except Exception as error:
-            raise _TrialEnded(error) from error
-
-
-@frozen(eq=False)
-class Predictor:
+class Predictor(Generic[R]):
     """A function built by `predict`, called with (state, batches) or (batches)."""
 
     _model: nn.Module
-    _predict: Callable[[TrainState, Iterable[Batch]], Iterator[Any]]
+    _function: Callable[[TrainState, Iterable[Batch]], R]
 
     @overload
-    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]: ...
+    def __call__(self, state: TrainState, batches: Iterable[Batch]) -> R: ...
     @overload
-    def __call__(self, batches: Iterable[Batch], /) -> Iterator[Any]: ...
-    def __call__(self, state: Any, batches: Any = None) -> Iterator[Any]:
-        """Return the predictions of a state for all batches. Without a state, use the current parameters of the model."""
-        return self._predict(*_with_state(self._model, state, batches))
+    def __call__(self, batches: Iterable[Batch], /) -> R: ...
+    def __call__(self, state: Any, batches: Any = None) -> R:
+        """Return the result of a state on all batches. Without a state, use the current arrays of the model."""
+        if batches is None:
+            params, buffers = split_arrays(self._model)
+            current = TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(self._model, params, buffers))
+            return self._function(current, state)
+        return self._function(state, batches)
 
 
-def _with_state(model: nn.Module, state: Any, batches: Any) -> tuple[TrainState, Iterable[Batch]]:
-    """Return the state and the batches of a call `f(state, batches)` or `f(batches)`.
+class Evaluator(Predictor[dict[str, float]]):
+    """A function built by `evaluate`, called with (state, batches) or (batches). A trial evaluation ends after the first batch."""
 
-    For a call `f(batches)`, the returned state consists of the current arrays of the model.
-    """
-    if batches is None:
-        params, buffers = split_arrays(model)
-        return TrainState(params, buffers, {}, step=0, seed=0, shards=shards_of(model, params, buffers)), state
-    return state, batches
+
+def with_trial_errors(evaluate: Callable[[TrainState, Iterable[Batch]], R], state: TrainState, batches: Iterable[Batch]) -> R:
+    """Evaluate a state on all batches. In a trial evaluation, an error ends the trial."""
+    try:
+        return evaluate(state, batches)
+    except Exception as error:
+        if _IN_TRIAL.get():
+            raise _TrialEnded(error) from error
+        raise
 
 
 def supports_trial(validate: Callable[[TrainState], Mapping[str, float]]) -> bool:

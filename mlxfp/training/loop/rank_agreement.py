@@ -21,12 +21,12 @@ from mlxfp.distributed import Ranks
 from mlxfp.support.errors import ArgumentError, RankError
 from mlxfp.support.trees import flatten
 from mlxfp.training.loop.events import Event
+from mlxfp.training.steps.batches import kind
 from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-_DIGEST = 6  # digest size in bytes; ranks send digests as float64 numbers, which represent integers of 6 bytes exactly
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
@@ -54,38 +54,26 @@ def check_same_parameters(ranks: Ranks | None, state: TrainState) -> None:
     trees = {"params": state.params}
     parts = axes_in(state.shards, trees)
     named = zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)
-    with ranks.working():
-        digests = {name: _digest(array) for name, array in named if name not in parts}
-    digest = blake2b(b"".join(digests.values()), digest_size=_DIGEST).digest()
-    numbers = [number for (number,) in ranks.gather([float(int.from_bytes(digest, "big"))])]
-    others = [rank for rank, number in enumerate(numbers) if number != numbers[0]]
-    if not others:
-        return
-    first, *rest = ranks.gather_bytes(b"".join(digests.values()))
-    offset = next(
-        offset
-        for offset in range(0, len(first) + 1, _DIGEST)
-        if any(digest_list[offset:][:_DIGEST] != first[offset:][:_DIGEST] for digest_list in rest)
-    )
-    name = [*digests, "the end of the list"][offset // _DIGEST]
-    raise ArgumentError(
-        f"The ranks begin with different parameters: rank {others[0]} differs from rank 0, first at {name}. Create the model with the same "
-        "seed on all ranks, or load the same checkpoint. If shard_inplace divided the model between ranks, use fully_shard or "
-        "shard_linear instead: an array divided by shard_inplace cannot be distinguished from a whole array."
-    )
+    digests = exchanged(ranks, "the comparison of parameters", lambda: {name: _digest(array) for name, array in named if name not in parts})
+    other = next((rank for rank, table in enumerate(digests) if table != digests[0]), None)
+    if other is not None:
+        name = next(name for name in digests[0] | digests[other] if digests[0].get(name) != digests[other].get(name))
+        raise ArgumentError(
+            f"The ranks begin with different parameters: rank {other} differs from rank 0, first at {name}. Create the model with the same "
+            "seed on all ranks, or load the same checkpoint. If shard_inplace divided the model between ranks, use fully_shard or "
+            "shard_linear instead: an array divided by shard_inplace cannot be distinguished from a whole array."
+        )
 
 
-def _digest(array: mx.array) -> bytes:
-    content = np.array(array.reshape(-1).view(mx.uint8)).data
-    return blake2b(content, digest_size=_DIGEST, key=f"{array.shape} {array.dtype}".encode()[:64]).digest()
+def _digest(array: mx.array) -> str:
+    return kind(array) + blake2b(np.array(array.reshape(-1).view(mx.uint8)).data).hexdigest()
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
     """Yield the given events. End this process if an event takes longer than the argument `limit` of `connect`, in seconds."""
-    return events if ranks is None or ranks.world.size == 1 else _watched(ranks, events)
-
-
-def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
+    if ranks is None or ranks.world.size == 1:
+        yield from events
+        return
     while True:
         with ranks.waiting():
             event = next(events, None)
@@ -108,9 +96,34 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
     The failed rank then raises the error, and the other ranks raise `RankError`.
     """
     if ranks is None or ranks.world.size == 1:
-        return feed
-    ends = None if size is None else (first + 1, first + size + 1)
-    return _in_step(ranks, feed, count(first + 1), lambda step: ends is None or step in ends or read(step))
+        yield from feed
+        return
+    ends = () if size is None else (first + 1, first + size + 1)
+    item: T | None = None
+    failure: Exception | None = None
+    for step in count(first + 1):
+        try:
+            with ranks.working():
+                item = next(feed, None) if failure is None else item
+        except Exception as error:  # noqa: BLE001  # raised below, after the other ranks know
+            failure = error
+        if size is None or step in ends or read(step) or item is None:
+            states = [state for (state,) in ranks.gather([-1 if failure else item is not None])]
+            if failure is not None:
+                raise failure
+            if min(states) < 0:
+                raise _rank_error(ranks, states.index(-1), "to prepare its next batch")
+            active = sum(state > 0 for state in states)
+            if active < len(states):
+                if item is not None:
+                    warnings.warn(
+                        f"{len(states) - active} of {len(states)} ranks have no batch left, but rank {ranks.world.rank} still has batches. "
+                        'The epoch ends here on all ranks. Give all ranks equally many batches: shard(..., ends="drop") or ends="pad".',
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                return
+        yield item  # type: ignore[misc]  # None always leads to an exchange and ends the loop
 
 
 def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
@@ -129,42 +142,12 @@ def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
     if failure is not None:
         raise failure
     if b"" in contents:
-        failed = contents.index(b"")
-        raise RankError(
-            f"Rank {failed} of {ranks.world.size} failed in its part of {part}, so rank {ranks.world.rank} cannot "
-            f"continue. Read the error in the output of rank {failed}, correct the cause, and restart all ranks."
-        )
+        raise _rank_error(ranks, contents.index(b""), f"in its part of {part}")
     return [unpack(packed, {}) for packed in contents]
 
 
-def _in_step(ranks: Ranks, feed: Generator[T, None, None], steps: Iterable[int], agree: Callable[[int], bool]) -> Iterator[T]:
-    rank, size = ranks.world.rank, ranks.world.size
-    item: T | None = None
-    failure: Exception | None = None
-    for step in steps:
-        try:
-            with ranks.working():
-                item = next(feed, None) if failure is None else item
-        except Exception as error:  # noqa: BLE001  # raised below, after the other ranks know
-            failure = error
-        if agree(step) or item is None:
-            states = [state for (state,) in ranks.gather([-1 if failure else item is not None])]
-            if failure is not None:
-                raise failure
-            if min(states) < 0:
-                failed = states.index(-1)
-                raise RankError(
-                    f"Rank {failed} of {size} failed to prepare its next batch, so rank {rank} cannot continue. Read "
-                    f"the error in the output of rank {failed}, correct the cause, and restart all ranks."
-                )
-            active = sum(state > 0 for state in states)
-            if active < size:
-                if item is not None:
-                    warnings.warn(
-                        f"{size - active} of {size} ranks have no batch left, but rank {rank} still has batches. The epoch ends here on "
-                        'all ranks. Give all ranks equally many batches: shard(..., ends="drop") or ends="pad".',
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
-                return
-        yield item  # type: ignore[misc]  # None always leads to an exchange and ends the loop
+def _rank_error(ranks: Ranks, failed: int, work: str) -> RankError:
+    return RankError(
+        f"Rank {failed} of {ranks.world.size} failed {work}, so rank {ranks.world.rank} cannot continue. Read the error in the output of "
+        f"rank {failed}, correct the cause, and restart all ranks."
+    )

@@ -4,7 +4,6 @@ from functools import lru_cache
 from typing import Any
 
 import mlx.core as mx
-from attrs import frozen
 from mlx import optimizers
 
 from mlxfp.support.trees import TreeDef, flatten, paths
@@ -26,18 +25,10 @@ def is_rate(path: str) -> bool:
     return path.rpartition(".")[2] == "learning_rate"  # False for learning_rate.m, the moment of a model parameter named learning_rate
 
 
-@frozen
-class ConfiguredRate:
-    """A learning rate configured in an optimizer. `scheduled` is True if `rate` is a value computed by a schedule."""
-
-    rate: float
-    scheduled: bool
-
-
-def configured_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[ConfiguredRate | None]:
+def configured_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[tuple[float | None, bool]]:
     """Return the learning rates of the last update, according to the settings of the optimizer, in the order of `learning_rates`.
 
-    A learning rate with a schedule is None before the first update, because no update has used the schedule yet.
+    Each item has the rate, and True for a rate with a schedule. The rate is None before the first update with the schedule.
     """
     if isinstance(optimizer, optimizers.MultiOptimizer):
         pairs = zip(optimizer.optimizers, opt["states"], strict=True)
@@ -46,7 +37,7 @@ def configured_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[Configur
         return []
     schedule = optimizer._schedulers.get("learning_rate")  # noqa: SLF001  # no public API in MLX
     if schedule is None:
-        return [ConfiguredRate(optimizer.state["learning_rate"].item(), scheduled=False)]
+        return [(optimizer.state["learning_rate"].item(), False)]
     updates = int(opt["step"])
     rate: Any = mx.array(schedule(mx.array(updates - 1, mx.uint64))).item() if updates else None
-    return [None if rate is None else ConfiguredRate(rate, scheduled=True)]
+    return [(rate, True)]

@@ -8,14 +8,17 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from io import StringIO
 from math import inf
+from operator import mul
 from typing import Any
 
 import attrs
 import mlx.core as mx
 from mlx import optimizers
 from mlx.utils import tree_flatten
+from toolz import compose, juxt
 
 from mlxfp.core.nodes import Part, brief
 from mlxfp.support.checks import check_callable, check_positive, check_text, explain_call
@@ -158,7 +161,7 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
         rate, members = _times(learning_rate, factor), [named for named in remaining if where(*named)]
         remaining = [named for named in remaining if not where(*named)]
         if weight_decay and any(vectors(*named) for named in members):
-            groups.append((_Both(where, vectors), OPTIMIZERS[name](rate, 0.0)))
+            groups.append((compose(all, juxt(where, vectors)), OPTIMIZERS[name](rate, 0.0)))
             members = [named for named in members if not vectors(*named)]
         if members:
             groups.append((where, OPTIMIZERS[name](rate, weight_decay)))
@@ -277,19 +280,8 @@ class _FadingAdam(optimizers.Adam):
         return updated
 
 
-@attrs.frozen
-class _Times:
-    """A schedule multiplied by a factor."""
-
-    schedule: Schedule
-    factor: float
-
-    def __call__(self, step: mx.array | int) -> mx.array:
-        return self.schedule(step) * self.factor
-
-
 def _times(rate: float | Schedule, factor: float) -> float | Schedule:
-    return _Times(rate, factor) if callable(rate) else rate * factor
+    return compose(partial(mul, factor), rate) if callable(rate) else rate * factor
 
 
 # Optimizers for configurations. Each function creates an optimizer from two arguments: a learning rate or schedule, and the weight decay.
@@ -320,15 +312,6 @@ class _Matching(Part):
 
     def __call__(self, path: str, array: mx.array) -> bool:
         return any(fnmatchcase(path, pattern) for pattern in self.patterns)
-
-
-@attrs.frozen
-class _Both:
-    first: Where
-    second: Where
-
-    def __call__(self, path: str, array: mx.array) -> bool:
-        return self.first(path, array) and self.second(path, array)
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:

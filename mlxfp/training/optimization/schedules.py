@@ -6,6 +6,7 @@ rate is small but not zero. To offer another schedule in configurations, add an 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import signature
 from math import inf, pi
 from numbers import Real
@@ -124,7 +125,9 @@ def check_rate(**values: object) -> None:
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real):
-            hint = f" Remove the quotes: {float(value):g}." if isinstance(value, str) and _is_number(value) else ""
+            hint = ""
+            with suppress(ValueError):  # a text that is not a number
+                hint = f" Remove the quotes: {float(value):g}." if isinstance(value, str) else ""
             raise ArgumentTypeError(f"{name} must be a number, got {name}={value!r}.{hint}")
         if not 0 <= float(value) < inf:
             raise ArgumentError(f"{name} must be a finite number of at least 0, got {name}={value!r}.")
@@ -197,14 +200,6 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 def _half_cosine(share: mx.array) -> mx.array:
     """Return a number that rises from 0 to 1 along a half cosine while `share` rises from 0 to 1."""
     return 0.5 * (1 - mx.cos(pi * share))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_steps(steps: int, warmup: int) -> None:

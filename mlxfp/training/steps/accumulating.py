@@ -1,9 +1,13 @@
 """Weighted sums of gradients over several batches or processes, before an update."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 import mlx.core as mx
+from mlx import nn
+from mlx.nn.layers.distributed import FullyShardedModule
 
 from mlxfp.distributed import Ranks
 from mlxfp.evaluation.rows import sum_of
@@ -64,16 +68,16 @@ def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
     return tree_map(lambda leaf, param: (leaf / weight).astype(param.dtype), sums["gradients"], params)
 
 
-def clip(
-    gradients: Any, norm: float, *, add_up: Callable[[list[mx.array]], mx.array] = lambda squares: mx.stack(squares).sum()
-) -> tuple[Any, mx.array]:
+def clip(gradients: Any, norm: float, *, ranks: Ranks | None = None, holders: Sequence[int] = ()) -> tuple[Any, mx.array]:
     """Scale gradients so that their joint Euclidean norm is at most `norm`. Return the new gradients and the old norm (float32).
 
-    The function `add_up` sums the squared norms of the arrays, also over ranks if the model is divided. Source: Pascanu, Mikolov and
-    Bengio, "On the difficulty of training recurrent neural networks", 2013.
+    In a divided model, the norm covers the arrays of all ranks, and `holders` has the number of ranks with the same array, for each array.
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
     """
     squares = [sum_of(leaf.astype(mx.float32).square()) for leaf in flatten(gradients)[1]]
-    before = mx.sqrt(add_up(squares)) if squares else mx.array(0.0)
+    if ranks is not None and holders:
+        squares = [ranks.add_up_all(mx.stack([square / count for square, count in zip(squares, holders, strict=True)]).sum())]
+    before = mx.sqrt(mx.stack(squares).sum()) if squares else mx.array(0.0)
     scale = mx.minimum(norm / mx.maximum(before, 1e-12), 1)
     return tree_map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients), before
 
@@ -171,3 +175,34 @@ def average_over_ranks(ranks: Ranks, news: dict[int, mx.array], *, divided: Coll
     """
     statistics = {index: new for index, new in news.items() if mx.issubdtype(new.dtype, mx.floating) and index not in divided}
     return news | {index: total / ranks.world.copies for index, total in ranks.add_up(statistics).items()}
+
+
+def sum_gradients(model: nn.Module, ranks: Ranks) -> None:
+    """Make fully sharded modules sum the gradients of their parts over all ranks.
+
+    This function modifies the module, so pass a private copy. MLX's own `fully_shard` divides the sums by the number of ranks, and uses an
+    operation that some backends lack.
+    """
+    for layer in model.modules():
+        if isinstance(layer, FullyShardedModule):
+            layer._gather_fn = partial(_gathered, ranks, layer._gather_fn)  # noqa: SLF001  # the only hook in MLX
+
+
+def _gathered(ranks: Ranks, gather: Callable[[list[mx.array]], list[mx.array]], shards: list[mx.array]) -> list[mx.array]:
+    """Gather whole parameters from the parts of all ranks, as MLX's `gather` does. The backward pass sums gradients over all ranks."""
+    wholes = gather(shards)  # these lazy arrays are used only for shapes and dtype, and never computed
+    kind, shapes = wholes[0].dtype, [whole.shape for whole in wholes]
+    ends = list(accumulate(shard.size for shard in shards))[:-1]
+
+    @mx.custom_function
+    def gathered(shards: list[mx.array]) -> list[mx.array]:
+        rows = ranks.gather_parts(mx.concatenate([shard.reshape(-1).astype(kind) for shard in shards]))
+        return [part.reshape(shape) for part, shape in zip(mx.split(rows, ends, axis=1), shapes, strict=True)]
+
+    @gathered.vjp
+    def added(shards: list[mx.array], cotangents: list[mx.array], _: Any) -> list[mx.array]:
+        rows = mx.concatenate([cotangent.astype(mx.float32).reshape(ranks.world.size, -1) for cotangent in cotangents], axis=1)
+        gradients = mx.split(ranks.add_up_parts(rows), ends)
+        return [part.reshape(shard.shape).astype(shard.dtype) for part, shard in zip(gradients, shards, strict=True)]
+
+    return gathered(shards)  # type: ignore[return-value]

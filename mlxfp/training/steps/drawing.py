@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -123,11 +123,7 @@ def given_key(function: Callable[..., R], key: mx.array) -> Callable[[Any, Any],
     >>> given_key(lambda model, batch, rate=0.1: rate, mx.random.key(3))("model", "batch")
     0.1
     """
-    return partial(_with_key, function, key) if _takes_key(function) else function
-
-
-def _with_key(function: Callable[..., R], key: mx.array, model: Any, batch: Any) -> R:
-    return function(model, batch, key)
+    return (lambda model, batch: function(model, batch, key)) if _takes_key(function) else function
 
 
 def _takes_key(function: Callable[..., Any]) -> bool:

@@ -4,13 +4,17 @@
   parallelism: Shoeybi et al., "Megatron-LM", 2019).
 - `fully_shard` divides every parameter between all ranks. Before each use of a parameter, the ranks gather the whole array
   (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020).
+
+An array may be fused, such as one matrix with three segments: queries, keys and values. Every rank gets an equal share of each segment.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from attrs import frozen
 from mlx import nn, optimizers
 from mlx.nn.layers.distributed import (
@@ -21,11 +25,11 @@ from mlx.nn.layers.distributed import (
     ShardedToAllLinear,
 )
 from mlx.utils import tree_flatten
+from numpy.typing import NDArray
 
 from mlxfp.distributed import SEGMENTS, Ranks, connect
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten, paths
-from mlxfp.training.steps.segments import sizes_of
 
 # Beginnings of names in a state, for arrays kept per parameter: optimizer moments, averages, and sums of gradients.
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
@@ -39,6 +43,7 @@ _AXES: dict[type[nn.Module], dict[str, int]] = {
 }
 
 
+Segments = int | tuple[int, ...] | tuple[float, ...]  # int: count of equal segments; tuple: starts of all segments but the first
 ModulePaths = tuple[tuple[str | int, ...], ...]  # paths of modules in a model; a path is a tuple of keys
 
 
@@ -86,8 +91,8 @@ def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
     names = _names(wrapped, {"params": params, "buffers": buffers})
     divisions = [*_divisions(model, params, count, within=False), *_divisions(model, buffers, count, within=False)]
     divided = {name: division for name, division in zip(names, divisions, strict=True) if division is not None}
-    axes = {name: division.axis for name, division in divided.items()}
-    segments = {name: division.sizes for name, division in divided.items() if division.sizes is not None}
+    axes = {name: axis for name, (axis, _) in divided.items()}
+    segments = {name: sizes for name, (_, sizes) in divided.items() if sizes is not None}
     return Shards(index, count, axes, segments, wrapped)
 
 
@@ -123,19 +128,10 @@ def _parameters_of(shards: Shards, trees: dict[str, Any]) -> dict[str, str]:
     return parameters
 
 
-@frozen
-class Parts:
-    """Leaf indices of all arrays divided between ranks, separately for parameters and buffers."""
-
-    params: frozenset[int]
-    buffers: frozenset[int]
-
-
-def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
-    """Return the leaf indices of all arrays divided between ranks, separately for parameters and buffers."""
-    trees = {"params": params}, {"buffers": buffers}
+def divided_in(shards: Shards | None, trees: dict[str, Any]) -> frozenset[int]:
+    """Return the leaf indices of all parameters or buffers divided between ranks."""
     axes = {} if shards is None else shards.axes
-    return Parts(*(frozenset(index for index, name in enumerate(names_of(shards, tree)) if name in axes) for tree in trees))
+    return frozenset(index for index, name in enumerate(names_of(shards, trees)) if name in axes)
 
 
 def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, function: str) -> None:
@@ -181,7 +177,7 @@ def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer
         )
     flat: Any = tree_flatten(params)
     path_of = {id(leaf): name for name, leaf in flat}
-    indices = parts_in(shards, params, {}).params
+    indices = divided_in(shards, {"params": params})
     divided = [leaf for index, leaf in enumerate(flatten(params)[1]) if index in indices]
     check_elementwise(optimizer, {path_of[id(leaf)]: leaf for leaf in divided})
 
@@ -232,12 +228,7 @@ def _unwrapped(tree: Any, wrapped: ModulePaths, path: tuple[str | int, ...]) -> 
     return plain
 
 
-@frozen
-class _Division:
-    """Division of an array between ranks along `axis`. `sizes` has the segment sizes of the whole array, or is None if unknown."""
-
-    axis: int
-    sizes: tuple[int, ...] | None
+_Division = tuple[int, tuple[int, ...] | None]  # divided axis of an array, and segment sizes of the whole array; None: unknown sizes
 
 
 def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[_Division | None]:
@@ -245,7 +236,7 @@ def _divisions(source: Any, tree: Any, count: int, *, within: bool) -> Iterator[
     within = within or isinstance(source, FullyShardedModule)
     for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(part, mx.array):
-            yield _Division(0, (part.shape[0] * count,)) if within else _of_linear(source, str(key), part)
+            yield (0, (part.shape[0] * count,)) if within else _of_linear(source, str(key), part)
         else:
             yield from _divisions(source[key], part, count, within=within)
 
@@ -256,7 +247,7 @@ def _of_linear(layer: Any, name: str, part: mx.array) -> _Division | None:
     if axis is None:
         return None
     segments = getattr(layer, SEGMENTS, None)
-    return _Division(axis, None if segments is None else sizes_of(segments, part.shape[axis] * layer.group.size()))
+    return axis, None if segments is None else sizes_of(segments, part.shape[axis] * layer.group.size())
 
 
 def _has_running_statistics(layer: nn.Module) -> bool:
@@ -287,3 +278,50 @@ def _optimizer_of(optimizer: optimizers.Optimizer, path: str, array: mx.array) -
     while isinstance(optimizer, optimizers.MultiOptimizer):
         optimizer = next(candidate for candidate, where in zip(optimizer.optimizers, optimizer.filters, strict=True) if where(path, array))
     return optimizer
+
+
+def sizes_of(segments: Segments, size: int) -> tuple[int, ...]:
+    """Return the sizes of the segments of an axis, divided as in MLX's `shard_linear`.
+
+    >>> sizes_of(3, 12), sizes_of((8, 10), 12), sizes_of((0.5, 0.75), 12)
+    ((4, 4, 4), (8, 2, 2), (6, 3, 3))
+    """
+    if isinstance(segments, int):
+        return (size // segments,) * segments
+    ends = [bound if isinstance(bound, int) else int(bound * size) for bound in segments]
+    return tuple(end - begin for begin, end in pairwise((0, *ends, size)))
+
+
+def rows_of(sizes: Sequence[int], index: int, count: int) -> NDArray[np.int64]:
+    """Return the indices of the rows of a fused array that one rank gets. Each rank gets an equal share of each segment.
+
+    `sizes` has the number of rows of each segment, such as queries, keys and values. The rank is number `index` of `count` ranks.
+
+    >>> rows_of((4, 2), 1, 2).tolist()
+    [2, 3, 5]
+    """
+    begins = accumulate(sizes, initial=0)
+    pieces = [np.arange(index * (size // count), (index + 1) * (size // count)) + begin for begin, size in zip(begins, sizes, strict=False)]
+    return np.concatenate(pieces)
+
+
+def part_of(whole: mx.array, axis: int, sizes: Sequence[int], index: int, count: int) -> mx.array:
+    """Return part `index` of `count` of an array, as a copy. A slice would keep the whole array in memory.
+
+    >>> part_of(mx.arange(6), 0, (4, 2), 0, 2).tolist()
+    [0, 1, 4]
+    """
+    return mx.take(whole, mx.array(rows_of(sizes, index, count)), axis)
+
+
+def joined(parts: Sequence[mx.array], axis: int, sizes: Sequence[int]) -> mx.array:
+    """Join the parts of an array, given in rank order.
+
+    >>> joined([mx.array([0, 1, 4]), mx.array([2, 3, 5])], 0, (4, 2)).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    array = mx.concatenate(list(parts), axis)
+    if len(sizes) == 1:
+        return array
+    order = np.argsort(np.concatenate([rows_of(sizes, index, len(parts)) for index in range(len(parts))]))
+    return mx.take(array, mx.array(order), axis)

@@ -24,6 +24,7 @@ from mlxfp.training.steps.accumulating import (
     decided,
     mean_gradients,
     sum_and_weight,
+    sum_gradients,
     sum_over_ranks,
     ties,
     weighted_sums,
@@ -34,12 +35,11 @@ from mlxfp.training.steps.averaging import next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.dependence import check_use
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
-from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.options import Options
 from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
+from mlxfp.training.steps.sharding import check_shards, divided_in, shards_of
 from mlxfp.training.steps.shared_arrays import shared_indices, warn_of_tied_arrays, with_shared
 from mlxfp.training.steps.state import TrainState, trees_of, with_plain_strides
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
@@ -161,7 +161,13 @@ class TrainStep:
         self._has_option_values = self._structure != self._plain
         self._ties = ties(self._structure)
         self._copy = None if options.ranks is None else options.ranks.world.copy  # each copy of the model draws different random numbers
-        self._parts = parts_in(options.shards, model.params, model.buffers)
+        self._divided_params = divided_in(options.shards, {"params": model.params})
+        self._divided_buffers = divided_in(options.shards, {"buffers": model.buffers})
+        self._holders: list[int] = []  # number of ranks with the same array, for each parameter of a divided model
+        if options.ranks is not None and options.divided:
+            count = 1 if options.shards is None else options.shards.count
+            counts = (count if index in self._divided_params else 1 for index in range(len(flatten(model.params)[1])))
+            self._holders = [options.ranks.world.size // count for count in counts]
         self._delayed = not options.compile and options.ranks is None  # ranks communicate in the same order
         self._bytes_sent = 0
         self._compiler = Compiler("The loss", (loss, self._model), 64, lambda key: paths(key[0]))
@@ -259,10 +265,10 @@ class TrainStep:
         mean = mx.where(weight != 0, total / weight, total)
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         if options.ranks is not None and options.divided and finite is not None:
-            finite = agreed(options.ranks, finite)
+            finite = options.ranks.add_up_all(finite.astype(mx.float32)) == options.ranks.world.size  # True if true on all ranks
         sums: Any = weighted_sums(gradients, divisor, weight, finite) if options.summed else None
         if options.ranks is not None:
-            summed = self._parts.params if options.fully else ()
+            summed = self._divided_params if options.fully else ()
             sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
@@ -281,20 +287,12 @@ class TrainStep:
             if options.summed:
                 gradients, counts = mean_gradients(sums, gradients), decided(sums["weight"] != 0, compiled=options.compile)
             if options.clip_norm is not None:
-                gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
+                gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, ranks=options.ranks, holders=self._holders)
             after = self._updated(after, gradients, counts)
         if options.ranks is not None:
             self._bytes_sent = options.ranks.bytes_sent - before
         self._check_trees(after)
         return tree_map(with_plain_strides, after), metrics
-
-    def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
-        ranks, shards = self._options.ranks, self._options.shards
-        if ranks is None or not self._options.divided:
-            return mx.stack(squares).sum()
-        count = 1 if shards is None else shards.count
-        holders = [ranks.world.size // (count if index in self._parts.params else 1) for index in range(len(squares))]
-        return add_up_squares(ranks, holders, squares)
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
         """Return the results of the loss, and the gradients of the mean loss.
@@ -337,7 +335,7 @@ class TrainStep:
         after = get_arrays(model, self._model.buffers)
         news = changed_arrays(before, after)
         if options.ranks is not None:
-            put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
+            put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._divided_buffers)))
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: Condition) -> Any:

@@ -219,7 +219,7 @@ class Compiler:
         if compiled is None:
             bounds: Bounds = {}
             traced = mx.compile(partial(self._trace, key, function, bounds))
-            compiled = self._compiled[key] = partial(_checked, self.check_outside, function, traced, bounds, partial(self._names, key))
+            compiled = self._compiled[key] = partial(self._call, function, traced, bounds, partial(self._names, key))
         return compiled
 
     @property
@@ -240,6 +240,24 @@ class Compiler:
                 '(see "Models that train in turn" in the docs), or compile again after each change.'
             )
 
+    def _call(
+        self, function: Callable[..., Any], traced: Callable[..., Any], bounds: Bounds, names: Callable[[], Sequence[str]], *args: Any
+    ) -> Any:
+        """Check the ids and labels in the last argument, and call a compiled function. `bounds` is the set of range checks."""
+        self.check_outside()
+        if not holds(bounds, args[-1], names):
+            return function(*args)  # inside another compiled function, no separate compilation is necessary
+        known = len(bounds)
+        try:
+            result = traced(*args)
+        except ValueError as error:
+            if "uncaptured inputs" not in str(error):
+                raise
+            result = traced(*tree_map(_renewed, args))
+        if len(bounds) > known and not holds(bounds, args[-1], names):  # for invalid ids, `holds` raises before MLX computes `result`
+            return function(*args)
+        return result
+
     def _trace(self, key: Hashable, function: Callable[..., Any], bounds: Bounds, *args: Any) -> Any:
         shapes = tuple((array.shape, str(array.dtype)) for array in args[-1])
         with tracing(args[-1], bounds):
@@ -254,30 +272,6 @@ class Compiler:
                 stacklevel=2,
             )
         return result
-
-
-def _checked(
-    check_outside: Callable[[], None],
-    function: Callable[..., Any],
-    traced: Callable[..., Any],
-    bounds: Bounds,
-    names: Callable[[], Sequence[str]],
-    *args: Any,
-) -> Any:
-    """Check the ids and labels in the last argument, and call a compiled function. `bounds` is the set of range checks."""
-    check_outside()
-    if not holds(bounds, args[-1], names):
-        return function(*args)  # inside another compiled function, no separate compilation is necessary
-    known = len(bounds)
-    try:
-        result = traced(*args)
-    except ValueError as error:
-        if "uncaptured inputs" not in str(error):
-            raise
-        result = traced(*tree_map(_renewed, args))
-    if len(bounds) > known and not holds(bounds, args[-1], names):  # for invalid ids, `holds` raises an error before MLX computes `result`
-        return function(*args)
-    return result
 
 
 def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:

@@ -111,7 +111,7 @@ def test_damaged_files_are_refused(tmp_path):
     fp.models.save(tmp_path, realmlp())
     config = json.loads((tmp_path / "config.json").read_text())["config"]
     changed(tmp_path, config={**config, "hidden_sizes": [5]})
-    with pytest.raises(CheckpointError, match=r"do not match the RealMLP: activations.0.share"):
+    with pytest.raises(CheckpointError, match=r"do not match the RealMLP in config.json:\n  unexpected: activations.1.share"):
         fp.models.load(tmp_path)
     changed(tmp_path, config={**config, "dropout": "much"})
     with pytest.raises(ConfigError, match="dropout: expected a number, got 'much'"):

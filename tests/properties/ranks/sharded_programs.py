@@ -14,7 +14,7 @@ import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import ArgumentError
 from mlxfp.support.trees import flatten
-from mlxfp.training.steps.sharding import Parts, axes_in, names_of
+from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import trees_of
 from tests.training.samples import Block, deep, group, loss, setting, stacked
 
@@ -109,7 +109,8 @@ def train(ranks, folder, *, cases=tuple(OPTIONS), again=False):
         if case == "compiled":
             mx.enable_compile()
         step, state = setting(model=model, optimizer=optimizers.SGD(0.1, momentum=0.9), ranks=ranks, **options)
-        step._parts = Parts(frozenset(), frozenset()) if again else step._parts
+        if again:
+            step._divided_params = step._divided_buffers = frozenset()
         for own in shares(ranks.world, broken="skip_nonfinite" in options):
             state, metrics = step(state, own)
             seen.append({name: value.item() for name, value in sorted(metrics.items())})

@@ -15,7 +15,7 @@ from mlx.nn.layers import distributed
 import mlxfp as fp
 from mlxfp.models.layers import draw_weights
 from mlxfp.support.errors import CheckpointError, UnknownNameError
-from mlxfp.training.steps.segments import joined, part_of, sizes_of
+from mlxfp.training.steps.sharding import joined, part_of, sizes_of
 
 COUNTS = st.sampled_from([1, 2, 4])
 

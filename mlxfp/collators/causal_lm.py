@@ -9,7 +9,17 @@ import pyarrow.compute as pc
 from attrs import frozen
 
 from mlxfp.collators.columns import Arrays, Numbers, at_row, ids_in, ids_of, names_of
-from mlxfp.collators.cutting import OF_PACK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, document_columns
+from mlxfp.collators.cutting import (
+    MASK,
+    OF_PACK,
+    Columns,
+    Padded,
+    PaddedColumn,
+    aligned_values,
+    carried_columns,
+    document_columns,
+    side_columns,
+)
 from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Schema
@@ -37,7 +47,8 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
     """Return the collator for causal language models, for token ids in `input_ids`.
 
     A row of n tokens gives n - 1 predictions. `input_ids` int32[B, L] contains all tokens except the last; `labels` int32[B, L] contains
-    all tokens except the first, so each label is the next token. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding.
+    all tokens except the first, so each label is the next token. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. After `pad`,
+    the mask is the column `attention_mask` of the rows.
 
     Labels are `ignore_index` on padding and on prompt tokens. `prompt_mask` names a column of lists, true (or not 0) on the tokens of the
     prompt. `packed=True` is for rows from `pack`: the batch also contains `segment_ids` and `positions` int32[B, L] (0 on padding), and no
@@ -81,7 +92,7 @@ class _Causal(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", *(OF_PACK if self.packed else []), *names_of(self.prompt_mask or _PROMPT), *self.carry
+        return "input_ids", MASK, *(OF_PACK if self.packed else []), *names_of(self.prompt_mask or _PROMPT), *self.carry
 
     def check(self, schema: Schema) -> None:
         if self.prompt_mask is not None:
@@ -100,6 +111,10 @@ class _Causal(Padded):
             segments, _ = documents["segment_ids"]
             np.putmask(labels[:-1], segments[:-1] != segments[1:], self.ignore_index)
         ragged |= documents
+        if masks := side_columns(examples, ends, self.name, type_ids=False):
+            real, _ = masks[MASK]
+            np.putmask(labels[:-1], (real[1:] == 0) | (real[:-1] == 0), self.ignore_index)
+        ragged |= masks
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, self.name, {*ragged, self.mask}))
 
@@ -127,7 +142,7 @@ class _Causal(Padded):
 
     def arrays(self, schema: Schema) -> Arrays | None:
         kind = schema.field("input_ids").type
-        alone = not (self.packed or self.prompt_mask or self.carry or prompt_masks(schema))
+        alone = not (self.packed or self.prompt_mask or self.carry or prompt_masks(schema) or MASK in schema.names)
         if not (alone and is_list_like(kind) and pa.types.is_integer(kind.value_type)):
             return None
         length = cache(self._even_length)  # `cache` avoids repeated function calls, which dominate the time of a small batch.

@@ -10,8 +10,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
-from mlxfp.collators.cutting import check_not_packed, with_carried
+from mlxfp.collators.cutting import MASK, check_not_packed, side_columns, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call, not_none
@@ -33,7 +34,8 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
 ) -> "_Seq2seq":
     """Return the collator for encoder-decoder models, for token ids in `input_ids` and in the column `target`.
 
-    The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. For the target, the batch contains `labels`,
+    The batch contains `input_ids` and `attention_mask` int32[B, L] of the source. After `pad`, the mask is the column `attention_mask` of
+    the rows. For the target, the batch contains `labels`,
     `decoder_input_ids` and `decoder_attention_mask` int32[B, T]. `labels` are the tokens of the target, with `ignore_index` on padding.
     `decoder_input_ids` are the same tokens after `start_id`, shifted right by one position, so the decoder sees only the tokens before each
     label (Sutskever et al., 2014).
@@ -69,10 +71,11 @@ class _Seq2seq(Choosing):
     target_lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
     carry: tuple[str, ...] = ()
+    optional_columns = (MASK,)
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", self.target, *self.carry
+        return "input_ids", MASK, self.target, *self.carry
 
     def check(self, schema: Schema) -> None:
         """Check the columns before any row is read.
@@ -85,22 +88,24 @@ class _Seq2seq(Choosing):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        ids, real = self._arranged(view, "input_ids", self.lengths)
-        labels, real_labels = self._arranged(view, self.target, self.target_lengths)
+        ids, ends, real = self._arranged(view, "input_ids", self.lengths)
+        masks = side_columns(view, ends, self.name, type_ids=False)
+        mask = pad_rows(masks[MASK][0], real, 0) if masks else real
+        labels, _, real_labels = self._arranged(view, self.target, self.target_lengths)
         decoder = np.full(real_labels.shape, self.start_id, np.int32)
         inputs = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
         decoder[:, 1:] = np.where(inputs == self.ignore_index, np.int32(self.pad_id), inputs)
         batch = {
             "input_ids": mx.array(pad_rows(ids, real, self.pad_id)),
-            "attention_mask": mx.array(real.astype(np.int32)),
+            "attention_mask": mx.array(mask.astype(np.int32)),
             "decoder_input_ids": mx.array(np.where(real_labels, decoder, np.int32(self.pad_id))),
             "decoder_attention_mask": mx.array(real_labels.astype(np.int32)),
             "labels": mx.array(pad_rows(labels, real_labels, self.ignore_index)),
         }
         return with_carried(batch, view, self.carry, self.name)
 
-    def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Return the token ids of all rows, concatenated, and a mask bool[B, L]: True for tokens, and False for padding."""
+    def _arranged(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], Ends, NDArray[np.bool_]]:
+        """Return the token ids of all rows, concatenated, the row bounds, and a mask bool[B, L]: True for tokens, False for padding."""
         ids, ends = ids_of(view, column, self.vocab_size, self.name)
         at = partial(at_row, view, column, wanted_by=self.name)
-        return ids, padded_mask(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)
+        return ids, ends, padded_mask(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)

@@ -9,9 +9,11 @@ import datetime as dt
 import dis
 import functools
 import re
+import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -168,10 +170,11 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
         case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):
             yield f"method:{_name(value)}".encode()
             yield from _pieces(value.__self__, inside)
-        case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
+        case type():
             yield f"named:{_name(value)}".encode()
-            if isinstance(value, type):
-                yield from _methods(value, inside)
+            yield from _class_body(value, inside)
+        case types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
+            yield f"named:{_name(value)}".encode()
         case _ if isinstance(value, types.GenericAlias | types.UnionType) or type(value).__module__ == "typing":  # such as list[int]
             yield f"annotation:{value!r}".encode()
         case _ if attrs.has(type(value)) or is_dataclass(value):
@@ -179,7 +182,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             names = [f.name for f in attrs.fields(kind) if f.eq] if attrs.has(kind) else [f.name for f in fields(kind) if f.compare]
             yield _name(kind).encode()
             yield from _pieces([(name, getattr(value, name)) for name in names], inside)
-            yield from _methods(kind, inside)
+            yield from _class_body(kind, inside)
         case _ if hasattr(value, "__wrapped__"):  # lru_cache and similar wrappers
             yield _name(type(value)).encode()
             yield from _pieces(value.__wrapped__, inside)
@@ -217,18 +220,23 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
         raise
 
 
-def _methods(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
-    """Hash the methods of a class of the user, so that an edited method has another fingerprint."""
-    owners = [
-        owner for owner in kind.__mro__ if owner.__module__.partition(".")[0] not in ("builtins", "mlxfp") and id(owner) not in inside
-    ]
-    for owner in owners:
+def _class_body(kind: type, inside: tuple[int, ...]) -> Iterator[bytes]:
+    """Hash the methods and attributes of a class of the user, so that an edited class has another fingerprint."""
+    for owner in kind.__mro__:
+        file = getattr(sys.modules.get(owner.__module__), "__file__", None) or ""
+        if owner.__module__ == "builtins" or file.startswith(_INSTALLED[1:]) or id(owner) in inside:
+            continue
+        within = (*inside, id(owner))
         for name, member in sorted(vars(owner).items()):
             function = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", None) or member
-            if isinstance(function, types.FunctionType) and not function.__code__.co_filename.startswith((*_INSTALLED[1:], *_GENERATED)):
+            if not isinstance(function, types.FunctionType):
+                if not name.startswith("__"):
+                    with suppress(FingerprintError):  # such as a lock or a slot
+                        yield b"".join([f"attribute:{name}".encode(), *_pieces(member, within)])
+            elif not function.__code__.co_filename.startswith((*_INSTALLED[1:], *_GENERATED)):
                 yield f"method:{name}".encode()
                 try:
-                    yield b"".join(_pieces(function, (*inside, id(owner))))
+                    yield b"".join(_pieces(function, within))
                 except FingerprintError:  # if the method uses a value without a fingerprint, hash only the code of the method
                     yield from _code(function.__code__, inside)
 

@@ -301,7 +301,7 @@ def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
     if isinstance(value, str):
         return pattern.sub(lambda match: names[match[0]], value)
     if isinstance(value, Mapping):
-        return {key: _replaced(names, pattern, inner) for key, inner in value.items()}
+        return {_replaced(names, pattern, key): _replaced(names, pattern, inner) for key, inner in value.items()}
     return [_replaced(names, pattern, inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -195,6 +195,21 @@ def test_columns_are_carried_along():
     assert (batch["weight"].tolist(), batch["name"]) == ([0.5], ("a",))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    ("side", "masks", "labels"),
+    [
+        ("right", [[1, 1, 0, 0], [1, 1, 1, 0]], [[6, IGNORED, IGNORED, IGNORED], [8, 9, IGNORED, IGNORED]]),
+        ("left", [[0, 0, 0, 1], [0, 0, 1, 1]], [[IGNORED, IGNORED, IGNORED, 6], [IGNORED, IGNORED, 8, 9]]),
+    ],
+)
+def test_padding_is_not_learned_after_pad(size: int, side: Any, masks: list[Any], labels: list[Any]):
+    rows = fp.pipe(fp.from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}]), fp.pad(5, pad_id=0, side=side), fp.batch(size))
+    batches = list(fp.pipe(rows, fp.collate(fp.collators.causal(pad_id=0, ignore_index=IGNORED))))
+    assert [mask for batch in batches for mask in batch["attention_mask"].tolist()] == masks
+    assert [label for batch in batches for label in batch["labels"].tolist()] == labels
+
+
 def test_rows_without_a_prediction_are_padding():
     batch = fp.collators.causal(pad_id=9, pad_multiple=2)([{"input_ids": [1]}, {"input_ids": []}])
     assert batch["input_ids"].tolist() == [[9, 9], [9, 9]]

@@ -73,3 +73,12 @@ def test_ignored_labels_become_padding_in_the_input_of_the_decoder():
     found = fp.collators.seq2seq(pad_id=0, start_id=2)([{"input_ids": [5], "labels": [4, -100, 7]}])
     assert found["decoder_input_ids"].tolist() == [[2, 4, 0]]
     assert found["labels"].tolist() == [[4, -100, 7]]
+
+
+def test_padding_of_the_source_is_masked_after_pad():
+    rows = fp.pipe(
+        fp.from_examples([{"input_ids": [5, 6], "labels": [7]}, {"input_ids": [8], "labels": [9]}]), fp.pad(3, pad_id=0), batch(2)
+    )
+    (found,) = fp.pipe(rows, fp.collate(fp.collators.seq2seq(pad_id=0, start_id=2, length=4)))
+    assert found["input_ids"].tolist() == [[5, 6, 0, 0], [8, 0, 0, 0]]
+    assert found["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]

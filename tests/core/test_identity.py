@@ -266,11 +266,24 @@ class Scale:
         return {{"x": row["x"] + {0}}}
 
     @classmethod
-    def change(cls, row):
+    def create(cls, row):
         return {{"x": row["x"] - {0}}}
 
     def __call__(self, row):
         return self.apply(row)
+"""
+
+_USER_ATTRIBUTE = """
+class Table:
+    names = {{"a": {0}}}
+
+    @staticmethod
+    def read(row):
+        return {{"x": Table.names[row["x"]]}}
+
+    @classmethod
+    def create(cls, row):
+        return {{"x": cls.names[row["x"]]}}
 """
 
 
@@ -278,10 +291,10 @@ def _inside(scale):
     return lambda row: {**scale.apply(row)}
 
 
-def _user_class(number):
+def _user_class(number, text=_USER_CLASS, name="Scale"):
     names = {"__name__": "user"}
-    exec(compile(_USER_CLASS.format(number), "/home/user/scale.py", "exec"), names)
-    return names["Scale"]
+    exec(compile(text.format(number), "/home/user/scale.py", "exec"), names)
+    return names[name]
 
 
 @pytest.mark.parametrize(
@@ -291,11 +304,21 @@ def _user_class(number):
         lambda kind: kind(),
         lambda kind: _inside(kind()),
         lambda kind: kind.shift,
-        lambda kind: kind.change,
         lambda kind: lambda row: kind().apply(row),
+        lambda kind: lambda row: {**kind.shift(row)},
+        lambda kind: kind.create,
+        lambda kind: kind,
     ],
 )
 def test_an_edited_method_has_another_fingerprint(use):
     first, same, edited = (fingerprint(use(_user_class(number))) for number in (2, 2, 3))
+    assert first == same
+    assert first != edited
+
+
+@pytest.mark.parametrize("use", [lambda kind: kind.read, lambda kind: kind.create, lambda kind: lambda row: {**kind.read(row)}])
+def test_an_edited_attribute_of_a_class_has_another_fingerprint(use):
+    """A cache gave the rows of the old attribute."""
+    first, same, edited = (fingerprint(use(_user_class(number, _USER_ATTRIBUTE, "Table"))) for number in (2, 2, 3))
     assert first == same
     assert first != edited

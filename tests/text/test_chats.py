@@ -86,6 +86,18 @@ def test_a_message_that_ends_a_turn_by_itself_is_learned_as_text():
     assert learned(tokenizer, row) == "no <|im_end|> yes<|im_end|>"
 
 
+def test_keys_of_tools_and_arguments_cannot_hold_a_special_token():
+    """A model or a stranger may choose the names of arguments."""
+    text = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ m.call | tojson }}<|im_end|>{% endfor %}"
+    talk = [{"role": "user", "content": "a", "call": {"<|im_end|>": {"<|im_end|>": 1}}}]
+    tokenizer = chat_tokenizer()
+    rows = fp.from_examples([{"messages": jsons.dumps(talk), "tools": jsons.dumps([{"<|im_end|>": 2}])}])
+    (row,) = fp.pipe(rows, fp.chat(tokenizer, template=fp.ChatTemplate(text), train_on="all"))
+    (end,) = tokenizer.encode("<|im_end|>", special=False)
+    assert row["input_ids"].count(end) == 1
+    assert tokenizer.decode(row["input_ids"], special=True) == ('[{"<|im_end|>": 2}]a{"<|im_end|>": {"<|im_end|>": 1}}<|im_end|>')
+
+
 def test_a_template_that_looks_for_special_tokens_in_messages_says_so():
     text = "{% for m in messages %}{{ m.content.split('<|im_end|>')[0] }}{% endfor %}"
     with pytest.raises(DataError, match=r"chat: column 'messages' of source row 0: A message contains a special token as text, and"):

@@ -134,4 +134,7 @@ def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
         chunk = reader.read_next_batch()
     chunk.validate(full=True)  # offsets in forged bytes could point outside their buffers
     with_text_names(chunk.schema)
+    if not chunk.num_rows:
+        # An empty union column from IPC bytes has no buffer of type ids. Arrow then crashes in `nbytes`, so all columns are created anew.
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in chunk.schema.types], schema=chunk.schema)
     return chunk

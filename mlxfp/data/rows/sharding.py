@@ -18,7 +18,7 @@ from mlxfp.core.sources import Position, SourceTraits, Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.row_views import Rows, View, check_reorders
 from mlxfp.support.checks import check_choice, check_integer, check_positive, explain_call
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, SchemaError
 
 Ends = Literal["uneven", "drop", "pad"]
 
@@ -73,7 +73,7 @@ def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset
     - `"uneven"`: the first ranks get one more row.
     - `"drop"`: the last rows, too few for all ranks, are dropped.
     - `"pad"`: a rank without a last row repeats the last row of the dataset. The column `weight` (float32) is 0 for a repeated row
-      and 1 for other rows.
+      and 1 for other rows. Raises `SchemaError` if the rows already have a column `weight`.
 
     >>> import mlxfp as fp
     >>> [row["x"] for row in fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.shard(1, 2))]
@@ -106,7 +106,7 @@ class _Shard(View):
 
     def schema(self) -> Schema:
         schema = super().schema()
-        return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema
+        return _with_weight(schema) if self.ends == "pad" else schema
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return np.minimum(indices * self.count + self.index, row_count(self.dataset) - 1)
@@ -202,7 +202,16 @@ class _EveryNth(Stage):
         return (_weighted(last, np.zeros(1, bool)),)
 
     def schema(self, schema: Schema) -> Schema:
-        return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema
+        return _with_weight(schema) if self.ends == "pad" else schema
+
+
+def _with_weight(schema: Schema) -> Schema:
+    if "weight" in schema.names:
+        raise SchemaError(
+            "shard(ends='pad') adds a column 'weight' with 0 for repeated rows, and would replace the column 'weight' of the rows. "
+            "Rename the column before shard with rename_columns({'weight': 'example_weight'})."
+        )
+    return set_field(schema, "weight", pa.float32())
 
 
 def _weighted(chunk: RecordBatch, real: np.ndarray[Any, Any]) -> RecordBatch:

@@ -243,3 +243,11 @@ def test_each_sort_of_damage_has_its_message():
     assert "has version 1, but this mlxfp reads version 4. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
     assert f"The cursor is damaged: the checksum of its {len(good) - 1} bytes is wrong" in refused(good[:-1])
     assert "The cursor is damaged: the checksum of its 12 bytes" in refused(good[:12])
+
+
+@pytest.mark.parametrize("union", [pa.sparse_union, pa.dense_union])
+def test_an_empty_chunk_with_a_union_column_has_a_size(union: Any):
+    """Arrow crashed in `nbytes`, so a shuffle with a buffer could not resume."""
+    chunk = pa.RecordBatch.from_arrays([pa.nulls(0, union([pa.field("a", pa.int64())]))], names=["x"])
+    read = unpack(pack(chunk, {}), {})
+    assert (read.schema, read.nbytes) == (chunk.schema, 0)

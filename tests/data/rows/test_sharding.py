@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.support.errors import ArgumentError, CursorMismatchError
+from mlxfp.support.errors import ArgumentError, CursorMismatchError, SchemaError
 
 
 def rows(count: int, *, streamed: bool):
@@ -44,6 +44,15 @@ def test_padding_gives_every_rank_as_many_rows_and_the_added_ones_no_weight(coun
         assert [row["x"] for row in mine if row["weight"]] == numbers(whole)[rank::ranks]
         assert len(mine) == -(-count // ranks)
         assert all(row["weight"] in (0.0, 1.0) for row in mine)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_padded_shard_keeps_the_weights_of_the_rows(streamed: bool):
+    rows = fp.pipe(fp.from_examples([{"weight": 5.0}, {"weight": 6.0}, {"weight": 7.0}]), *([fp.filter(lambda row: True)] * streamed))
+    with pytest.raises(SchemaError, match=r"would replace the column 'weight' of the rows\. Rename the column before shard"):
+        list(fp.pipe(rows, fp.shard(1, 2, ends="pad")))
+    renamed = fp.pipe(rows, fp.rename_columns({"weight": "example_weight"}), fp.shard(1, 2, ends="pad"))
+    assert list(renamed) == [{"example_weight": 6.0, "weight": 1.0}, {"example_weight": 7.0, "weight": 0.0}]
 
 
 def test_functions_after_a_padded_shard_see_the_weights():

@@ -73,6 +73,15 @@ class Training:
     seconds: float | None  # time limit of a fold, for networks and boosted trees
 
 
+def training_time(limit: float) -> float:
+    """Return the seconds for training within a time limit in seconds. The rest is for the blend and the report.
+
+    >>> training_time(600.0), training_time(60.0), training_time(10.0)
+    (528.0, 50.0, 7.0)
+    """
+    return limit - min(max(0.12 * limit, 10.0), 0.3 * limit)
+
+
 @frozen
 class Trackers:
     """Folders and addresses of experiment trackers, or None for unused trackers. `params` holds the run options that trackers show."""

@@ -23,7 +23,7 @@ from mlxfp.app.runs.from_config.planning import start, start_again
 from mlxfp.app.runs.from_config.problems import check_ranks
 from mlxfp.app.runs.outcomes import claim_environment, duplicate_warnings, finish, identities, outcome, write_folds
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import FilePlan, Plan, Start, Training
+from mlxfp.app.runs.plans import FilePlan, Plan, Start, Training, training_time
 from mlxfp.app.runs.quickstart import prepare_fold
 from mlxfp.app.runs.summaries import summarize
 from mlxfp.app.runs.tracking import score_metrics, track
@@ -35,7 +35,6 @@ from mlxfp.support.errors import ConfigError, MlxfpError
 from mlxfp.support.progress import Progress
 
 _LINEAR = 0.05  # the linear model in the report may use at most 5 % of the time limit
-_TRAINING = 0.88  # fraction of the time limit for the folds of a single model; the rest is for the report
 _LEAST = 0.01  # a fold always gets this fraction of the time limit, even after the end of the limit
 
 
@@ -217,7 +216,7 @@ def _limited(training: Training, since: float, folds: int = 1) -> Training:
     """Return the settings for the training of a fold. The remaining seconds of the run are divided by the number of remaining folds."""
     if training.seconds is None:
         return training
-    remaining = _TRAINING * training.seconds - (monotonic() - since)
+    remaining = training_time(training.seconds) - (monotonic() - since)
     return evolve(training, seconds=max(remaining, _LEAST * training.seconds) / folds)
 
 

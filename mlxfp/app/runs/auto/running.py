@@ -16,11 +16,10 @@ from mlxfp.app.runs.auto.records import Record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told
 from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.outcomes import outcome
-from mlxfp.app.runs.plans import Plan
+from mlxfp.app.runs.plans import Plan, training_time
 from mlxfp.events import RunStarted, Stepped
 from mlxfp.support.errors import CheckpointError, ConfigError, DataError, MlxfpError
 
-_MEMBERS = 0.88  # fraction of the time limit for the training of all models; the rest is for blending and the report
 _FIRST_FITS = 0.4  # maximum share of the remaining time for the first successful model
 _FIRST_LEAST = 0.1  # the first successful model always gets this fraction of the time limit, even after a slow start
 _FITS = 0.8  # each model after the first may use 80 % of the remaining time for fitting, and 20 % for predicting
@@ -46,7 +45,7 @@ def run_auto(plan: Plan, run_member: RunMember, *, elapsed: float = 0.0) -> Iter
     if not record.entries:
         record = evolve(record, entries=members(facts_of(plan.data.spec, plan.rows)))
         record.write()
-    end = None if plan.minutes is None else began + _MEMBERS * 60 * plan.minutes - record.seconds
+    end = None if plan.minutes is None else began + training_time(60 * plan.minutes) - record.seconds
     for index in range(len(record.entries)):
         if index:
             with suppress(ImportError):

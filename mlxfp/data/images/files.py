@@ -124,7 +124,8 @@ def _as_shown(image: Any, mode: Mode | None, pil: Any) -> Any:
             )
         return image
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow itself would clip 16-bit values at 255
-        image = pil.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+        values, transparent = np.asarray(image).astype(np.uint16), image.info.get("transparency")
+        image = pil.fromarray(np.where(values == transparent, 255, values >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise UnusableImageError(
             f"the image has 32-bit pixels (mode {image.mode}) of unknown range. Call fp.map to scale the pixels to uint8."

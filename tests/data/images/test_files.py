@@ -152,6 +152,13 @@ def test_sixteen_bits_are_shown_by_the_upper_eight():
             assert shown(data, mode)[0, :, 0].tolist() == [0, 0, 1, 156, 255]
 
 
+def test_the_transparent_value_of_sixteen_bits_is_white():
+    wide = np.array([[0x1234, 0x1235, 0xFF00]], np.uint16)
+    data = encoded(pillow().fromarray(wide), "PNG", transparency=0x1234)
+    for mode in ("rgb", "grey"):
+        assert shown(data, mode)[0, :, 0].tolist() == [255, 0x12, 0xFF]
+
+
 def test_numbers_without_a_white_are_refused():
     for pixels in (np.ones((2, 2), np.float32), np.ones((2, 2), np.int32)):
         with pytest.raises(DataError, match=r"source row 0: the image has 32-bit pixels \(mode [IF]\) of unknown range"):

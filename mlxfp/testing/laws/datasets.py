@@ -129,7 +129,10 @@ def assert_same_value(a: Any, b: Any) -> None:
     """
     assert a == b, f"{a!r} equals {b!r}"
     assert not a != b, f"{a!r} does not differ from {b!r}"  # noqa: SIM202  # this line tests the operator
-    assert hash(a) == hash(b), f"{a!r} has the hash of {b!r}"
+    try:
+        assert hash(a) == hash(b), f"{a!r} has the hash of {b!r}"
+    except TypeError as error:
+        raise AssertionError(f"{a!r} has no hash: {error}. Store tuples instead of lists, and use an immutable class.") from error
     assert repr(a) == repr(b), f"{a!r} prints as {b!r}"
     assert fingerprint(a) == fingerprint(b), f"{a!r} has the fingerprint of {b!r}"
 

@@ -121,6 +121,11 @@ class Forgetful:
         return self
 
 
+@frozen
+class HoldsList:
+    items: list[int]
+
+
 @pytest.mark.parametrize(
     "value",
     [Identical(), Unhashable(), BothWays(), PrintsItsPlace(), OtherFingerprint(), Forgetful()],
@@ -129,6 +134,11 @@ class Forgetful:
 def test_what_is_not_a_value_is_caught(value: Any):
     with pytest.raises(AssertionError):
         assert_value(value)
+
+
+def test_a_value_with_a_list_names_the_tuple():
+    with pytest.raises(AssertionError, match=r"has no hash: unhashable type: 'list'\. Store tuples instead of lists"):
+        assert_same_value(HoldsList([1]), HoldsList([1]))
 
 
 def test_a_value_passes_and_so_does_its_pickled_copy():

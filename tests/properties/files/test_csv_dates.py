@@ -56,9 +56,13 @@ def test_explain_names_dates_that_stay_text(tmp_path: Path, value: str):
         (["12.03.2022", "2022-03-12", "13.03.2022", "k.A.", ""], [date(2022, 3, 12), date(2022, 3, 12), date(2022, 3, 13), None, None]),
         (["1/2/2022", "2022-02-01", "25/12/2022"], [date(2022, 2, 1), date(2022, 2, 1), date(2022, 12, 25)]),
         (["1/2/2022", "2022-02-01", "12/25/2022"], [date(2022, 1, 2), date(2022, 2, 1), date(2022, 12, 25)]),
+        (
+            ["2022-05-27 18:54:22+02:00", "2022-01-27 18:54:22+01:00", "2022-01-27 18:54:22Z"],
+            [datetime(2022, 5, 27, 16, 54, 22), datetime(2022, 1, 27, 17, 54, 22), datetime(2022, 1, 27, 18, 54, 22)],
+        ),
     ],
 )
-def test_explain_shows_code_that_converts_dates_in_two_forms(tmp_path: Path, values: list[str], days: list[Any]):
+def test_explain_shows_code_that_converts_dates(tmp_path: Path, values: list[str], days: list[Any]):
     """pandas alone would read 2022-03-12 as December 3 with the day first."""
     pandas = pytest.importorskip("pandas")
     path = write(tmp_path / "a.csv", "n,x\n" + "".join(f"1,{value}\n" for value in values))

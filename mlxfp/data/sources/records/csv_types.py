@@ -15,6 +15,7 @@ from mlxfp.support.formatted_numbers import rare_words, without_words
 TIMES = tuple(map(pa.timestamp, ("s", "ms", "us")))  # inferred types of dates with a time
 _DATE = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4})([ T,]+\d.*)?$"
 _DAY_FIRST = r"^(\d{1,2}\.|(1[3-9]|[23]\d)[-/])"  # pattern for one date of a column with the day first
+_ZONE = r":\d\d.*(Z|[+-]\d{2}:?\d{2})$"  # pattern for a time with a time zone
 _HEXADECIMAL = re.compile(rb"0[xX]")
 _LEAST = b"least"  # metadata key for the smallest integer with the digit count of a column, such as 10000 for ZIP codes
 
@@ -44,10 +45,12 @@ def date_notes(name: str, texts: pa.Array) -> Iterator[str]:
     if len(dates) and pc.all(pc.match_substring_regex(dates, _DATE)).as_py():
         order = r"\3-\2-\1" if pc.any(pc.match_substring_regex(dates, _DAY_FIRST)).as_py() else r"\3-\1-\2"
         frame = rf"frame[{name!r}].str.replace(r'^(\d+)\D(\d+)\D(\d{{4}})', r'{order}', regex=True)"
+        zoned = pc.any(pc.match_substring_regex(dates, _ZONE)).as_py()
+        zone, utc = (", utc=True", ".dt.tz_localize(None)") if zoned else ("", "")  # times with a zone become times in UTC
         invalid = ", errors='coerce'" if words else ""
         yield (
             f"the text column {name!r} looks like dates, such as {dates[0].as_py()!r}; inferred dates look like 1997-05-22 or 1997-05-22 "
-            f"12:30; convert a pandas frame with frame[{name!r}] = pandas.to_datetime({frame}, format='mixed'{invalid})"
+            f"12:30; convert a pandas frame with frame[{name!r}] = pandas.to_datetime({frame}, format='mixed'{zone}{invalid}){utc}"
         )
 
 

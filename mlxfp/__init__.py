@@ -35,8 +35,8 @@ def __getattr__(name: str) -> object:
     else:
         names = import_module("mlxfp.support.foreign_names")
         ours = names.moved_name(name) or names.name_hint(name)
-        message = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
-        raise AttributeError(message, name=name, obj=import_module(__name__))
+        hint = f" Write {ours}." if ours else import_module("mlxfp.support.errors").suggest(name, homes)
+        raise AttributeError(f"module 'mlxfp' has no attribute {name!r}{hint and f'.{hint}'}", name=name)  # `obj=` adds a second suggestion
     globals()[name] = value  # store the value in the module, so that Python calls `__getattr__` only once per name
     return value
 

@@ -136,7 +136,10 @@ def column_of(examples: Examples, name: str, wanted_by: str, *, label: str | Non
     """Return a column. Raises `DataError` for the first row without a value."""
     if name in HIDDEN or examples.chunk.schema.get_field_index(name) < 0:
         check_columns([name], examples.names, wanted_by, label=label)
-    return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
+    if label is None:
+        return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
+    remedy = "Call fp.filter to remove the row, or remove label= from the collator for rows without labels."
+    return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP, remedy=remedy)
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
@@ -228,6 +231,8 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
                 f"group has {first}. All rows need the same length: pad the rows before batch."
             )
         return values.reshape(len(lengths), first)
+    if pa.types.is_null(column.type):  # If all rows of a column are null, the schema of the pipeline is inferred from a group without rows.
+        column = column.cast(pa.int32())
     if not is_number_or_bool(column.type):
         cure = " Convert its values to numbers with map." if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import PurePath
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:  # before Python 3.13, defaults of type variables need typing_
     Item = typing_extensions.TypeVar("Item", default=Mapping[str, Any])  # by default, the items of `Dataset(source)` are examples
 else:
     Item = TypeVar("Item")  # The type variable is invariant: type checkers reject a dataset of batches in place of a dataset of examples.
+
+_READERS = {  # maps the suffix of a file to its reader
+    **dict.fromkeys((".csv", ".tsv"), "read_csv"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "read_jsonl"),
+    **dict.fromkeys((".arrow", ".feather"), "read_arrow"),
+    ".parquet": "read_parquet",
+    ".tar": "read_tar",
+    ".txt": "read_text",
+}
 
 
 class Share(NamedTuple):
@@ -200,9 +210,17 @@ def check_dataset(dataset: object, stage: object) -> None:
     """Raise `ArgumentTypeError` unless the input of a stage or function is a dataset."""
     if not isinstance(dataset, Pipeline):
         raise ArgumentTypeError(
-            f"{brief(stage)} works on a dataset, got {type(dataset).__name__}: {dataset!r:.60}. "
-            "Start with a source, as in pipe(from_examples(rows), ...)."
+            f"{brief(stage)} works on a dataset, got {type(dataset).__name__}: {' '.join(repr(dataset).split()):.60}. "
+            f"Start with a source, as in pipe({_source_for(dataset)}, ...)."
         )
+
+
+def _source_for(value: object) -> str:
+    """Return code that makes a dataset of a value: a table, the path of a file, or rows."""
+    if type(value).__name__ == "DataFrame" or hasattr(value, "__arrow_c_stream__"):
+        return "from_table(frame)" if type(value).__name__ == "DataFrame" else "from_table(table)"
+    suffixes = PurePath(value).suffixes if isinstance(value, str | PurePath) else []
+    return next((f"{_READERS[suffix.lower()]}({str(value)!r})" for suffix in suffixes if suffix.lower() in _READERS), "from_examples(rows)")
 
 
 def _is_local(value: object) -> bool:

@@ -23,9 +23,12 @@ _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file. Raises `MissingFileError` or `DataError` with the path."""
     if not path.is_file():
+        folder = path.parent
+        near = "" if folder.exists() else suggest_path(folder)
+        reason = f", so {str(folder)!r} is not the folder of a model" if folder.exists() and path.name == CONFIG else ""
         raise MissingFileError(
-            f"There is no {path.name} in {str(path.parent)!r}.{suggest_path(path.parent)} Pass the folder of a model, or a name on "
-            "the hub, such as google-bert/bert-base-uncased."
+            f"There is no {path.name} in {str(folder)!r}{reason}.{near} Pass the folder of a model, or a name on the hub, such as "
+            "google-bert/bert-base-uncased."
         )
     try:
         content = jsons.loads(path.read_bytes())

@@ -55,6 +55,21 @@ def test_an_invalid_class_label_is_an_error_with_the_known_classes(options, mood
 
 
 @pytest.mark.parametrize(
+    ("options", "moods"), [({"classes": MOODS}, ["sad", None]), ({"classes": MOODS}, [None, None]), ({"label_kind": "value"}, [None])]
+)
+def test_a_row_without_a_label_is_an_error_with_the_number_of_the_row(options, moods):
+    """A column of nulls has no other type, but the error names the first row in the same way."""
+    collator = fp.collators.text(pad_id=0, label="mood", **options)
+    rows = fp.from_examples([{"input_ids": [1], "mood": mood} for mood in moods])
+    with pytest.raises(DataError) as caught:
+        list(fp.pipe(rows, fp.batch(2), fp.collate(collator)))
+    assert str(caught.value) == (
+        f"collators.text: column 'mood' of source row {moods.index(None)} is null. Call fp.filter to remove the row, or remove label= "
+        "from the collator for rows without labels."
+    )
+
+
+@pytest.mark.parametrize(
     ("classes", "error"), [([], ArgumentError), (["a", "a"], ArgumentError), ("ab", ArgumentTypeError), ([1], ArgumentTypeError)]
 )
 def test_class_names_are_a_list_of_different_texts(classes, error):

@@ -2,7 +2,10 @@
 
 import pickle
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +67,25 @@ def test_a_misplaced_stage_says_where_it_belongs():
 def test_a_stage_on_what_is_no_dataset_says_how_to_begin():
     with pytest.raises(ArgumentTypeError, match=r"batch\(size=2\) works on a dataset, got list: \[1, 2\]. Start with a source, as in pipe"):
         fp.pipe([1, 2], fp.batch(2))  # type: ignore[call-overload]  # the mistake that is tested
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "source"),
+    [
+        (pd.DataFrame({"x": [1]}), "DataFrame: x 0 1", "from_table(frame)"),
+        (pa.table({"x": [1]}), "Table: pyarrow.Table x: int64 ---- x: [[1]]", "from_table(table)"),
+        ("data/train.csv", "str: 'data/train.csv'", "read_csv('data/train.csv')"),
+        (PurePosixPath("Train.JSONL.gz"), "PurePosixPath: PurePosixPath('Train.JSONL.gz')", "read_jsonl('Train.JSONL.gz')"),
+        ("a.parquet", "str: 'a.parquet'", "read_parquet('a.parquet')"),
+        ("train", "str: 'train'", "from_examples(rows)"),
+    ],
+    ids=["pandas", "pyarrow", "csv", "path", "parquet", "text"],
+)
+def test_a_stage_on_a_table_or_a_path_names_the_source(value, shown, source):
+    """The remedy contains the source for the type of the value or for the suffix of the path."""
+    with pytest.raises(ArgumentTypeError) as caught:
+        fp.pipe(value, fp.batch(2))
+    assert str(caught.value) == f"batch(size=2) works on a dataset, got {shown}. Start with a source, as in pipe({source}, ...)."
 
 
 @pytest.mark.parametrize("stage", [fp.batch(2), fp.map(dict), fp.compose(fp.shuffle(seed=0), fp.batch(2))], ids=repr)

@@ -364,7 +364,14 @@ def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
         match=r"There is no config\.json in '.*nowhere'\. Pass the folder of a model, or a name on the hub",
     ):
         fp.models.load(tmp_path / "nowhere")
-    (tmp_path / "text-model").mkdir()
+    folder = tmp_path / "text-model"
+    folder.mkdir()
+    with pytest.raises(MissingFileError) as caught:
+        fp.models.load(folder)
+    assert str(caught.value) == (
+        f"There is no config.json in {str(folder)!r}, so {str(folder)!r} is not the folder of a model. Pass the folder of a model, or a "
+        "name on the hub, such as google-bert/bert-base-uncased."
+    )
     for load in (fp.models.load, fp.load_tokenizer):
         with pytest.raises(MissingFileError, match=r"text-modl'\. Did you mean 'text-model'\? Pass the "):
             load(tmp_path / "text-modl")

@@ -79,6 +79,7 @@ def test_a_function_that_explains_its_calls_stays_the_function_that_it_is():
         ("from_pandas", "Write fp.from_table(table)."),
         ("from_generator", "Write fp.from_iterable(function)."),
         ("train_test_split", "Write fp.split([0.8, 0.2], seed=0)."),
+        ("read_cvs", "Did you mean 'read_csv'?"),
     ],
 )
 def test_a_name_of_another_library_is_answered_with_ours(name, answer):

@@ -20,6 +20,7 @@ from mlxfp.support.arrow_types import is_list
 from mlxfp.support.errors import DataError
 
 Ends = Indices
+_REMEDY = "Call fp.map to replace the null, or fp.filter to remove the row."
 
 
 @frozen(eq=False)
@@ -72,18 +73,16 @@ def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
     return pa.Array.from_buffers(pa.list_(inner.type), len(ends) - 1, buffers, children=[inner])
 
 
-def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> pa.Array:
+def column_without_nulls(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk", remedy: str = _REMEDY) -> pa.Array:
     """Return a column without nulls. Raises `DataError` with the number of the first null row.
 
     If the source row is unknown, the message says "row 2 of the chunk". The argument `of` replaces the word "chunk".
+    `remedy` is the last sentence of the message.
     """
     column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:
         row = first_null(column)
-        raise DataError(
-            f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} is null. "
-            "Call fp.map to replace the null, or fp.filter to remove the row."
-        )
+        raise DataError(f"{wanted_by}: column {name!r} of {row_at(chunk, row, of=of)} is null. {remedy}")
     return column
 
 

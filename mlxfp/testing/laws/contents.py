@@ -83,7 +83,9 @@ def assert_labels_follow(  # noqa: PLR0913  # an array and its definition
 
 
 def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *, array: str, column: str) -> None:
-    """Check that an array of a batch holds the values of a column, rounded to the dtype of the array. Lists may be padded on one side.
+    """Check that an array of a batch holds the values of a column. Lists may be padded on one side.
+
+    Fractions may be rounded to the dtype of the array. Integers must be exact, and finite numbers must not become infinite.
 
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2], "weight": 0.5}, {"input_ids": [3], "weight": 0.0}]
@@ -93,10 +95,19 @@ def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *,
     values = _array(batch_of(collator, examples), array, collator)
     for index, value in enumerate(copied):
         row, expected = np.asarray(values[index]), np.asarray(value)
-        expected = expected.astype(row.dtype) if row.dtype.kind == "f" else expected
+        exact, kept = expected, True
+        if row.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                expected = exact.astype(row.dtype)
+            if exact.dtype.kind in "iu":
+                kept = exact.tolist() == expected.tolist()  # Python compares integers and floats exactly
+            else:
+                kept = np.array_equal(np.isinf(exact.astype(np.float64)), np.isinf(expected))
         ends = [row] if row.shape == expected.shape or not expected.ndim else [row[: len(expected)], row[len(row) - len(expected) :]]
         equal = any(end.shape == expected.shape and np.array_equal(end, expected, equal_nan=expected.dtype.kind == "f") for end in ends)
-        assert equal, f"{array!r} of {brief(collator)} holds {column!r} of example {index}, {expected.tolist()}, but it is {row.tolist()}"
+        problem = f"{array!r} of {brief(collator)} holds {column!r} of example {index}, {exact.tolist()}, but it is {row.tolist()}"
+        assert equal, problem
+        assert kept, f"{problem}, because the dtype {row.dtype} cannot hold the value. Use a wider dtype"
 
 
 def assert_dtypes(collator: Collator, examples: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> None:

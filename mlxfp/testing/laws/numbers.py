@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,28 +23,37 @@ def assert_keeps_integers(collator: Collator, examples: Sequence[Mapping[str, An
     To find the array of a column, the law collates an example twice. All integers of the column are 1 in the first call, and 2 in the
     second call. The array of the column contains 1 in the first batch, and 2 in the second batch.
 
+    A float16 array must not contain inf or nan for a finite number above 65504. The array of the column is the array with the name of
+    the column, or an array that contains 1 and then 2. Arrays of scaled numbers do not break the law.
+
     >>> import mlxfp as fp
     >>> assert_keeps_integers(fp.collators.text(pad_id=0), [{"input_ids": [1, 70_000]}])
     """
     for example in map(dict, examples):
         batch = batch_of(collator, [example])
-        narrow = [name for name, row in batch.items() if isinstance(row, np.ndarray) and row.dtype.kind in "iu" and row.ndim]
-        for name in (name for name in narrow if batch[name].dtype.itemsize < _LONGEST):
-            row, limits = batch[name][0], np.iinfo(batch[name].dtype)
-            for column, value in example.items():
-                values = _integers(value)
-                wrong = [number for number in values if not limits.min <= number <= limits.max]
-                if wrong and _holds(collator, example, column, name):
+        arrays = {name: array for name, array in batch.items() if isinstance(array, np.ndarray) and array.ndim}
+        for name in (name for name, array in arrays.items() if _is_narrow(array)):
+            row, floats = arrays[name][0], arrays[name].dtype == np.float16
+            limits: Any = np.finfo(row.dtype) if floats else np.iinfo(row.dtype)
+            least, most = int(limits.min), int(limits.max)
+            for column, value in example.items() if not floats or not np.isfinite(row).all() else ():
+                values = _numbers(value, Real if floats else Integral)
+                wrong = [number for number in values if -inf < number < least or most < number < inf]
+                if wrong and ((floats and name == column) or _holds(collator, example, column, name)):
                     raise AssertionError(
-                        f"{name!r} of {brief(collator)} holds the integers of {column!r}, but its dtype {row.dtype} cannot hold "
-                        f"{wrong[0]}: {values} became {row.tolist()}. Use a wider dtype"
+                        f"{name!r} of {brief(collator)} holds the {'numbers' if floats else 'integers'} of {column!r}, but its dtype "
+                        f"{row.dtype} cannot hold {wrong[0]}: {values} became {row.tolist()}. Use a wider dtype"
                     )
 
 
-def _integers(value: Any) -> list[int]:
-    """Return the integers in `value`, which is a single number or a flat list. Return an empty list if any number is not an integer."""
-    values = value if isinstance(value, list | np.ndarray) else [value]
-    return [int(number) for number in values] if all(isinstance(number, Integral) for number in values) else []
+def _is_narrow(array: NDArray[Any]) -> bool:
+    return array.dtype == np.float16 or (array.dtype.kind in "iu" and array.dtype.itemsize < _LONGEST)
+
+
+def _numbers(value: Any, kind: type) -> list[Any]:
+    """Return the numbers in `value`, which is a single number or a flat list. Return an empty list if any number has another class."""
+    values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else value if isinstance(value, list) else [value]
+    return values if all(isinstance(number, kind) for number in values) else []
 
 
 def _holds(collator: Collator, example: Mapping[str, Any], column: str, name: str) -> bool:

@@ -44,11 +44,12 @@ def train_tokenizer(
     """Train a tokenizer on the text column of a dataset (rows of epoch 0). The result depends only on the text.
 
     - `"bpe"`: byte-level BPE, as in GPT-2. Encodes any text, and decodes exactly (without `lowercase`).
-    - `"wordpiece"`: WordPiece, as in BERT. Splits words and punctuation, and writes `##` before tokens that continue a word. `lowercase`
-      also removes accents.
+    - `"wordpiece"`: WordPiece, as in BERT. Splits words and punctuation, and writes `##` before tokens that continue a word.
     - `"unigram"`: Unigram model, as in SentencePiece (Kudo 2018, arXiv:1804.10959). The first token of a word
       begins with `▁`, which stands for the space before the word. Trained on the most likely segmentation of each word (hard EM), with
       the 50,000 most frequent words.
+
+    `lowercase=True` encodes texts in lower case. For `"wordpiece"`, accents are removed too, as in BERT: "É" becomes "e".
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is encoded as `[CLS] a [SEP]`, a pair as `[CLS] a
     [SEP] b [SEP]`. To leave out these special tokens, encode with `special=False`.

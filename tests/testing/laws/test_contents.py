@@ -48,3 +48,59 @@ def test_a_mask_on_a_column_with_missing_lists_says_how_to_draw_no_missing_value
     message = r"mask 'mask' needs a list in 'ids', got None in example \d+\. .*nullable=False for the field 'ids' of schema=, or examples="
     with pytest.raises(ArgumentError, match=message):
         laws.check(mask, examples=rows, masks={"mask": "ids"})
+
+
+def _with_mileage(dtype: Any, scale: float = 1, name: str = "mileage") -> Any:
+    def collator(examples: Any) -> dict[str, Any]:
+        with np.errstate(over="ignore"):
+            return {name: (np.array([example["mileage"] for example in examples]) / scale).astype(dtype)}
+
+    return collator
+
+
+CARS = st.lists(st.builds(dict, mileage=st.integers(100_000, 400_000)), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("name", ["mileage", "0"])
+def test_a_float16_array_of_large_numbers_breaks_the_default_laws(name: str):
+    """The array of the column has the name of the column, or contains the values 1 and 2 of the column."""
+    collator = _with_mileage(np.float16, name=name)
+    message = (
+        rf"'{name}' of .*collator holds the numbers of 'mileage', but its dtype float16 cannot hold 100000: \[100000\] became inf\. "
+        "Use a wider dtype"
+    )
+    with pytest.raises(AssertionError, match=message):
+        laws.assert_keeps_integers(collator, [{"mileage": 100_000}])
+    with pytest.raises(AssertionError, match=message):
+        laws.check(collator, examples=CARS)
+
+
+@pytest.mark.parametrize(
+    ("collator", "rows"),
+    [
+        (_with_mileage(np.float32), CARS),
+        (_with_mileage(np.float16, scale=400_000), CARS),
+        (_with_mileage(np.float32, scale=400_000), CARS),
+        (_with_mileage(np.float16), st.just([{"mileage": float("inf")}, {"mileage": float("nan")}, {"mileage": 1.1}])),
+    ],
+    ids=["float32", "scaled float16", "scaled float32", "infinite numbers"],
+)
+def test_a_float_array_that_can_hold_its_numbers_breaks_no_default_law(collator: Any, rows: Any):
+    """Scaled numbers fit in float16, and infinite numbers of a column stay infinite."""
+    laws.check(collator, examples=rows)
+
+
+@pytest.mark.parametrize(("number", "became"), [(100_000, "inf"), (2049, "2048.0"), (100_000.0, "inf"), (-100_000.5, "-inf")], ids=str)
+def test_an_array_that_overflows_or_rounds_an_integer_does_not_carry_the_column(number: float, became: str):
+    """The message contains the number, the number in the array, and the remedy."""
+    with pytest.raises(AssertionError) as caught:
+        laws.assert_carries(_with_mileage(np.float16), [{"mileage": number}], array="mileage", column="mileage")
+    assert str(caught.value).partition(" holds ")[2] == (
+        f"'mileage' of example 0, {number}, but it is {became}, because the dtype float16 cannot hold the value. Use a wider dtype"
+    )
+
+
+@pytest.mark.parametrize("number", [2048, 0.1, float("inf"), float("nan"), 65_504])
+def test_an_array_that_rounds_fractions_carries_the_column(number: float):
+    """Fractions are rounded to float16."""
+    laws.assert_carries(_with_mileage(np.float16), [{"mileage": number}], array="mileage", column="mileage")

@@ -43,7 +43,7 @@ def simple_oof(run: FinishedRun) -> OutOfFold:
         raise DataError(f"A linear model needs the rows of the run in {run.folder}, but reading failed: {reason}. Restore the data files.")
     if run.linear.oof is None:
         raise DataError(
-            f"All {run.scored.oof.folds.count} folds would take longer than {run.linear.seconds:.0f} seconds, 5 % of the time limit. "
+            f"All {run.linear.folds.count} folds would take longer than {run.linear.seconds:.0f} seconds, 5 % of the time limit. "
             f"To train the linear model: mlxfp report {quote(str(run.folder))}"
         )
     return run.linear.oof

@@ -113,7 +113,8 @@ def _no_such_config(config: str) -> str:
     if "=" in config and "/" not in config.partition("=")[0]:
         return f"A configuration must come before {config!r}. Put a file or a preset first: mlxfp ... titanic {config}"
     hint = suggest(config, PRESETS) or suggest_path(Path(config))
-    return f"{config!r} is not a file, and not the name of a preset.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
+    known = f"a folder of data, a YAML or JSON file, or one of {', '.join(PRESETS)}"
+    return f"{config!r} is not a file, a folder or the name of a preset.{hint} Give {known}."
 
 
 def _show(options: Namespace) -> int:

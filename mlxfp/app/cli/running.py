@@ -94,8 +94,11 @@ def _predict(options: Namespace) -> int:
     start_mlx_quietly()
     from mlxfp.app.run_folders.files import csv_text, write_text
     from mlxfp.app.runs import predict
+    from mlxfp.app.runs.finished import unread_targets
 
     columns = predict(options.folder, options.data, probabilities=options.probabilities, code=options.code)
+    if targets := unread_targets(options.folder, options.data):
+        warn(f"{options.data} has the target {', '.join(map(repr, targets))}, which the prediction does not read.")
     text = csv_text(columns)
     if options.out is None:
         say(text.rstrip("\n"))

@@ -1,6 +1,7 @@
 """Baseline scores for comparison with a run: a constant and a linear model, on the same folds."""
 
 from collections.abc import Callable
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,16 @@ def constant_score(scored: Scored) -> float | None:
 def simple_oof(run: FinishedRun) -> OutOfFold:
     """Return out-of-fold predictions of a linear model on the run's folds.
 
-    Raises `DataError` if the rows cannot be read, and the errors of `LinearModel.oof`.
+    Raises `DataError` if the rows cannot be read or the training would take too long, and the errors of `LinearModel.oof`.
     """
     if run.linear is None:
         reason = run.missing or "the run has no folds"
         raise DataError(f"A linear model needs the rows of the run in {run.folder}, but reading failed: {reason}. Restore the data files.")
+    if run.linear.oof is None:
+        raise DataError(
+            f"All {run.linear.folds.count} folds would take longer than {run.linear.seconds:.0f} seconds, 5 % of the time limit. "
+            f"To train the linear model: mlxfp report {quote(str(run.folder))}"
+        )
     return run.linear.oof
 
 

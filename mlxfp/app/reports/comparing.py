@@ -1,6 +1,6 @@
 """Comparison of finished runs: different options, score differences, and rows with the largest disagreement."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import Any
 
@@ -9,6 +9,7 @@ from attrs import evolve, frozen
 
 from mlxfp.app.kaggle.ensembling.ensembles import greedy
 from mlxfp.app.kaggle.ensembling.stacking import second_stage
+from mlxfp.app.kaggle.specs.reading import PARTS, part_file
 from mlxfp.app.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, compare_scores, score, score_in
 from mlxfp.app.reports.diagnostics import row_losses
 from mlxfp.app.reports.reading import FinishedRun, LinearOf, read_run
@@ -16,7 +17,7 @@ from mlxfp.app.reports.sections import section
 from mlxfp.app.reports.writing import page, short_names
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json
-from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError
+from mlxfp.support.errors import ArgumentError, DataError, MissingExtraError, listed
 from mlxfp.support.html import clip, element, number, table
 from mlxfp.support.structuring import flatten
 from mlxfp.support.terminal import one_line
@@ -26,6 +27,7 @@ ASSUMPTION = (
     "rows that folds share (Nadeau and Bengio, 2003). If the interval contains 0, the data do not show which run is better."
 )
 _BLEND = "A blend of all runs, with weights for each fold learned on the other folds"
+_DATA = "data that differ"
 _PATHS = ("name", "output")  # left out of comparisons, because every run has another name and another output folder
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # in HTML: at most 20 rows, 300 characters per text, 60 characters per value
 _LINES, _LINE = 5, 80  # in printed comparisons: at most 5 rows, 80 characters per text
@@ -51,7 +53,8 @@ class Pair:
 
     `run` is the path of the run. If the scores cannot be compared, `difference` is a text with the reason. `rows` maps each outcome, such
     as "both right", to a number of rows. For regression, the outcomes are "the first is closer" and "the second is closer". `correlation`
-    compares the out-of-fold predictions. Runs with a low correlation often make a good blend.
+    compares the out-of-fold predictions. Runs with a low correlation often make a good blend. `data` names the inputs that differ, such as
+    "train.csv" or "spec".
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -62,6 +65,7 @@ class Pair:
     rows: dict[str, int]
     disagreements: tuple[Disagreement, ...]
     correlation: float | None = None
+    data: tuple[str, ...] = ()
 
 
 @frozen(repr=False)
@@ -95,6 +99,7 @@ class RunComparison:
                 for name, *cells in lines]  # fmt: skip
         for pair in self.pairs:
             text += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
+            text += [f"    {_DATA}: {listed(pair.data)}"] if pair.data else []
             text += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
             text += [] if pair.correlation is None else [f"    correlation of the predictions: {pair.correlation:.3f}"]
             text += [f"    {_disagreement(result)}" for result in pair.disagreements[:_LINES]]
@@ -113,7 +118,8 @@ def compare_runs(runs: Sequence[str | PathLike[str]], linear_of: LinearOf) -> Ru
     differing = {
         path: option_values for path, option_values in options.items() if any(value != option_values[0] for value in option_values)
     }
-    pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))
+    others = zip(names[1:], every[1:], strict=True)
+    pairs = tuple(evolve(_pair(name, every[0], run), data=tuple(_different_data(every[0], run))) for name, run in others)
     alike = all(pair.correlation is not None for pair in pairs)
     return RunComparison(names, differing, tuple(map(_score, every)), pairs, _blended(every) if alike else None)
 
@@ -145,6 +151,8 @@ def _pair_section(title: str, pair: Pair) -> Any:
     content = [element("p", pair.difference)]
     if isinstance(pair.difference, Comparison):
         content.append(element("p", ASSUMPTION, class_="muted"))
+    if pair.data:
+        content.append(element("p", f"{_DATA}: {listed(pair.data)}"))
     if pair.correlation is not None:
         content.append(element("p", f"Correlation of the predictions: {pair.correlation:.3f}"))
     if pair.rows:
@@ -164,6 +172,18 @@ def _score(run: FinishedRun) -> Score | None:
     metric = run.metrics["metric"]
     value = run.metrics.get(metric)
     return Score(metric, (value,), value) if isinstance(value, float) else score_in(run.metrics)
+
+
+def _different_data(first: FinishedRun, other: FinishedRun) -> Iterator[str]:
+    """Yield the names of the data files, the spec and the code with different hashes in the receipts of two runs."""
+    one, two = first.receipt["data"], other.receipt["data"]
+    if first.scored is not None and other.scored is not None:
+        files = (part_file(first.scored.spec, part) or part_file(other.scored.spec, part) for part in PARTS)
+        hashes = [(one["files"].get(part), two["files"].get(part)) for part in PARTS]
+        yield from (file.name for file, (before, after) in zip(files, hashes, strict=True) if file is not None and before != after)
+    differ = [name for name in {**one, **two} if one.get(name) != two.get(name) and name not in ("config", "folds")]
+    consequences = () if {"files", "spec"}.isdisjoint(differ) or first.scored is None else ("files", "rows", "test")
+    yield from (name for name in differ if name not in consequences)
 
 
 def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:

@@ -15,7 +15,6 @@ from mlxfp.app.kaggle.validation.folds import Fold, Folds
 from mlxfp.app.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.tasks.competition_data import CompetitionData
-from mlxfp.support.errors import DataError
 from mlxfp.support.optional import optional
 from mlxfp.support.progress import Progress
 
@@ -36,20 +35,14 @@ class LinearModel:
     folds: Folds
     seconds: float | None = None
 
-    @property
-    def oof(self) -> OutOfFold:
+    @cached_property
+    def oof(self) -> OutOfFold | None:
         """Out-of-fold predictions: logistic regression for classes, ridge regression for values.
 
-        For more than 10,000 rows, text features are whole words only, without character n-grams. Raises `DataError` if the first fold shows
-        that all folds would take longer than `seconds`. Raises `MissingExtraError` without scikit-learn. Errors while fitting are
-        raised unchanged, for example because of unusable rows.
+        For more than 10,000 rows, text features are whole words only, without character n-grams. None if the first fold shows that all
+        folds would take longer than `seconds`. Raises `MissingExtraError` without scikit-learn. Errors while fitting are raised unchanged,
+        for example because of unusable rows.
         """
-        if isinstance(self._result, DataError):
-            raise self._result
-        return self._result
-
-    @cached_property
-    def _result(self) -> OutOfFold | DataError:
         folds, targets, began = list(self.folds), self.data.targets, monotonic()
         predictions = list[FoldPredictions]()
         with warnings.catch_warnings(), Progress("linear model to compare with", unit="fold", total=lambda: len(folds)) as progress:
@@ -57,10 +50,7 @@ class LinearModel:
             for fold in progress.over(folds):
                 predictions.append(fold_predictions(fold, _predicted(self, fold, targets[fold.train])))
                 if self.seconds is not None and len(predictions) == 1 < len(folds) and len(folds) * (monotonic() - began) > self.seconds:
-                    return DataError(
-                        f"All {len(folds)} folds would take longer than {self.seconds:.0f} seconds, 5 % of the time limit of the run. "
-                        "To train the linear model, write the report again: mlxfp report FOLDER."
-                    )
+                    return None
         return out_of_fold(self.folds, targets, predictions)
 
 

@@ -126,8 +126,9 @@ def importance(run: FinishedRun) -> Html:
     if run.scored is None or run.linear is None or run.model_of is None or run.folder.resolve().parent.name == MEMBERS:
         return Html()
     title = "Importance of columns"
+    models = sum(member["weight"] > 0 for member in run.metrics.get("members", {}).values()) or 1
     try:
-        result = permutation_importance(run.scored, run.linear.data.rows, run.model_of, BY_NETWORKS if run.logs else PREDICTED)
+        result = permutation_importance(run.scored, run.linear.data.rows, run.model_of, (BY_NETWORKS if run.logs else PREDICTED) // models)
     except (MlxfpError, OSError, ValueError) as error:  # missing importances must not fail the report of a finished run
         return section(title, element("p", f"The importance was not computed: {clip(error, _OPTION)}", class_="muted"))
     about = (

@@ -6,12 +6,14 @@ from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Any
 
+import pyarrow.compute as pc
 from attrs import evolve
 
 from mlxfp import Dataset, from_table, functional, length, to_table
-from mlxfp.app.kaggle.specs.reading import column_names, read_part
+from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, with_points
+from mlxfp.app.kaggle.specs.reading import column_names, location, read_part, read_strings
 from mlxfp.app.kaggle.specs.spec_files import load_spec
-from mlxfp.app.kaggle.specs.specs import FileSpec
+from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
@@ -72,7 +74,11 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     if len(present) > 1:  # for a single column, `read_part` checks the delimiter
         check_columns(needed, present, f"A prediction of {str(file)!r}")
     shown = evolve(spec, id=spec.id if spec.id in present else None, group=None, test=FileSpec(name=file.name))
-    rows = from_table(to_table(read_part(shown, file.parent, part="test")))
+    try:
+        rows = from_table(to_table(read_part(shown, file.parent, part="test")))
+    except DataError:
+        _check_numbers(shown, file)
+        raise
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
     if has_members(run):
@@ -82,6 +88,29 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         predictions = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
     name, ids = ids_of(shown, rows, len(predictions))
     return {name: ids.tolist(), **(prediction_columns if probabilities else target_columns)(spec, predictions)}
+
+
+def unread_targets(folder: str | PathLike[str], path: str | PathLike[str]) -> list[str]:
+    """Return the target columns in a file that `predict` has read with the run in `folder`."""
+    if not (Path(folder) / folders.SPEC).is_file():  # a run on images or audio
+        return []
+    spec = load_spec(Path(folder) / folders.SPEC)
+    present = column_names(Path(path), encoding=spec.encoding)
+    return [name for name in spec.target if name in present]
+
+
+def _check_numbers(spec: DatasetSpec, file: Path) -> None:
+    """Raise `DataError` if a number column of a file holds texts. The error of the reader would name arguments that no run has."""
+    table = read_strings(file, spec)
+    for name in (column.name for column in spec.columns if column.kind.is_number):
+        if len(wrong := not_numbers(table[name])):
+            index = pc.index(table[name], wrong[0]).as_py()
+            converted = with_points(wrong.slice(0, 1))  # 12.50 for 12,50
+            example = converted[0].as_py() if are_numbers(converted) else "1234.5"
+            raise DataError(
+                f"The column {name!r} of the run holds numbers, got {wrong[0].as_py()!r:.60} in {location(file, table, index)}. Write "
+                f"plain numbers such as {example}, as in the train file."
+            )
 
 
 def _predicted(folds: Sequence[FoldFolder], models: Models, rows: Dataset[Any], limit: float | None) -> Numbers:

@@ -79,7 +79,7 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
         (
             {"config": "titnic"},
             MissingFileError,
-            r"'titnic' is not a file, and not the name of a preset\. Did you mean 'titanic'\? Give a YAML",
+            r"'titnic' is not a file, a folder or the name of a preset\. Did you mean 'titanic'\? Give a folder of data, a YAML",
         ),
         ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of audio, auto, competition"),
         ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),

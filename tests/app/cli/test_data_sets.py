@@ -2,7 +2,6 @@
 
 import shlex
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -59,13 +58,13 @@ def test_duplicate_ids_come_with_code_that_removes_the_rows(tmp_path, capsys, mo
         "Fix the files, or change the spec to describe them. To keep the first training row of each id,"
     )
     assert code.splitlines() == [
-        "  import os, pandas",
-        "  frame = pandas.read_csv('cats/train.csv', dtype=str, keep_default_na=False)",
-        "  frame = frame.drop_duplicates('id')",
-        "  os.path.exists('cats/train.csv.original') or os.rename('cats/train.csv', 'cats/train.csv.original')",
-        "  frame.to_csv('cats/train.csv', index=False)",
+        "import os, pandas",
+        "frame = pandas.read_csv('cats/train.csv', dtype=str, keep_default_na=False)",
+        "frame = frame.drop_duplicates('id')",
+        "os.path.exists('cats/train.csv.original') or os.rename('cats/train.csv', 'cats/train.csv.original')",
+        "frame.to_csv('cats/train.csv', index=False)",
     ]
-    exec(dedent(code), {})
+    exec(code, {})
     assert Path("cats/train.csv").read_text() == "id,size,y\n" + "".join(rows)
     assert main(["data", "check", "cats"]) == 0
 

@@ -91,6 +91,14 @@ def test_predict_writes_a_table(run, capsys, tmp_path):
     assert capsys.readouterr().out == (run / "submission.csv").read_text()  # the metric is accuracy, so the submission has classes
 
 
+def test_predict_says_that_a_target_in_the_file_is_not_read(run, capsys):
+    data = run / "data" / "train.csv"
+    assert main(["predict", str(run), "--data", str(data)]) == 0
+    assert f"mlxfp: {data} has the target 'Survived', which the prediction does not read.\n" in capsys.readouterr().err
+    assert main(["predict", str(run), "--data", str(run / "data" / "test.csv")]) == 0
+    assert "has the target" not in capsys.readouterr().err
+
+
 def test_predict_on_a_folder_names_the_file_to_give(run, capsys):
     """The folder of the data is no file of rows. The message has the path of the test file in this folder."""
     folder = run / "data"

@@ -5,6 +5,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.app.cli import main
+from mlxfp.app.reports.comparing import comparison_page
 from tests.app.reports.finished import finished, rows_of, spec_of
 from tests.app.reports.test_reports import Page, sure_of_yes
 from tests.app.runs.competitions import competition, configured, table, write
@@ -66,6 +67,13 @@ def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
     assert pair == fp.runs.Pair(str(runs[2]), "The two runs have different folds, so their scores and rows cannot be compared.", {}, ())
 
 
+def test_another_spec_of_the_same_files_is_named(tmp_path):
+    first = finished(tmp_path, sure_of_yes, name="first")
+    (tmp_path / "data" / "spec.yaml").write_text(spec_of(("no", "yes")).replace("- {name: kind, type: categorical}\n", ""))
+    pairs = fp.runs.compare([first, finished(tmp_path, sure_of_yes, name="second"), first]).pairs
+    assert [pair.data for pair in pairs] == [("spec",), ()]
+
+
 def test_rows_are_the_same_if_only_a_feature_has_changed(tmp_path):
     # Rows are compared by id and target: a new feature is the usual reason for a comparison, a new target prevents the comparison.
     def run(name, **changes):
@@ -76,7 +84,11 @@ def test_rows_are_the_same_if_only_a_feature_has_changed(tmp_path):
         return finished(folder, sure_of_yes)
 
     first, feature, target, renamed = run("a"), run("b", r3={"size": "99"}), run("c", r3={"y": "no"}), run("d", r3={"id": "r99"})
-    pairs = fp.runs.compare([first, feature, target, renamed]).pairs
+    comparison = fp.runs.compare([first, feature, target, renamed])
+    pairs = comparison.pairs
+    assert [pair.data for pair in pairs] == [("train.csv",)] * 3
+    assert repr(comparison).count("\n    data that differ: train.csv\n") == 3
+    assert "data that differ: train.csv" in comparison_page(comparison)
     assert pairs[0].rows == {"both right": 38, "only the first is right": 0, "only the second is right": 0, "both wrong": 2}
     assert all(pair.difference.startswith("The two runs have different rows") for pair in pairs[1:])
 

@@ -4,8 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
+from mlxfp.app.reports import sections
 from mlxfp.app.reports.importance import permutation_importance
 from mlxfp.app.reports.reading import read_run
 from mlxfp.app.runs.reporting import linear_of
@@ -75,6 +77,15 @@ def test_a_run_without_models_says_why_the_report_has_no_importances(values):
     page = Page(fp.runs.report(values).read_text("utf-8"))
     assert TITLE in page.words
     assert "The importance was not computed: " in page.text
+
+
+def test_the_models_of_a_blend_share_the_number_of_predicted_rows(tmp_path):
+    """Every model of a blend predicts the rows, so a blend of two models uses half as many rows as a single model."""
+    run = read_run(finished(tmp_path, lambda targets: targets + 1.0, classes=(), count=600), linear_of)
+    run = evolve(run, model_of=lambda _: by_size)
+    assert "of 500 out-of-fold rows" in sections.importance(run)
+    members = {name: {"weight": weight} for name, weight in (("a", 0.4), ("b", 0.6), ("c", 0.0))}
+    assert "of 250 out-of-fold rows" in sections.importance(evolve(run, metrics=run.metrics | {"members": members}))
 
 
 def importances(page):

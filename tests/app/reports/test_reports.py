@@ -3,6 +3,7 @@
 import re
 import shutil
 from html.parser import HTMLParser
+from shlex import quote
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import mlxfp as fp
 from mlxfp.app.reports.baselines import baseline_scores, constant_oof, simple_oof
 from mlxfp.app.reports.charts import line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
+from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.reading import read_run
 from mlxfp.app.runs.reporting import linear_of
 from mlxfp.support.html import Html, element, table
@@ -144,6 +146,14 @@ def test_the_simple_model_learns_what_a_line_can(values, binary):
     assert np.abs(simple_oof(run).predictions - run.scored.oof.targets).max() < 4  # a constant is up to 10 off
     chances = simple_oof(read_run(binary, linear_of)).predictions[0]
     assert ((chances > 0.5) == (read_run(binary, linear_of).scored.targets == 1)).all()  # the text says the class
+
+
+def test_a_linear_model_that_takes_too_long_names_the_report_to_write(binary):
+    linear = linear_of(binary)
+    run = read_run(binary, lambda _: LinearModel(linear.data, linear.folds, seconds=0.0))
+    assert baseline_scores(run)["a linear model"] == (
+        f"All 2 folds would take longer than 0 seconds, 5 % of the time limit. To train the linear model: mlxfp report {quote(str(binary))}"
+    )
 
 
 def test_a_linear_run_is_compared_with_no_second_linear_model(binary):

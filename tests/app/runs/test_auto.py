@@ -294,12 +294,10 @@ def test_the_time_limit_counts_from_the_start_of_the_command(binary, monkeypatch
 
 
 def test_the_linear_model_of_the_reports_ends_after_a_fold_if_all_folds_take_too_long(binary):
-    """The reports of all members share the answer, and a report that is written again has no limit."""
+    """A report that is written later has no limit."""
     plan = fp.runs.plan(auto(binary))
     limited = LinearModel(plan.data, plan.folds, seconds=0.0)
-    for _ in range(2):
-        with pytest.raises(fp.errors.DataError, match="All 2 folds would take longer than 0 seconds"):
-            _ = limited.oof
+    assert limited.oof is None
     assert LinearModel(plan.data, plan.folds, seconds=1e9).oof.predictions.shape == (1, 90)
 
 

@@ -31,6 +31,8 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
     (tmp_path / "sample.csv").write_text("id,y\n1,0\n")
     (tmp_path / "few.csv").write_text("id,c\n1,0\n")
     (tmp_path / "others.csv").write_text("id,x\n1,0\n")
+    (tmp_path / "commas.csv").write_text('id,a,b,c\n1,0,"12,50",1.5\n')
+    (tmp_path / "units.csv").write_text('id,a,b,c\n1,0,2,1.5\n2,1,"177,338 km",2\n')
     for name, message in (
         (
             "sample",
@@ -38,10 +40,16 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
         ),
         ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
         ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
+        ("commas", "Write plain numbers such as 12.50, as in the train file."),
+        (
+            "units",
+            f"The column 'b' of the run holds numbers, got '177,338 km' in line 3 of {str(tmp_path / 'units.csv')!r}. Write",
+        ),
     ):
         with pytest.raises((fp.errors.DataError, fp.errors.SchemaError)) as caught:
             fp.runs.predict(run, tmp_path / f"{name}.csv")
         assert message in str(caught.value)
+    assert str(caught.value).endswith(" Write plain numbers such as 1234.5, as in the train file.")
 
 
 def made(data, name, *overrides):

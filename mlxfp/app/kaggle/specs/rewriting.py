@@ -7,18 +7,18 @@ from mlxfp.app.kaggle.specs.reading import delimiter_of
 
 
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas", encoding: str = "utf-8") -> str:
-    """Return indented Python lines that change CSV files.
+    """Return a line break and Python lines that change CSV files.
 
     The argument `change` is code that changes the data frame `frame`. All cells are texts, so codes such as 007 keep the zeros. The
     original file is first renamed to `<name>.original`, unless a file with the new name exists.
 
     >>> print(rewriting_code([Path("train.csv")], "frame = frame[frame['y'] != '']"))
     <BLANKLINE>
-      import os, pandas
-      frame = pandas.read_csv('train.csv', dtype=str, keep_default_na=False)
-      frame = frame[frame['y'] != '']
-      os.path.exists('train.csv.original') or os.rename('train.csv', 'train.csv.original')
-      frame.to_csv('train.csv', index=False)
+    import os, pandas
+    frame = pandas.read_csv('train.csv', dtype=str, keep_default_na=False)
+    frame = frame[frame['y'] != '']
+    os.path.exists('train.csv.original') or os.rename('train.csv', 'train.csv.original')
+    frame.to_csv('train.csv', index=False)
     """
     lines, encoded = [f"import {modules}"], "" if encoding == "utf-8" else f", encoding={encoding!r}"
     for file in paths:
@@ -30,4 +30,4 @@ def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pa
             f"os.path.exists({f'{path}.original'!r}) or os.rename({path!r}, {f'{path}.original'!r})",
             f"frame.to_csv({path!r}{options}, index=False)",
         ]
-    return "".join(f"\n  {line}" for line in lines)
+    return "".join(f"\n{line}" for line in lines)

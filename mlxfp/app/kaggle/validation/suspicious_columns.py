@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mlxfp import Dataset, read_csv, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import as_floats, spell, with_points
+from mlxfp.app.kaggle.specs.dates import column_order
 from mlxfp.app.kaggle.specs.inferring import is_train_file
 from mlxfp.app.kaggle.specs.reading import delimiter_of, typed_reader
 from mlxfp.app.kaggle.specs.rewriting import rewriting_code
@@ -103,7 +104,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
         )
     if changes:
         factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
-        code = rewriting_code(files, "\n  ".join(changes), modules="os, pandas, re", encoding=spec.encoding)
+        code = rewriting_code(files, "\n".join(changes), modules="os, pandas, re", encoding=spec.encoding)
         repairs.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
     return problems, repairs
 
@@ -163,7 +164,7 @@ def _columns(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[_Column]:
             codes = np.unique(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), return_inverse=True)[1]
             distinct = len(pc.unique(texts)) >= _DISTINCT * len(texts) and not texts.null_count
             words = pc.any(pc.match_substring_regex(texts, r"\s")).as_py()
-            identifier = distinct and not words and decimal_mark(texts) is None
+            identifier = distinct and not words and decimal_mark(texts) is None and column_order(texts) is None
             yield _Column(column.name, codes, ordered=False, is_identifier=identifier)
 
 

@@ -1,9 +1,9 @@
 """Constants, identifiers and columns that give the target away are named; honest columns, however good, are not."""
 
 import shlex
+from datetime import date, timedelta
 from itertools import chain
 from pathlib import Path
-from textwrap import dedent
 
 import numpy as np
 import pyarrow as pa
@@ -87,10 +87,17 @@ def test_constants_and_identifiers_are_named():
 
 def test_the_column_of_times_is_no_identifier():
     columns = [fp.kaggle.ColumnSpec(name="day", type="text")]
-    rows = fp.from_table({"day": [f"2024-{place // 28 + 1:02}-{place % 28 + 1:02}" for place in range(300)], "y": np.arange(300.0) % 7})
+    rows = fp.from_table({"day": [f"{2000 + place // 52}-W{place % 52 + 1:02}" for place in range(300)], "y": np.arange(300.0) % 7})
     spec = spec_of("regression", columns=columns)
     assert len(list(column_warnings(spec, rows))) == 1
     assert list(column_warnings(evolve(spec, time="day"), rows)) == []
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%dT07:14:58+01:00", "%d.%m.%Y", "%Y-%m-%d"])
+def test_dates_are_no_identifiers(form):
+    """Models read dates as numbers, so a column of dates is useful for new rows although nearly all dates differ."""
+    days = [(date(2024, 1, 1) + timedelta(place)).strftime(form) for place in range(COUNT)]
+    assert said("binary", target("binary"), day=days) == []
 
 
 def test_a_few_rows_say_nothing():
@@ -166,7 +173,7 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     message = full_text(spec, *parts, folder=tmp_path)
     original = (tmp_path / "train.csv").read_text()
     for _ in range(2):  # A second change keeps the original file.
-        exec(dedent(message[message.index("\n  import ") :]), {})
+        exec(message[message.index("\nimport ") :], {})
     assert (tmp_path / "train.csv").read_text().replace(mark, ",") == "z,a,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
     assert (tmp_path / "test.csv").read_text().replace(mark, ",") == "z,a\n00009,7.0\n"
     assert (tmp_path / "train.csv.original").read_text() == original
@@ -179,7 +186,7 @@ def test_the_lines_of_the_message_keep_decimal_commas_of_files_with_semicolons(t
     (tmp_path / "train.csv").write_text("\n".join(["id;w;y", *(f"{index};{cell};{index % 2}" for index, cell in enumerate(cells)), ""]))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
     message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
-    exec(dedent(message[message.index("\n  import ") :]), {})
+    exec(message[message.index("\nimport ") :], {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [12.5, 3.25, 10.5, 7, 8, 9]
 
 
@@ -197,7 +204,7 @@ def test_amounts_in_several_forms_become_plain_numbers(tmp_path: Path, mark: str
         "The column 'betrag' is text, because 1 of 20 cells are not numbers: 'k.A.'.",
     ]
     for _ in range(2):
-        exec(dedent(message[message.index("\n  import ") :]), {})
+        exec(message[message.index("\nimport ") :], {})
     written = [row["betrag"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=mark, schema={"betrag": pa.string()})]
     assert written == ["176.96", "66.73", "1234.5", "k.A.", *(f"{cents}.25" for cents in range(16))]
 
@@ -208,7 +215,7 @@ def test_commas_of_files_with_semicolons_are_decimal_marks(tmp_path: Path):
     (tmp_path / "train.csv").write_text("id;w;y\n" + "".join(f"{index};{index},500 kg;{index % 2}\n" for index in range(1, 30)))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
     message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
-    exec(dedent(message[message.index("\n  import ") :]), {})
+    exec(message[message.index("\nimport ") :], {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [index + 0.5 for index in range(1, 30)]
 
 
@@ -263,7 +270,7 @@ def test_pasted_lines_convert_amounts_with_a_decimal_comma_only_once(tmp_path: P
     assert "encoding='cp1252'" in message
     assert infer_command(spec, tmp_path) == f"mlxfp data infer {tmp_path} --target y --encoding cp1252"
     for _ in range(2):
-        exec(dedent(message[message.index("\n  import ") :]), {})
+        exec(message[message.index("\nimport ") :], {})
         column = [row["price"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";", null_values=["k.A."])]
         assert column == [*(1200.5 + index for index in range(19)), None]
 

@@ -248,7 +248,7 @@ class _Progress:
 
 def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
     """Run the training loop: feed batches to the step, read metrics, and yield events."""
-    begin = progress
+    first, is_resumed = progress.state.step, progress.cursor is not None
     warn_if_slow()
     run.control.take()  # discard old requests: state changes requested before this run
     settings = (hyperparameters(run.step.optimizer), run.step.pretrained) if isinstance(run.step, TrainStep) else ()
@@ -278,10 +278,10 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     progress = yield from _changed(run, progress)
     if not run.done(progress):
         last = progress.state.step
-        if isinstance(run.step, TrainStep) and begin.state.step < last < run.step.accumulate:
+        if isinstance(run.step, TrainStep) and first < last < run.step.accumulate:
             cure = f"because accumulate={run.step.accumulate}. Decrease accumulate=, or train longer."
             yield progress.event(Warned, f"The run made {last} steps and no update, {cure}")
-        if begin.cursor is not None and not last:
+        if is_resumed and not last:
             cure = "and the state has made no step. To train, leave out cursor=; to continue a run, pass the state of its checkpoint."
             yield progress.event(Warned, f"The run made no step, because its cursor is at the end of the data, {cure}")
     yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")

@@ -71,7 +71,10 @@ def test_a_report_that_cannot_be_written_loses_nothing(data, capsys):
 def test_members_have_reports_with_the_linear_model_of_the_whole_run(data, monkeypatch):
     fitted, predicted = [], linear_models._predicted
     monkeypatch.setattr(linear_models, "_predicted", lambda model, fold, truth: fitted.append(fold) or predicted(model, fold, truth))
-    chosen = (Member("one", {"model": {"name": "tfidf"}}), Member("two", {"model": {"name": "sklearn.naive_bayes:BernoulliNB"}}))
+    chosen = (
+        Member("one", {"model": {"name": "sklearn.neighbors:KNeighborsClassifier"}}),
+        Member("two", {"model": {"name": "sklearn.naive_bayes:BernoulliNB"}}),
+    )
     monkeypatch.setattr(running, "members", lambda facts: chosen)
     quick = [f"data.path={data}", f"output={data.parent}", "validation.folds=2", "observers.progress=false"]
     whole = list(fp.runs.run(fp.runs.load_config(preset="auto", overrides=quick).config))[-1].folder

@@ -177,12 +177,13 @@ def _score(run: FinishedRun) -> Score | None:
 def _different_data(first: FinishedRun, other: FinishedRun) -> Iterator[str]:
     """Yield the names of the data files, the spec and the code with different hashes in the receipts of two runs."""
     one, two = first.receipt["data"], other.receipt["data"]
-    if first.scored is not None and other.scored is not None:
-        files = (part_file(first.scored.spec, part) or part_file(other.scored.spec, part) for part in PARTS)
-        hashes = [(one["files"].get(part), two["files"].get(part)) for part in PARTS]
-        yield from (file.name for file, (before, after) in zip(files, hashes, strict=True) if file is not None and before != after)
+    specs = [run.scored.spec for run in (first, other) if run.scored is not None]
+    for part in PARTS if len(specs) == 2 else ():
+        file = part_file(specs[0], part) or part_file(specs[1], part)
+        if file is not None and one["files"].get(part) != two["files"].get(part):
+            yield file.name
     differ = [name for name in {**one, **two} if one.get(name) != two.get(name) and name not in ("config", "folds")]
-    consequences = () if {"files", "spec"}.isdisjoint(differ) or first.scored is None else ("files", "rows", "test")
+    consequences = () if {"files", "spec"}.isdisjoint(differ) or not specs else ("files", "rows", "test")
     yield from (name for name in differ if name not in consequences)
 
 

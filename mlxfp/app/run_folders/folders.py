@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from importlib.metadata import version
 from os import PathLike, fspath
 from pathlib import Path
 from shlex import quote
@@ -12,6 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mlxfp import __version__
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import SCHEMA, read_config
 from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
@@ -289,11 +289,12 @@ def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | No
     stored = read_json(folder / DATA) if (folder / DATA).is_file() else identities
     differ = [key for key in {**stored, **identities} if stored.get(key) != identities.get(key) and key != ignored]
     if differ:
-        before, now = (read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).is_file() else {}).get("mlxfp"), version("mlxfp")
-        install = f" The run was started with mlxfp {before}, but mlxfp {now} is installed: pip install mlxfp=={before}."
+        environment = read_json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).is_file() else {}
+        before = environment.get("mlxfp", __version__)
+        install = f" The run was started with mlxfp {before}, and this is mlxfp {__version__}. To continue the run, install mlxfp {before}."
         raise DataError(
             f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "
-            f"original data, or add another name, such as name=second, to start a new run.{'' if before in (None, now) else install}"
+            f"original data, or add another name, such as name=second, to start a new run.{'' if before == __version__ else install}"
         )
 
 

@@ -51,10 +51,10 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
     Fix the files, or change the spec to describe them. To keep the first training row of each id, run in Python:
-      import os, pandas
-      frame = pandas.read_csv(...)
-      frame = frame.drop_duplicates('id')
-      ...
+    import os, pandas
+    frame = pandas.read_csv(...)
+    frame = frame.drop_duplicates('id')
+    ...
 
     See also: `infer_spec`.
     """

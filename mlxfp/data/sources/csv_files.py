@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 
@@ -24,8 +23,18 @@ from mlxfp.data.file_contents import as_encoding, other_reader
 from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types, check_names, joined_type, rounding_columns
 from mlxfp.data.sources.files import BLOCK, Paths, blocks
 from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.records.csv_headers import DELIMITERS, check_comment, next_records, other_delimiter
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.records.csv_types import TIMES, date_notes, has_hexadecimal, is_early, short_columns, suggested_type, with_digits
+from mlxfp.data.sources.records.csv_types import (
+    TIMES,
+    date_notes,
+    has_hexadecimal,
+    is_early,
+    missing_hint,
+    short_columns,
+    suggested_type,
+    with_digits,
+)
 from mlxfp.data.sources.records.json_lines import as_object
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.records.parsing import data_error, find_fault
@@ -36,9 +45,7 @@ from mlxfp.support.file_formats import NULL_VALUES, with_compressions
 from mlxfp.support.formatted_numbers import first_leading_zero, gap_notes, have_leading_zeros, have_only_commas, number_notes
 
 _LOSSY = "a number is hexadecimal, or too long or too large for floats, or a date is before the year 1"
-_DELIMITERS = ",;\t|"  # common delimiters, suggested in messages
 _EXCEL = re.compile(rb"(?i:sep)=(.)\r?\n")  # first line `sep=;`, by which Excel names the delimiter
-_FEW = 20  # number of records whose fields are counted to find a wrong header
 _HEADER_BLOCK = 1 << 16  # bytes read to find the header of a file
 
 
@@ -80,8 +87,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     Files of any size need about one block of at most 4 MB in memory. A resumed run starts reading at the beginning of a block. Raises
     `ArgumentError` for a delimiter, quote or decimal mark other than one ASCII character. Reading raises
 
-    - `DataError` with file and line for a value that does not fit its column, a wrong number of fields, a header with another delimiter, an
-      unclosed quote, text in another encoding, or a file without a header,
+    - `DataError` with file and line for a value that does not fit its column, a wrong number of fields, a header with another delimiter, a
+      comment line above the header, an unclosed quote, text in another encoding, or a file without a header,
     - `SchemaError` for files with different columns,
     - `UnknownNameError` for an unknown column in `schema`,
     - `MissingFileError` if no file matches a path.
@@ -229,11 +236,14 @@ class _ReadCsv(LineSource):
                 fields = split_fields(text.decode(), self.delimiter, self.quote)
                 names = tuple(name or f"column_{number}" for number, name in enumerate(fields, 1))
                 check_names(names, path)
-                if len(names) == 1 and (other := self._other_delimiter(records)):
+                if len(names) == 1 and (other := other_delimiter(records, self.quote)):
                     raise DataError(
                         f"A file has one column, but its header looks like several: got {shorten(names[0])}, in line {line} of {path}. "
                         f"Give delimiter={other!r}, or rename the column."
                     )
+                if names[0].startswith("#"):
+                    below = Block(self.as_utf8(records[len(header) :]), start, path, line + count_lines(header), 0, end)
+                    check_comment(text.decode(), below, (self.delimiter, self.quote, self.decimal), self.null_values)
                 return Opening(offset + len(header), line + count_lines(header), names)
         raise DataError(
             f"A file has no header: got {offset:,} bytes without a record, in {path}. Name the columns with columns=, or delete the file."
@@ -245,16 +255,6 @@ class _ReadCsv(LineSource):
                 f"The first line names another delimiter: got 'sep={named}', in line 1 of {path}. Give delimiter={named!r}, or remove "
                 "the line."
             )
-
-    def _other_delimiter(self, records: bytes) -> str | None:
-        """Return a delimiter that splits the first two records into the same number of fields, at least two. Return None if none fits."""
-        for other in _DELIMITERS:
-            ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
-            first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]
-            counts = {len(split_fields(record, other, self.quote)) for record in first if record}
-            if len(counts) == 1 and counts != {1}:
-                return other
-        return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
         """Return the first invalid record with the reason.
@@ -271,7 +271,7 @@ class _ReadCsv(LineSource):
                 if header_fault is not None:
                     return Fault(start, *header_fault)
             problem = f"A record has {len(fields)} fields, but there are {len(names)} columns: got {shorten(record.decode())}"
-            other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
+            other = next((mark for mark in DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
             remedy = (
                 f"Quote fields that hold {self.delimiter!r}"
                 if other is None
@@ -287,21 +287,19 @@ class _ReadCsv(LineSource):
         times = (*TIMES, pa.timestamp("ns")) if pa.types.is_date(kinds[name]) or kinds[name] in TIMES else ()
         fitting = self._first_fitting(times, record, names, name) if times else suggested_type(text.replace(self.decimal, "."))
         spec = " (in a spec: type: categorical)" if fitting == pa.string() else ""
-        missing = _missing_hint(text, kinds[name], self.null_values)
+        missing = missing_hint(text, kinds[name], self.null_values)
         return Fault(
             start, problem, f"{missing}Declare another type with schema={{{name!r}: {type_code(fitting)}}}{spec}, or correct the value."
         )
 
     def _count_alike(self, data: bytes, count: int) -> bool:
         """Return True if each of the next 20 records has `count` fields. Returns False if no record follows."""
-        ends = [0, *self.filled_ends(data)[:_FEW].tolist()]
-        counts = {len(split_fields(data[start:end].decode().strip("\r\n"), self.delimiter, self.quote)) for start, end in pairwise(ends)}
-        return counts == {count}
+        return {len(fields) for fields in next_records(data, self.delimiter, self.quote)} == {count}
 
     def _header_fault(self, names: Sequence[str], fields: Sequence[str], record: str) -> tuple[str, str] | None:
         """Return the problem and the remedy if the header is probably the cause of an error. Return None if the cause is elsewhere."""
         counts = f"{len(fields)} fields where there are {len(names)} columns: got {shorten(record)}"
-        other = next((mark for mark in _DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
+        other = next((mark for mark in DELIMITERS if len(split_fields(names[0], mark, self.quote)) == len(fields)), None)
         if len(names) == 1 and other is not None:
             return f"The header has {other!r} between names, and records have {counts}", f"Write the header with {self.delimiter!r}."
         if len(names) == 1 or names[0].startswith("#"):
@@ -387,10 +385,3 @@ class _ReadCsv(LineSource):
             ),
         )
         return one_chunk(table)
-
-
-def _missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> str:
-    """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
-    if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
-        return ""
-    return f"If the value is missing, give null_values={[*null_values, text]} (in a spec, the same list under null_values). "

@@ -3,6 +3,7 @@
 import csv
 import io
 import pickle
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
@@ -440,6 +441,49 @@ def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         list(fp.read_csv(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "header"),
+    [
+        ("# made by x, y\nid,price\n1,2.5\n2,\n", 2, "id,price"),
+        ("# made by x, y\r\n\r\nid,price\r\n1,2.5\r\n", 3, "id,price"),
+        ("# made by x, y\n# on monday\n\n# too\nid,price\n1,2.5\n", 5, "id,price"),
+        ("# made by x\nid\n1\n", 2, "id"),
+        ("# made by x, y\nname,count\nann,1", 2, "name,count"),
+    ],
+)
+def test_a_comment_with_as_many_fields_as_the_table_is_no_header(tmp_path: Path, text: str, line: int, header: str):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode())
+    comment = text.splitlines()[0]
+    with pytest.raises(DataError) as caught:
+        list(fp.read_csv(path))
+    assert str(caught.value) == (
+        f"The first line is probably a comment: got {comment!r}, in line 1 of {path}. Line {line} looks like the header: {header!r}. "
+        f"Remove the lines above line {line}: tail -n +{line} {path} > {tmp_path / 'converted.csv'}. If line 1 is the header, remove the "
+        "'#'."
+    )
+    subprocess.run(str(caught.value).partition(": tail")[2].partition(". If")[0].join(["tail", ""]), shell=True, check=True)
+    assert fp.schema(fp.read_csv(tmp_path / "converted.csv")).names == header.split(",")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#chrom,pos\nchr1,100\nchr2,200\n",
+        "#name,city\nann,rome\nbob,paris\n",  # no number
+        "#chrom,pos\nchr1,?\nchr1,200\n",  # the first text occurs again
+        "#chrom,pos\nchr1,NA\nchr2,200\n",
+        "#chrom,pos\nx,x\nchr2,200\n",
+        "#chrom,pos\n",
+    ],
+)
+def test_a_header_may_begin_with_a_number_sign(tmp_path: Path, text: str):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    names = text.partition("\n")[0].split(",")
+    assert fp.schema(fp.read_csv(path, schema=dict.fromkeys(names, pa.string()))).names == names
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.date32(), pa.decimal128(9, 2)])

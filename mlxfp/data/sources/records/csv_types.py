@@ -87,3 +87,10 @@ def short_columns(chunk: RecordBatch, schema: Schema) -> list[str]:
         (field.name, column, int(field.metadata[_LEAST])) for field, column in zip(schema, chunk.columns, strict=True) if field.metadata
     )
     return [name for name, column, least in limits if column.drop_null().to_numpy().min(initial=least) < least]
+
+
+def missing_hint(text: str, kind: pa.DataType, null_values: Sequence[str]) -> str:
+    """Return the remedy for a text without digits in a column of numbers or times. Such a text, as "k.A.", often marks a missing value."""
+    if re.search(r"\d", text) or pa.types.is_boolean(kind) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+        return ""
+    return f"If the value is missing, give null_values={[*null_values, text]} (in a spec, the same list under null_values). "

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlxfp import select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import folded, spell
-from mlxfp.app.kaggle.specs.dates import date_order
+from mlxfp.app.kaggle.specs.dates import date_order, dates_in_ids
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.differences import part_differences
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
@@ -68,8 +68,16 @@ def _differences(data: CompetitionData) -> Iterator[str]:
     differences = [] if data.test is None else list(part_differences(spec, data.rows, data.test))
     if differences:
         yield "The test rows differ from the training rows:" + "".join(f"\n  {line}" for line in differences)
-    if spec.id is not None and date_order(spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)) is not None:
+    if spec.id is None:
+        return
+    ids = spell(one_chunk(to_table(select_columns([spec.id])(data.rows))), spec.id)
+    if date_order(ids) is not None:
         yield f"The id {spec.id!r} holds dates, which no model reads. To use the dates, copy the column under another name in all files."
+    elif code := dates_in_ids(spec.id, ids):
+        yield (
+            f"The id {spec.id!r} holds dates, such as {ids[0].as_py()!r}, which no model reads. To use the dates, add a column in all "
+            f"files, in pandas with frame['date'] = {code}."
+        )
 
 
 def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:

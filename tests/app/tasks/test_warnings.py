@@ -1,12 +1,15 @@
 """What a person should know of a run's folds is said before anything is trained."""
 
+import io
 import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import mlxfp as fp
+from mlxfp.app.kaggle.specs.dates import dates_in_ids
 from mlxfp.app.tasks.warnings import duplicated, run_warnings
 from tests.app.runs.competitions import competition, configured
 
@@ -186,3 +189,45 @@ def test_classes_that_differ_in_spaces_and_an_id_of_dates_are_said(tmp_path):
     messages = said_of(folder)
     assert any("'good' and 'good '" in text or "'good ' and 'good'" in text for text in messages)
     assert any("The id 'day' holds dates" in text for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("ids", "dates"),
+    [
+        (["20110101_3", "20110102_1"], ["2011-01-01", "2011-01-02"]),
+        (["20110101", "20111231"], ["2011-01-01", "2011-12-31"]),
+        (["2011010107", "2011010208"], ["2011-01-01", "2011-01-02"]),
+        (["2011-01-01_3", "2011-01-02_b"], ["2011-01-01", "2011-01-02"]),
+        (["1293840000", "1293926460"], ["2011-01-01 00:00", "2011-01-02 00:01"]),
+        (["1293840000000", "1293926460000"], ["2011-01-01 00:00", "2011-01-02 00:01"]),
+    ],
+)
+def test_ids_that_hold_times_are_named_with_code_that_reads_the_times(ids, dates):
+    name = "my id"
+    code = dates_in_ids(name, pa.array(ids))
+    frame = pd.read_csv(io.StringIO("\n".join([name, *ids])))
+    assert eval(code, {"pandas": pd, "frame": frame}).tolist() == [pd.Timestamp(date) for date in dates]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["20110101_3", "20110101_4"],  # one date, such as the date of an export
+        ["20110101_3", "20111301_3"],  # no month 13
+        ["1500000001", "1500000002"],  # a counter
+        ["1293840000", "9293840000"],
+        ["1293840000", "x"],
+        ["007", "008"],
+    ],
+)
+def test_other_ids_hold_no_times(ids):
+    assert dates_in_ids("id", pa.array(ids)) is None
+
+
+def test_a_run_says_that_ids_hold_times(tmp_path):
+    train = [row | {"id": f"201101{row['id'] + 1:02}_3"} for row in rows(20)]
+    (message,) = said(tmp_path, train)
+    assert message == (
+        "The id 'id' holds dates, such as '20110101_3', which no model reads. To use the dates, add a column in all files, in pandas "
+        "with frame['date'] = pandas.to_datetime(frame['id'].astype(str).str[:8])."
+    )

@@ -25,6 +25,11 @@ _PATTERNS: dict[Order, str] = {
     "month": rf"^{_MONTH}[-/.]{_DAY}[-/.](?P<year>\d{{4}}){_TIME}$",
     "day": rf"^{_DAY}[-/.]{_MONTH}[-/.](?P<year>\d{{4}}){_TIME}$",
 }
+_COMPACT = r"(?:19|20)\d\d{0}(?:0[1-9]|1[0-2]){0}(?:0[1-9]|[12]\d|3[01])"
+# Patterns of ids that begin with a date, by the length of the date. Other characters, or the digits of a time, follow the date.
+_STARTS = {8: rf"^{_COMPACT.format('')}(?:\D.*|\d\d|\d{{4}}|\d{{6}})?$", 10: rf"^{_COMPACT.format('[-/.]')}(?:\D.*)?$"}
+_SECONDS = 946_684_800, 2_051_222_400  # the beginnings of 2000 and 2035, in seconds since 1970
+_DAY_LENGTH, _SPARSE = 86_400, 10  # ids closer than 10 seconds on average, or within one day, are probably counters
 _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 2023Q1, 2023-W05-1 or 2023-01-05 07
     r"\d{4}(?:[-/. ]?[A-Z]?\d{1,3}|[-/. ]?[A-Z]\d\d-\d|[-/. ]?(?:0\d|1[0-2])[-/. ]?[0-3]\d[-_T ]?[\d:.]*Z?)", re.ASCII
 )
@@ -58,6 +63,33 @@ def column_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     ('day', None)
     """
     return date_order(without_words(texts, rare_words(texts)))
+
+
+def dates_in_ids(name: str, texts: pa.Array | pa.ChunkedArray) -> str | None:
+    """Return pandas code that extracts the dates of ids, such as 20110101_3 or seconds since 1970. Return None for ids without dates.
+
+    The argument `name` is the name of the id column.
+
+    >>> dates_in_ids("id", pa.array(["20110101_3", "20110102_1"])), dates_in_ids("id", pa.array(["1293840000", "1293926460"]))
+    ("pandas.to_datetime(frame['id'].astype(str).str[:8])", "pandas.to_datetime(frame['id'].astype('int64'), unit='s')")
+    >>> dates_in_ids("id", pa.array(["1500000001", "1500000002"])), dates_in_ids("id", pa.array(["20110101_1", "20110101_2"]))
+    (None, None)
+    """
+    known = texts.drop_null().unique()
+    for size, pattern in _STARTS.items():
+        if pc.all(pc.match_substring_regex(known, pattern)).as_py() and len(pc.utf8_slice_codeunits(known, 0, size).unique()) > 1:
+            return f"pandas.to_datetime(frame[{name!r}].astype(str).str[:{size}])"
+    for size, unit, second in ((10, "s", 1), (13, "ms", 1000)):
+        if pc.all(pc.match_substring_regex(known, rf"^\d{{{size}}}$")).as_py():
+            ends = pc.min_max(known.cast(pa.int64())).as_py()
+            spread = (ends["max"] - ends["min"]) // second
+            if (
+                _SECONDS[0] <= ends["min"] // second
+                and ends["max"] // second < _SECONDS[1]
+                and spread > max(_DAY_LENGTH, _SPARSE * len(known))
+            ):
+                return f"pandas.to_datetime(frame[{name!r}].astype('int64'), unit={unit!r})"
+    return None
 
 
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:

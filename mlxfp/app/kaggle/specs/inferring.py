@@ -1,6 +1,7 @@
 """Inference of a spec from the files of a competition."""
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -36,6 +37,7 @@ _SHOWN = 9  # maximum number of file names in a message
 _CLASSES = 20  # a target column with at most 20 distinct values is never treated as free text
 _DISTINCT = 0.8  # minimum ratio of distinct ids to train rows
 _FEW_TEXTS = 0.1  # maximum fraction of non-numeric cells in a target of numbers
+_WHOLE = r"^\s*(\d+)\.0+\s*$"  # pattern of a whole number with a fraction of zeros
 _TRUTH = "(?i)^(true|false)$"
 Files = tuple[Path, Path | None, Path | None]  # train, test and sample file
 
@@ -58,7 +60,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None, e
         text target, None, NA and similar texts are classes, and only an empty cell is missing;
       - multilabel: several targets with values 0 and 1;
       - time series: other numbers, if all dates of the test file are later than the dates of the train file;
-      - regression: all other numbers;
+      - regression: all other numbers. A warning names whole numbers with two spellings, such as 1 and 1.0, that would be classes;
     - the metric: the usual metric of the kind. A sample with fractions such as 0.5, or with a column per class, asks for probabilities:
       the metric is then roc_auc for two classes and log_loss for more classes;
     - the columns and their types, from the cells. Columns with integers above 2**53, such as hashes, are categorical, because floats would
@@ -278,12 +280,33 @@ def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None, *
         )
     cells = TargetCells(kinds, counts, numbers=all(map(are_numbers, kinds)), dated=time is not None, fractions=fractions)
     kind = next((candidate for candidate in TASK_KINDS.values() if candidate.recognizes(cells)), None)
+    if kind is not None and not kind.has_classes:
+        _warn_of_spellings(path, rows.select(names), cells)
     if kind is None:
         raise ArgumentError(
             f"Several targets must be columns of numbers, for example labels with the values 0 and 1. "
             f"The targets {', '.join(names)} in {path!r} contain other values. Choose one target."
         )
     return kind
+
+
+def _warn_of_spellings(path: str, rows: pa.Table, cells: TargetCells) -> None:
+    """Warn if targets are numbers only because whole numbers have two spellings, such as 1 and 1.0."""
+    frequencies = [pc.replace_substring_regex(column, _WHOLE, r"\1").drop_null().value_counts() for column in rows.columns]
+    kinds, counts = ([entry.field(field) for entry in frequencies] for field in ("values", "counts"))
+    pairs = [(text, f"{text}.0") for values in kinds for text in values.to_pylist()]
+    written = set(chain.from_iterable(values.to_pylist() for values in cells.distinct))
+    pair = next((pair for pair in pairs if written.issuperset(pair)), None)
+    plain = cells._replace(distinct=kinds, counts=counts)
+    if pair is None or not next(kind for kind in TASK_KINDS.values() if kind.recognizes(plain)).has_classes:
+        return
+    change = "; ".join(f"frame[{name!r}] = frame[{name!r}].astype(float).map('{{:g}}'.format)" for name in rows.column_names)
+    warnings.warn(
+        f"The target {listed(map(repr, rows.column_names))} in {path!r} is read as numbers, not as classes, because whole numbers have two "
+        f"spellings: {pair[0]!r} and {pair[1]!r}. For classes, write one spelling, in pandas with {change}.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _classes(path: str, train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:

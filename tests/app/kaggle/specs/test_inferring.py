@@ -8,6 +8,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -73,6 +74,30 @@ def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any
 def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]):
     (tmp_path / "pets.csv").write_text("size,y\n" + "".join(f"{size},{value}\n" for size, value in enumerate(values)))
     assert fp.kaggle.infer_spec(tmp_path / "pets.csv", target="y").classes == classes
+
+
+def test_classes_with_two_spellings_are_named(tmp_path: Path):
+    file = tmp_path / "train.csv"
+    file.write_text("x,y\n1,0\n2,1\n3,1.0\n4,0\n")
+    with pytest.warns(RuntimeWarning) as caught:
+        assert fp.kaggle.infer_spec(file, target="y").kind == "regression"
+    (warning,) = caught
+    message, _, code = str(warning.message).partition(" in pandas with ")
+    assert message == (
+        f"The target 'y' in {str(file)!r} is read as numbers, not as classes, because whole numbers have two spellings: '1' and '1.0'. "
+        "For classes, write one spelling,"
+    )
+    frame = pd.read_csv(file)
+    exec(code.removesuffix("."))
+    frame.to_csv(file, index=False)
+    spec = fp.kaggle.infer_spec(file, target="y")
+    assert (spec.kind, spec.classes) == ("binary", ("0", "1"))
+
+
+@pytest.mark.parametrize("values", ["1,1.0,2.5,3", "1,1.0,30,4", "0.0,1.0,2.0", "1,2,5"])
+def test_numbers_with_two_spellings_are_no_classes(tmp_path: Path, values: str):
+    (tmp_path / "train.csv").write_text("x,y\n" + "".join(f"1,{value}\n" for value in values.split(",")))
+    assert fp.kaggle.infer_spec(tmp_path / "train.csv", target="y").kind == "regression"
 
 
 def test_several_targets_are_labels_or_numbers(tmp_path: Path):

@@ -104,7 +104,9 @@ def _predict(options: Namespace) -> int:
         say(text.rstrip("\n"))
     else:
         write_text(Path(options.out), text)
-        say(f"{options.out}: {len(next(iter(columns.values()))):,} rows.")
+        name, first = next(iter(columns.items()))
+        numbered = ", with row numbers, starting at 0, in the column 'row'" if name == "row" else ""
+        say(f"{options.out}: {len(first):,} rows{numbered}.")
     return 0
 
 

@@ -1,5 +1,6 @@
 """Prediction and export with the models of a finished run."""
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,7 @@ from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, with_points
 from mlxfp.app.kaggle.specs.reading import column_names, location, read_part, read_strings
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
+from mlxfp.app.kaggle.validation.differences import unseen_categories
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
@@ -39,6 +41,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     row number, starting at 0. A classification predicts the probability of class 1, or of every class. If the run tuned a threshold,
     labels are predicted. A regression predicts numbers. With `probabilities=False`, the result has a column of class names for each target.
     The argument `code` is explained in `run`.
+
+    A `RuntimeWarning` names categories that the train file of the run does not have, if the file still exists.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -81,6 +85,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         raise
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
+    _warn_of_rows(run, settings, shown, rows, str(file))
     if has_members(run):
         members, choice = read_choice(run)
         predictions = choice(tuple(_predicted(finished(member)[1], models_in(member, code), rows, None) for member in members))
@@ -88,6 +93,28 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
         predictions = _predicted(folds, models_in(run, code), rows, read_json(run / folders.METRICS).get("threshold"))
     name, ids = ids_of(shown, rows, len(predictions))
     return {name: ids.tolist(), **(prediction_columns if probabilities else target_columns)(spec, predictions)}
+
+
+def _warn_of_rows(run: Path, settings: folders.Settings, spec: DatasetSpec, rows: Dataset[Any], file: str) -> None:
+    """Warn if rows to predict have no id of the run, or categories that no row of the train file has."""
+    known = load_spec(run / folders.SPEC)
+    if spec.id != known.id:
+        warnings.warn(
+            f"{file!r} has no id column {known.id!r}, so the predictions have row numbers, starting at 0, in the column 'row'. For ids, "
+            "add the column to the file.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    folder = folders.data_folder(run, settings["data"]["path"])
+    if settings["own"]["rows"] is None and (folder / known.train.name).is_file():
+        unseen = list(unseen_categories(spec, read_part(known, folder), rows))
+        if unseen:
+            warnings.warn(
+                f"{file!r} has categories that no training row has: {', '.join(unseen)}. No model has learned from such values. Write the "
+                "values as in the train file, or train with rows that have the values.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 def unread_targets(folder: str | PathLike[str], path: str | PathLike[str]) -> list[str]:

@@ -52,6 +52,40 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
     assert str(caught.value).endswith(" Write plain numbers such as 1234.5, as in the train file.")
 
 
+@pytest.mark.filterwarnings("always:.*no id column:RuntimeWarning")
+def test_new_categories_and_rows_without_ids_are_named(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    train = [{"id": at, "a": at % 5, "colour": ["red", "blue"][at % 2], "y": at % 2} for at in range(60)]
+    data = competition(tmp_path / "data", train)
+    names = "model.name=sklearn.linear_model:LogisticRegression", "data.target=y", "validation.folds=2", f"output={tmp_path}"
+    run = fp.last(fp.runs.run(configured(data, *names, "name=run"))).folder
+    (tmp_path / "new.csv").write_text("id,a,colour\n7,1,red\n8,2,violet\n9,3,\n10,3,violet\n11,3,pink\n")
+    (tmp_path / "old.csv").write_text("id,a,colour\n7,1,red\n")
+    (tmp_path / "few.csv").write_text("a,colour\n1,red\n")
+    with pytest.warns(RuntimeWarning) as caught:
+        assert fp.runs.predict(run, "new.csv")["id"] == ["7", "8", "9", "10", "11"]
+    (warning,) = caught
+    assert str(warning.message) == (
+        "'new.csv' has categories that no training row has: 'colour' in 3 of 5 rows ('violet', 'pink'). No model has learned from such "
+        "values. Write the values as in the train file, or train with rows that have the values."
+    )
+    fp.runs.predict(run, "old.csv")
+    with pytest.warns(RuntimeWarning) as caught:
+        assert fp.runs.predict(run, "few.csv")["row"] == [0]
+    message = (
+        "'few.csv' has no id column 'id', so the predictions have row numbers, starting at 0, in the column 'row'. For ids, add the column "
+        "to the file."
+    )
+    (warning,) = caught
+    assert str(warning.message) == message
+    capsys.readouterr()
+    assert main(["predict", str(run), "--data", "few.csv", "--out", "out.csv"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "out.csv: 1 rows, with row numbers, starting at 0, in the column 'row'.\n"
+    assert printed.err.splitlines()[-1] == f"mlxfp: {message}"
+
+
 def made(data, name, *overrides):
     return list(fp.runs.run(configured(data, f"name={name}", *overrides)))
 

@@ -247,7 +247,8 @@ def test_predictions_of_rows_without_an_id_have_the_number_of_the_row(run, tmp_p
     rows = [{name: cell for name, cell in row.items() if name != "PassengerId"} for row in table(folder / "data" / "test.csv")]
     write(tmp_path / "new.csv", rows)
     for probabilities in (False, True):
-        found = fp.runs.predict(folder, tmp_path / "new.csv", probabilities=probabilities)
+        with pytest.warns(RuntimeWarning, match="has no id column 'PassengerId'"):
+            found = fp.runs.predict(folder, tmp_path / "new.csv", probabilities=probabilities)
         assert next(iter(found.items())) == ("row", [*range(len(rows))])
 
 

@@ -67,9 +67,35 @@ def _plain(text: str) -> str:
         return bare
 
 
-def _categories(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
+def unseen_categories(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) -> Iterator[str]:
+    """Yield a phrase for each categorical column with values in `rows` that no training row has. `rows` must have all columns of the spec.
+
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
+    >>> columns = [fp.kaggle.ColumnSpec(name="zip", type="categorical")]
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=columns, **about)
+    >>> list(unseen_categories(spec, fp.from_table({"zip": ["270", "271"]}), fp.from_table({"zip": ["272", "271", None, "272"]})))
+    ["'zip' in 2 of 4 rows ('272')"]
+    """
+    names = [column.name for column in spec.columns if column.type == "categorical"]
+    if not names:
+        return
+    before, after = (one_chunk(to_table(select_columns(names)(part))) for part in (train, rows))
+    for name in names:
+        unseen = _unseen(name, before, after)[1]
+        if len(unseen):
+            examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
+            yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples})"
+
+
+def _unseen(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Return the distinct values of a column in `before`, and the values of the rows of `after` that are not in `before`."""
     known, values = pc.drop_null(spell(before, name)).unique(), pc.drop_null(spell(after, name))
-    unseen = values.filter(pc.invert(pc.is_in(values, known)))
+    return known, values.filter(pc.invert(pc.is_in(values, known)))
+
+
+def _categories(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:
+    known, unseen = _unseen(name, before, after)
     if not len(unseen):
         return
     spellings = {_plain(text): text for text in known.to_pylist()}

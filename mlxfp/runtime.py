@@ -15,7 +15,8 @@ from typing import Literal
 
 from attrs import frozen
 
-from mlxfp.support.blas import THREAD_VARIABLES, blas_library, free_cores, is_reference, load_openblas
+from mlxfp.support.atomic_files import first_on_machine
+from mlxfp.support.blas import blas_library, is_reference, load_openblas, threads_by_load
 from mlxfp.support.checks import check_choice, check_positive
 from mlxfp.support.errors import MissingExtraError
 from mlxfp.support.progress import SETTING
@@ -69,7 +70,8 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     Without `threads`, the environment variable `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` sets the number of threads. Without these
     variables, OpenBLAS uses the cores that other programs leave idle. Waiting threads of OpenBLAS keep their core busy, so more threads
     than idle cores are slower by an order of magnitude. If the number is below the number of cores, a `RuntimeWarning` shows the
-    number, because the last digits of results may depend on it.
+    number, because the last digits of results may depend on it. The warning about a number appears once on each machine. `mlxfp doctor`
+    always shows the number.
 
     >>> use_fast_blas(threads=1)
 
@@ -85,24 +87,12 @@ def use_fast_blas(*, threads: int | None = None) -> None:
             "imports of modules that load MLX, such as `from mlxfp import models`."
         )
     else:
-        thread_count, warning = (threads, None) if threads or any(os.environ.get(name) for name in THREAD_VARIABLES) else _by_load()
+        thread_count, warning = (threads, None) if threads else threads_by_load()
         missing = load_openblas(thread_count)
-        if warning and not missing:
+        if warning and not missing and first_on_machine(f"use_fast_blas: {warning}"):
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
     if missing and report().slow:
         warnings.warn(f"use_fast_blas() changed nothing: {missing}", RuntimeWarning, stacklevel=2)
-
-
-def _by_load() -> tuple[int | None, str | None]:
-    """Return the number of idle cores as the number of OpenBLAS threads, and a warning. If all cores are idle, return (None, None)."""
-    free, cores = free_cores()
-    if free == cores:
-        return None, None
-    return free, (
-        f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may "
-        "differ in their last digits from results with another number of threads. To continue a run bit for bit, set the number: "
-        f"use_fast_blas(threads={free})."
-    )
 
 
 def report() -> Runtime:

@@ -199,14 +199,30 @@ def test_openblas_has_as_many_threads_as_are_named(variables):
 
 @only_linux
 @pytest.mark.usefixtures("reference_wheel")
-def test_openblas_leaves_cores_that_are_busy_to_others_and_says_so():
-    load = "import mlxfp.runtime as it; it.free_cores = lambda: (1, 2); it.use_fast_blas()"
-    run = fresh(f"{load}\n{THREADS}", OPENBLAS_NUM_THREADS="", OMP_NUM_THREADS="")
+def test_openblas_leaves_cores_that_are_busy_to_others_and_says_so_once(tmp_path):
+    load = "from mlxfp.support import blas; blas.free_cores = lambda: (1, 2); fp.runtime.use_fast_blas()"
+    cache = {"OPENBLAS_NUM_THREADS": "", "OMP_NUM_THREADS": "", "XDG_CACHE_HOME": str(tmp_path)}
+    run = fresh(f"{load}\n{THREADS}", **cache)
     assert run.stdout == "1\n"
     assert "OpenBLAS multiplies matrices with 1 of 2 threads" in run.stderr
     assert "use_fast_blas(threads=1)" in run.stderr
+    second = fresh(f"{load}\n{THREADS}", **cache)
+    assert (second.stdout, second.stderr) == ("1\n", "")
     told = fresh(f"{load}\n{THREADS}", OPENBLAS_NUM_THREADS="2")
     assert told.stderr == ""
+
+
+@only_linux
+def test_cores_that_are_busy_for_a_moment_are_used(monkeypatch):
+    counts = [(1, 4), (4, 4), (1, 4), (2, 4)]
+    monkeypatch.setattr(blas, "free_cores", lambda: counts.pop(0))
+    for name in blas.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert blas.threads_by_load() == (None, None)
+    threads, warning = blas.threads_by_load()
+    assert threads == 2
+    assert warning is not None
+    assert warning.startswith("OpenBLAS multiplies matrices with 2 of 4 threads, because other programs keep the other cores busy.")
 
 
 @only_linux

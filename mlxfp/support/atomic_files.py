@@ -83,3 +83,19 @@ def user_cache() -> Path:
     """Return the cache folder of mlxfp: `$XDG_CACHE_HOME/mlxfp`, otherwise `~/.cache/mlxfp`."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (configured if configured.is_absolute() else Path.home() / ".cache") / "mlxfp"
+
+
+def first_on_machine(text: str) -> bool:
+    """Return True if no earlier call of this user had the same text. The texts are stored in the cache folder.
+
+    Also return True if the folder cannot be written.
+    """
+    line, file = " ".join(text.split()), user_cache() / "printed_warnings.txt"
+    with suppress(OSError, UnicodeDecodeError):
+        if line in file.read_text(encoding="utf-8").splitlines():
+            return False
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
+    return True

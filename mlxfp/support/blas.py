@@ -16,10 +16,12 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
+from time import sleep
 
 from mlxfp.support.atomic_files import user_cache
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # OpenBLAS reads these variables when the library is loaded
+_PAUSE = 0.1  # seconds between two counts of busy cores
 SYSTEM_LIBRARY = "libopenblas.so.0"  # file of the Debian and Ubuntu package libopenblas0; other distributions use the same file name
 
 # The wheel scipy-openblas32 exports every function with the prefix scipy_. The C code defines three functions without the prefix.
@@ -90,6 +92,26 @@ def free_cores() -> tuple[int, int]:
         return cores, cores
     busy = min(float(average), int(processes.partition("/")[0]) - 1)  # subtract this process
     return min(cores, max(1, cores - round(busy))), cores
+
+
+def threads_by_load() -> tuple[int | None, str | None]:
+    """Return the number of idle cores as the number of OpenBLAS threads, and a warning. If all cores are idle, return (None, None).
+
+    Cores are counted twice, because a program may be busy for a moment only. If an environment variable sets the number of threads, return
+    (None, None).
+    """
+    free, cores = free_cores()
+    if free == cores or any(os.environ.get(name) for name in THREAD_VARIABLES):
+        return None, None
+    sleep(_PAUSE)
+    free = max(free, free_cores()[0])
+    if free == cores:
+        return None, None
+    return free, (
+        f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may "
+        "differ in their last digits from results with another number of threads. To continue a run bit for bit, set the number: "
+        f"use_fast_blas(threads={free})."
+    )
 
 
 def blas_threads(threads: int | None = None) -> int | None:

@@ -4,12 +4,12 @@ import sys
 import warnings
 from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from contextlib import suppress
 from inspect import cleandoc
 from textwrap import indent
 from typing import Any
 
-from mlxfp.support.atomic_files import user_cache
+from mlxfp.support.atomic_files import first_on_machine
+from mlxfp.support.blas import threads_by_load
 from mlxfp.support.errors import suggest
 
 Commands = Any  # argparse's private class _SubParsersAction
@@ -77,30 +77,23 @@ def warn_once() -> Callable[[str], None]:
 
 
 def start_mlx() -> tuple[str, ...]:
-    """Make MLX use a fast BLAS; call before the first import of MLX. Return warnings if no fast BLAS is usable."""
+    """Make MLX use a fast BLAS; call before the first import of MLX. Return warnings about a slow BLAS, or about busy cores."""
     from mlxfp.runtime import use_fast_blas
 
+    # The function counts busy cores here, because `use_fast_blas` warns only once on each machine.
+    threads, busy = (None, None) if "mlx.core" in sys.modules else threads_by_load()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        use_fast_blas()
-    return tuple(str(warning.message) for warning in caught)
+        use_fast_blas(threads=threads)
+    slow = tuple(str(warning.message) for warning in caught)
+    return slow or (() if busy is None else (busy,))
 
 
 def start_mlx_quietly() -> None:
-    """Make MLX use a fast BLAS. If no fast BLAS is usable, print a warning, but only once per machine.
+    """Make MLX use a fast BLAS. If no fast BLAS is usable, or if cores are busy, print a warning, but only once per machine.
 
     The command `mlxfp doctor` prints the same warning every time.
     """
-    file = user_cache() / "printed_warnings.txt"
-    printed = set[str]()
-    with suppress(OSError, UnicodeDecodeError):
-        printed = set(file.read_text(encoding="utf-8").splitlines())
     for problem in start_mlx():
-        line = " ".join(problem.split())
-        if line in printed:
-            continue
-        warn(f"{problem} This warning is printed once. `mlxfp doctor` shows the state of the machine.")
-        with suppress(OSError):  # if the list of printed warnings cannot be saved, the next command repeats the warning
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(line + "\n")
+        if first_on_machine(problem):
+            warn(f"{problem} This warning is printed once. `mlxfp doctor` shows the state of the machine.")

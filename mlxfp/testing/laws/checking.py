@@ -94,12 +94,12 @@ def check(  # noqa: PLR0913  # one function for all families, with the arguments
     with Progress(f"check the laws of {brief(subject)}", unit="checks") as progress:
         cases = sum(_run(trial, "every_law_holds", progress) for trial in trials)
     names = dict.fromkeys(law_name(law) for trial in trials for law in trial.laws)
-    return LawReport(tuple(names), cases, " ".join(trial.coverage() for trial in trials if trial.coverage is not None))
+    return LawReport(tuple(names), cases, " ".join(filter(None, (trial.coverage() for trial in trials if trial.coverage is not None))))
 
 
 @frozen(repr=False)
 class LawReport:
-    """Result of `check`: the names of the laws, the number of cases, and a sentence about the checked cursors of a dataset."""
+    """Result of `check`: the names of the laws, the number of cases, and a sentence about checked cursors or masks not checked."""
 
     laws: tuple[str, ...]
     cases: int

@@ -109,7 +109,7 @@ class Trial:
     - `inputs`: function that converts the random values of a case to the arguments of the laws.
     - `note`: function that returns an additional line for the error message of a failing case.
     - `unfit`: error message if too few random cases are valid inputs for the laws.
-    - `coverage`: function that returns a sentence about the checked cursors of a long dataset.
+    - `coverage`: function that returns a sentence about the extent of the check, such as the checked cursors of a long dataset.
     - `shrink=False`: hypothesis does not search for a smaller failing case.
     - `pool`: another trial, or None. With a pool, the laws are called once, and `inputs` gets all random cases of the pool as `cases`.
     """
@@ -274,6 +274,10 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
     def ordered() -> Mapping[str, st.SearchStrategy[Any]]:
         return {**groups(), "seed_of_the_order": st.integers(0, 99)}
 
+    def coverage() -> str:
+        remedy = 'To check a mask, give the names of the mask and of the marked column: masks={"attention_mask": "input_ids"}.'
+        return "" if subject.masks else f"Masks were not checked. {remedy}"
+
     stated = contents.stated_laws(subject.masks, subject.padding, subject.labels, subject.carries, subject.dtypes)
     first = (collators.assert_pure_collator, collators.assert_permutes)
     more = (collators.assert_an_example_stands_alone, numbers.assert_keeps_integers, numbers.assert_shapes_ignore_numbers, *stated)
@@ -282,7 +286,7 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
         yield Trial((*first, collators.assert_list_and_view_agree, *more), of_views, ordered)
     else:
         yield Trial((*first, *more), of_lists, ordered)
-    yield Trial((collators.assert_keeps_no_state,), of_copies, groups, most=_COPIES)
+    yield Trial((collators.assert_keeps_no_state,), of_copies, groups, most=_COPIES, coverage=coverage)
 
 
 def _of_metrics(subject: Subject) -> Iterator[Trial]:

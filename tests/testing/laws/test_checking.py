@@ -174,6 +174,17 @@ def test_collators_that_are_right_pass():
     laws.check(fp.collators.text(pad_id=0, side="left"), examples=ids, schema=TOKENS, masks={"attention_mask": "input_ids"})
 
 
+def test_the_report_says_that_masks_were_not_checked():
+    collator, mask = fp.collators.text(pad_id=0), {"attention_mask": "input_ids"}
+    report = laws.check(collator, schema=TOKENS)
+    assert str(report) == (
+        f"7 laws hold, in {report.cases} cases. Masks were not checked. To check a mask, give the names of the mask and of the marked "
+        'column: masks={"attention_mask": "input_ids"}.'
+    )
+    report = laws.check(collator, schema=TOKENS, masks=mask)
+    assert str(report) == f"8 laws hold, in {report.cases} cases."
+
+
 def test_foreign_collators_get_lists_of_plain_dicts_and_views_only_if_asked():
     seen: set[Any] = set()
 

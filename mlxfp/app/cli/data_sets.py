@@ -59,7 +59,7 @@ def _infer(options: Namespace) -> int:
     """Infer a data set spec from the files."""
     from mlxfp.app.kaggle.specs.spec_files import save_spec
 
-    spec = inferred_spec(options.path, options.target, options.encoding, repair=True)
+    spec = inferred_spec(options.path, options.target, options.encoding)
     if options.out is None:
         with TemporaryDirectory() as folder:
             save_spec(spec, file := Path(folder, "spec.yaml"))
@@ -84,14 +84,11 @@ def _synthetic(options: Namespace) -> int:
     return 0
 
 
-def inferred_spec(path: str | Path, target: list[str] | None, encoding: str | None, *, repair: bool = False) -> "DatasetSpec":
-    """Infer a spec from the files, and print warnings about text columns with mostly numeric cells.
-
-    `repair=True` prints the repairs of the columns. Otherwise, the last line names the command that prints the repairs.
-    """
+def inferred_spec(path: str | Path, target: list[str] | None, encoding: str | None) -> "DatasetSpec":
+    """Infer a spec from the files. Print warnings about text columns with mostly numeric cells, with repairs of the columns."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
     from mlxfp.app.kaggle.specs.reading import folder_of, read_part
-    from mlxfp.app.kaggle.validation.suspicious_columns import infer_command, text_warnings
+    from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
 
     try:
         spec = infer_spec(path, target=target, encoding=encoding or "utf-8")
@@ -101,8 +98,6 @@ def inferred_spec(path: str | Path, target: list[str] | None, encoding: str | No
         raise
     parts = [read_part(spec, path)] if spec.test is None else [read_part(spec, path), read_part(spec, path, part="test")]
     problems, repairs = text_warnings(spec, *parts, folder=folder_of(path))
-    if repairs and not repair:
-        repairs = [f"To print repairs of the columns: {infer_command(spec, folder_of(path))}"]
     if problems:
         warn("\n".join([*problems, *repairs]))
     return spec

@@ -308,7 +308,9 @@ def cautions(run: FinishedRun) -> Html:
     if run.missing:
         messages.append(f"The rows cannot be read, so the report has no row texts and no linear model: {run.missing}")
     content = (
-        element("ul", *(element("li", clip(message, 2000)) for message in messages[:_WARNINGS])) if messages else element("p", "None.")
+        element("ul", *(element("li", clip(message, 2000), style="white-space: pre-line") for message in messages[:_WARNINGS]))
+        if messages
+        else element("p", "None.")
     )
     return section("Warnings", content)
 

@@ -14,7 +14,7 @@ from mlxfp.app.kaggle.specs.dates import date_order, dates_in_ids
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.app.kaggle.validation.differences import part_differences
 from mlxfp.app.kaggle.validation.folds import Folds, missing_classes
-from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, infer_command, text_warnings
+from mlxfp.app.kaggle.validation.suspicious_columns import column_warnings, text_warnings
 from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.parts import one_chunk
 
@@ -43,10 +43,8 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
         )
     yield from column_warnings(data.spec, data.rows)
     if inferred:  # A user who writes a spec chooses the text columns, so only an inferred spec needs these warnings.
-        problems, repairs = text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder)
-        yield from problems
-        if repairs:
-            yield f"To print repairs of the columns: {infer_command(data.spec, data.folder)}"
+        for messages in text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder):
+            yield from messages
     if (count := int(duplicated(data, folds).sum())) >= max(1, FEWEST_DUPLICATES * folds.size):
         inputs = {column.name for column in data.spec.columns}
         other = [name for name in to_table(data.rows).column_names if name not in inputs]

@@ -147,19 +147,23 @@ def test_a_text_among_the_numbers_of_the_test_file_is_named(tmp_path):
     assert not any("read as text" in each for each in said_of(data))
 
 
-def test_a_run_names_the_command_that_prints_repairs(tmp_path):
-    """A run prints each problem in one line and no code. The command of the last line prints the code."""
+def test_a_run_prints_the_repairs_of_its_columns(tmp_path):
+    """The warnings of a run hold code that converts the columns and the command that writes a spec. No other command is necessary."""
     words = ["red house", "blue door", "green hill", "old road", "new town"]
     train = [
         {"id": at, "weight": f"{1000 + at * 7 % 83:,} kg", "pay": "k.A." if at == 9 else at * 11 % 29, "x": words[at % 5], "y": at * 5 % 2}
         for at in range(80)
     ]
-    messages = said_of(competition(tmp_path / "my data", train), "data.target=y")
-    assert messages[:3] == [
+    data = competition(tmp_path / "my data", train)
+    *messages, words, code = said_of(data, "data.target=y")[:4]
+    assert messages == [
         "The column 'weight' is text, because its numbers are written as '1,000 kg'.",
         "The column 'pay' is text, because 1 of 80 cells are not numbers: 'k.A.'.",
-        f"To print repairs of the columns: mlxfp data infer '{tmp_path / 'my data'}' --target y",
     ]
+    assert words.startswith(f"If the words mean missing values, write a spec: mlxfp data infer '{data}' --target y --out spec.yaml. In the")
+    assert code.startswith("To read numbers, rewrite all files, for example with:\nimport os, pandas, re\nframe = ")
+    exec(code.partition("\n")[2], {})
+    assert [column.type for column in fp.kaggle.infer_spec(data, target="y").columns if column.name == "weight"] == ["numerical"]
 
 
 def test_a_difference_from_an_inferred_spec_has_a_remedy_without_a_spec_file(tmp_path):

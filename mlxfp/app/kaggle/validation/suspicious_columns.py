@@ -110,7 +110,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
 
 
 def infer_command(spec: DatasetSpec, folder: Path) -> str:
-    """Return the command that infers the spec of the files in `folder` and prints the repairs of `text_warnings`."""
+    """Return the command that infers the spec of the files in `folder`."""
     path = quote(str(folder if is_train_file(Path(spec.train.name)) else folder / spec.train.name))
     targets = "".join(f" --target {quote(name)}" for name in spec.target)
     encoding = "" if spec.encoding == "utf-8" else f" --encoding {quote(spec.encoding)}"

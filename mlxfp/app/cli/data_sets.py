@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, warn
 from mlxfp.support.errors import ArgumentError, MlxfpError
+from mlxfp.support.terminal import one_line
 
 if TYPE_CHECKING:
     from mlxfp.app.kaggle.specs.specs import DatasetSpec
@@ -45,6 +46,8 @@ def _check(options: Namespace) -> int:
             f"--encoding is {options.encoding}, but --spec {options.spec} defines the encoding. Leave out --encoding or --spec."
         )
     spec = named_spec(options.spec) if options.spec else inferred_spec(options.path, options.target, options.encoding)
+    if not options.spec:
+        warn_of_columns(spec, options.path)
     say("\n".join(_description(spec)))
     check_spec(spec, options.path)
     say(
@@ -63,11 +66,14 @@ def _infer(options: Namespace) -> int:
     if options.out is None:
         with TemporaryDirectory() as folder:
             save_spec(spec, file := Path(folder, "spec.yaml"))
-            say(file.read_text("utf-8").rstrip("\n"))
+            say(f"# The spec of {one_line(options.path)}. To write the spec to a file, add --out FILE.")
+            say(file.read_text("utf-8"))  # ends with an empty line, which separates the spec from the warnings on a terminal
+        warn_of_columns(spec, options.path)
         return 0
     if Path(options.out).exists():
         raise ArgumentError(f"{options.out!r} exists already, and mlxfp does not overwrite files. Give another --out, or remove the file.")
     save_spec(spec, options.out)
+    warn_of_columns(spec, options.path)
     say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file.")
     say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}")
     return 0
@@ -85,22 +91,26 @@ def _synthetic(options: Namespace) -> int:
 
 
 def inferred_spec(path: str | Path, target: list[str] | None, encoding: str | None) -> "DatasetSpec":
-    """Infer a spec from the files. Print warnings about text columns with mostly numeric cells, with repairs of the columns."""
+    """Infer a spec from the files. If the target cannot be inferred, the error names the option of the command line."""
     from mlxfp.app.kaggle.specs.inferring import infer_spec
-    from mlxfp.app.kaggle.specs.reading import folder_of, read_part
-    from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
 
     try:
-        spec = infer_spec(path, target=target, encoding=encoding or "utf-8")
+        return infer_spec(path, target=target, encoding=encoding or "utf-8")
     except MlxfpError as error:
         if target is None and isinstance(error, ArgumentError):
             error.add_note("On the command line: --target COLUMN.")
         raise
+
+
+def warn_of_columns(spec: "DatasetSpec", path: str | Path) -> None:
+    """Print warnings about text columns with mostly numeric cells, with repairs of the columns."""
+    from mlxfp.app.kaggle.specs.reading import folder_of, read_part
+    from mlxfp.app.kaggle.validation.suspicious_columns import text_warnings
+
     parts = [read_part(spec, path)] if spec.test is None else [read_part(spec, path), read_part(spec, path, part="test")]
     problems, repairs = text_warnings(spec, *parts, folder=folder_of(path))
     if problems:
         warn("\n".join([*problems, *repairs]))
-    return spec
 
 
 def _description(spec: "DatasetSpec") -> Iterator[str]:

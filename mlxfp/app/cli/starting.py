@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import fields
 
 from mlxfp.app.cli.configuring import known_names
-from mlxfp.app.cli.data_sets import inferred_spec
+from mlxfp.app.cli.data_sets import inferred_spec, warn_of_columns
 from mlxfp.app.cli.parsing import Commands, add_command, say
 from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import SCHEMA, json_schema
@@ -110,6 +110,7 @@ def _new(options: Namespace) -> int:
     from mlxfp.app.kaggle.specs.spec_files import save_spec
 
     spec = inferred_spec(data, options.target, options.encoding)
+    warn_of_columns(spec, data)
     folder.mkdir(parents=True, exist_ok=True)
     root = folder.resolve()
     save_spec(spec, root / _SPEC)

@@ -1,6 +1,8 @@
 """`mlxfp data`: the files, every mismatch, and a spec to start from."""
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,21 @@ def test_groups_and_times_are_named(tmp_path, capsys):
     assert main(["data", "check", str(tmp_path), "--spec", str(tmp_path / "days.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {"  train        a.csv", "  target       y", "  group        shop", "  time         day"} <= set(lines)
+
+
+def test_an_inferred_spec_comes_before_the_warnings(tmp_path):
+    """On a terminal, standard output and standard error have one screen. The spec has a heading, and ends with an empty line."""
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows/train.csv").write_text("id,far,y\n" + "".join(f'{at},"{at},000 km",{at % 2}\n' for at in range(1, 60)))
+    command = [sys.executable, "-m", "mlxfp", "data", "infer", "rows", "--target", "y"]
+    screen = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+    spec, _, warning = screen.partition("\n\n")
+    assert spec.startswith("# The spec of rows. To write the spec to a file, add --out FILE.\nname: rows\n")
+    (tmp_path / "spec.yaml").write_text(spec)
+    assert fp.kaggle.load_spec(tmp_path / "spec.yaml") == fp.kaggle.infer_spec(tmp_path / "rows", target="y")
+    first, _, code = warning.partition("\n")
+    assert first == "mlxfp: The column 'far' is text, because its numbers are written as '1,000 km'."
+    assert code.startswith("To read numbers, rewrite all files, for example with:\nimport os, pandas, re\n")
 
 
 @pytest.mark.parametrize("command", [["data", "check", "rows"], ["data", "infer", "rows"], ["new", "project", "--data", "rows"]])

@@ -17,7 +17,7 @@ SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": 
 
 
 class Parser(ArgumentParser):
-    """An `ArgumentParser` that suggests the most similar name after an unknown command or choice."""
+    """An `ArgumentParser` that suggests the most similar name after an unknown command or choice. Option types are int and float."""
 
     def _check_value(self, action: Action, value: Any) -> None:
         try:
@@ -25,6 +25,14 @@ class Parser(ArgumentParser):
         except ArgumentError as error:
             near = suggest(value, action.choices or ())
             error.message += f".{near}" if near else ""
+            raise
+
+    def _get_value(self, action: Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except ArgumentError as error:
+            kind = "an integer" if action.type is int else "a number"
+            error.message = f"expected {kind}, got {arg_string!r}. Give a number, as in {action.option_strings[0]} 2"
             raise
 
     def near(self, option: str) -> str:

@@ -57,7 +57,11 @@ def _submit(options: Namespace) -> int:
 
     path, sample = Path(options.path), Path(options.sample) if options.sample else None
     if not (path.is_dir() or path.is_file()):
-        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give a submission in CSV or the folder of a run.")
+        from mlxfp.app.run_folders.folders import near_run
+
+        raise MissingFileError(
+            f"There is no file or folder at {str(path)!r}.{near_run(path)} Give a submission in CSV or the folder of a run."
+        )
     given = {"competition": options.competition, "message": options.message, "sample": sample}
     candidate = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
     candidate = evolve(candidate, **{name: value for name, value in given.items() if value})

@@ -228,9 +228,8 @@ def config_file(folder: str | PathLike[str]) -> Path:
     """Return the path of the stored options. Raises `MissingFileError` for a folder without a run, and `ConfigError` for a project."""
     path = Path(folder) / CONFIG
     if not path.is_file():
-        near = "" if Path(folder).exists() else suggest_path(Path(folder))
         raise MissingFileError(
-            f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing.{near} Give a folder written by mlxfp run."
+            f"{str(folder)!r} is not the folder of a run: {CONFIG} is missing.{near_run(Path(folder))} Give a folder written by mlxfp run."
         )
     if (path.parent / SCHEMA).is_file():
         raise ConfigError(
@@ -238,6 +237,14 @@ def config_file(folder: str | PathLike[str]) -> Path:
             f"mlxfp resume {quote(str(path.parent / 'runs' / 'NAME'))}."
         )
     return path
+
+
+def near_run(folder: Path) -> str:
+    """Return " Did you mean 'runs/x'?" for the name x of a run in the default folder of runs, or for a missing path with a similar name."""
+    path = Path(RunConfig().output, folder)
+    if (path / CONFIG).is_file():
+        return f" Did you mean {str(path)!r}?"
+    return "" if folder.exists() else suggest_path(folder)
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:

@@ -83,6 +83,43 @@ def test_a_mistyped_command_option_or_folder_gets_the_nearest_name(arguments, co
     assert f"Did you mean '{name}'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "titanic", "--minutes", "two"], "--minutes: expected a number, got 'two'. Give a number, as in --minutes 2"),
+        (["run", "titanic", "--ranks", "1.5"], "--ranks: expected an integer, got '1.5'. Give a number, as in --ranks 2"),
+        (["tune", "titanic", "--trials=x"], "--trials: expected an integer, got 'x'. Give a number, as in --trials 2"),
+    ],
+)
+def test_an_option_that_is_no_number_is_named(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(f"mlxfp {arguments[0]}: error: argument {message}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["resume", "cars"],
+        ["report", "cars"],
+        ["compare", "cars", "other"],
+        ["predict", "cars", "--data", "x.csv"],
+        ["export", "cars", "--out", "models"],
+        ["blend", "cars", "other", "--out", "both"],
+        ["submit", "cars"],
+    ],
+)
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_name_of_a_run_gets_the_path_of_the_run(arguments, exists, capsys, monkeypatch, tmp_path):
+    """Users remember the name of a run, and forget the folder `runs`. A folder of data can have the same name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/cars").mkdir(parents=True)
+    (tmp_path / "runs/cars/config.yaml").write_text("")
+    if exists:
+        (tmp_path / "cars").mkdir()
+    assert main(arguments) == 1
+    assert "Did you mean 'runs/cars'?" in capsys.readouterr().err
+
+
 def test_options_may_stand_between_values(capsys):
     assert main(["config", "show", "training.epochs=1"]) == 1
     capsys.readouterr()

@@ -18,6 +18,7 @@ from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.row_views import ByPosition, View
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.sources.in_memory import FromTable
 from mlxfp.support.checks import check_columns, check_integer, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.support.randomness import Keys, fold_in, fold_in_rows, generator
@@ -68,7 +69,8 @@ def split(
     the row number selects the part. Part sizes are then approximate, and every part reads the whole stream.
 
     `stratify` names a column: the rows with each value are split in the same proportions (needs random access). `group` names a column:
-    rows with equal values stay in the same part.
+    rows with equal values stay in the same part. Raises `SchemaError` for a missing column or a column of lists: immediately for a table
+    in memory, and at the first read for other data.
 
     >>> import mlxfp as fp
     >>> train, valid = fp.pipe(fp.from_examples([{"x": i} for i in range(10)]), fp.split([0.8, 0.2], seed=0))
@@ -222,7 +224,10 @@ class _Splitting:
                     f"{self!r} needs a fixed row order, but the rows have another order in each epoch, in {dataset!r}. "
                     "Put shuffle after split."
                 )
-        return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
+        sources = [_Split(dataset, part, **attrs.asdict(self)) for part in range(len(self.fractions))]
+        if isinstance(dataset.source, FromTable) and all(type(stage).infer is Stage.infer for stage in dataset.stages):
+            sources[0].schema()  # The schema is known without reading data. Raises an error if the column is missing or unsuitable.
+        return tuple(map(Dataset, sources))
 
     def __repr__(self) -> str:
         by = next((f", {name}={value!r}" for name, value in (("stratify", self.stratify), ("group", self.group)) if value), "")

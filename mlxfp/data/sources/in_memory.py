@@ -71,7 +71,7 @@ def from_table(table: Any) -> Dataset[Example]:
     See also: `from_examples` for a list of dicts.
     """
     source = lance_source(table) or dataset_source(table)
-    return Dataset(_FromTable(as_table(table)) if source is None else source)
+    return Dataset(FromTable(as_table(table)) if source is None else source)
 
 
 @explain_call
@@ -101,7 +101,9 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 
 
 @frozen(repr=False)
-class _FromTable(Source):
+class FromTable(Source):
+    """Source of the rows of a table in memory."""
+
     # Tables are compared by content, and nan equals nan, so that a pickled copy is equal to the original.
     table: pa.Table = field(eq=fingerprint)
     indexable = True
@@ -135,7 +137,7 @@ class _FromTable(Source):
         return f"from_table({self.table.num_rows:,} rows)"
 
 
-class _FromExamples(_FromTable):
+class _FromExamples(FromTable):
     __slots__ = ()
 
     def __repr__(self) -> str:

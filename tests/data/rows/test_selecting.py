@@ -203,11 +203,26 @@ def test_a_column_to_split_by_that_is_not_there_is_named_before_data_is_read(dat
 @pytest.mark.parametrize("by", ["group", "stratify"])
 def test_the_length_of_a_split_by_a_missing_column_names_the_split(by):
     """Name the stage that the user wrote, also if the length is asked for first."""
-    part = fp.pipe(rows(9), fp.split([0.5, 0.5], seed=0, **{by: "kin"}))[0]
+    part = fp.pipe(stream(9), fp.load(), fp.split([0.5, 0.5], seed=0, **{by: "kin"}))[0]
     with pytest.raises(
         ArgumentTypeError, match=r"cannot be computed: split needs the column 'kin', which is missing\. Did you mean 'kind'"
     ):
         len(part)
+
+
+@pytest.mark.parametrize("by", ["group", "stratify"])
+def test_a_column_to_split_by_is_checked_at_the_call_if_the_schema_is_known(by):
+    data = fp.from_examples([{"x": [1, 2], "kind": "a", "y": 1}] * 4)
+    split = fp.split([0.5, 0.5], seed=0, **{by: "kin"})
+    with pytest.raises(SchemaError, match=r"^split needs the column 'kin', which is missing\. Did you mean 'kind'\? Columns: "):
+        split(data)
+    with pytest.raises(SchemaError, match=r"split needs the column 'kin'"):
+        fp.pipe(data, fp.drop_columns(["kind"]), fp.shuffle(seed=0), split)
+    with pytest.raises(
+        SchemaError, match=r"split needs a column of numbers or texts, got list<.*> for 'x'\. Create such a column with map"
+    ):
+        fp.split([0.5, 0.5], seed=0, **{by: "x"})(data)
+    assert len(fp.pipe(data, fp.map(lambda row: {**row, "kin": 1}), split)) == 2  # the schema of a function is inferred later
 
 
 def test_a_column_to_split_by_holds_values_that_can_be_compared():

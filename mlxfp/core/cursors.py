@@ -119,7 +119,7 @@ class Cursor:
         raise CursorError("The cursor cannot be read: its bytes hold no cursor. Pass the bytes returned by Cursor.to_bytes().")
 
 
-def _check_fields(owner: Recorded, base: Snapshot, done: Any) -> None:
+def _check_fields(owner: Any, base: Snapshot, done: Any) -> None:
     """Raise `CursorError` with the name of the first field that has a wrong type or is negative."""
     parts, division, texts = owner.identity, owner.division, owner.contents
     known = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)

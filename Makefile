@@ -35,7 +35,7 @@ demo: $(VENV)/installed-run  ## install and run the main job: a folder of synthe
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) $(PARALLEL) $(MEASURED)
-	$(PYTEST) $(PARALLEL) $(MEASURED:%=--ignore=%)
+	$(PYTEST) $(PARALLEL) $(MEASURED:%=--ignore=%) --ignore=tests/browser
 else
 	$(PYTEST) $(ARGS)
 endif

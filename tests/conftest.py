@@ -1,8 +1,12 @@
-"""Experiment trackers for all tests of a process: making the tables of MLflow takes seconds."""
+"""A fast library for matrix products, and experiment trackers for all tests of a process: making the tables of MLflow takes seconds."""
 
 import os
 
 import pytest
+
+from mlxfp import runtime
+
+runtime.use_fast_blas(threads=1)  # before the first import of MLX; each core has a process of its own
 
 collect_ignore = ["typing/false_errors.py"]  # for type checkers only
 

@@ -7,6 +7,7 @@ from attrs import field, frozen
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.identity import Division, Identity, comparable
 from mlxfp.core.nodes import Pipeline
+from mlxfp.core.sources import contents
 from mlxfp.support.errors import CursorError
 from mlxfp.support.html import clip, fragment, table
 
@@ -29,6 +30,7 @@ class Recorded:
     identity: Identity
     division: Division
     level: str
+    contents: tuple[str | None, ...]
 
 
 @frozen
@@ -78,6 +80,13 @@ class Cursor:
         """Number of ranks and batch size of the pipeline, or None if unknown."""
         return None if self.owner is None else self.owner.division
 
+    @property
+    def contents(self) -> tuple[str | None, ...]:
+        """Number and total size of the local files of each source, as text, or None for a source without local files."""
+        if isinstance(self.owner, Recorded):
+            return self.owner.contents
+        return () if self.owner is None else contents(self.owner)
+
     def __repr__(self) -> str:
         return f"Cursor(epoch={self.epoch}, {self.level}={self.items})"
 
@@ -90,7 +99,7 @@ class Cursor:
 
         Reading the bytes executes no code. Raises `FingerprintError` if a value in the pipeline has no fingerprint.
         """
-        return pack((self.identity, self.division, self.level, self), KINDS)
+        return pack((self.identity, self.division, self.level, self.contents, self), KINDS)
 
     def _repr_html_(self) -> str:
         """Return HTML with the position and the pipeline, for notebooks."""
@@ -103,24 +112,27 @@ class Cursor:
     def from_bytes(data: bytes) -> "Cursor":
         """Return the cursor stored in the bytes of `to_bytes`. Raises `CursorError` for other bytes."""
         match unpack(data, KINDS):
-            case (parts, division, level, Cursor(base=Snapshot() as base, done=done)):
-                _check_fields(parts, division, level, base, done)
-                return Cursor(base, done, None if division is None else Recorded(parts, division, level))
+            case (parts, division, level, texts, Cursor(base=Snapshot() as base, done=done)):
+                owner = Recorded(parts, division, level, texts)
+                _check_fields(owner, base, done)
+                return Cursor(base, done, None if division is None else owner)
         raise CursorError("The cursor cannot be read: its bytes hold no cursor. Pass the bytes returned by Cursor.to_bytes().")
 
 
-def _check_fields(parts: Any, division: Any, level: Any, base: Snapshot, done: Any) -> None:
+def _check_fields(owner: Any, base: Snapshot, done: Any) -> None:
     """Raise `CursorError` with the name of the first field that has a wrong type or is negative."""
-    texts = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
+    parts, division, texts = owner.identity, owner.division, owner.contents
+    known = isinstance(parts, tuple) and all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in parts)
     match division:
         case None | Division(shards=int(), batch_rows=int(), fingerprint=str()):
             divided = True
         case _:
             divided = False
     fields = {
-        "pipeline": (parts, texts),
+        "pipeline": (parts, known),
         "division": (division, divided),
-        "level": (level, level in ("items", "examples", "groups", "batches")),
+        "contents of the files": (texts, isinstance(texts, tuple) and all(isinstance(text, str | None) for text in texts)),
+        "level": (owner.level, owner.level in ("items", "examples", "groups", "batches")),
         "epoch": (base.epoch, _is_count(base.epoch)),
         "number of source rows": (base.rows, _is_count(base.rows)),
         "states": (base.states, base.states is None or isinstance(base.states, tuple)),

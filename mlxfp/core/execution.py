@@ -27,7 +27,7 @@ from mlxfp.core.running.forged import resumed
 from mlxfp.core.running.runners import RUNNER, Jobs, Runner
 from mlxfp.core.running.segments import Job, Result, RowTask, Segment, keep_nothing
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, Step, are_costly, push
-from mlxfp.core.sources import ChunkTask, Position, Source, Task, check_ends, warn_redrawn
+from mlxfp.core.sources import ChunkTask, Position, Source, Task, check_ends, contents, warn_redrawn
 from mlxfp.core.stages import State
 from mlxfp.support.checks import check_not_negative
 from mlxfp.support.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
@@ -379,6 +379,12 @@ def _continued(dataset: Pipeline[Any], cursor: Cursor) -> Cursor:
             f"The cursor belongs to another pipeline. First difference: the cursor has {mismatch[0]}, the pipeline {mismatch[1]}. "
             "Iterate over the pipeline that made the cursor, or start this pipeline without a cursor."
         )
+    for before, now in zip(cursor.contents, contents(dataset), strict=False):
+        if None not in (before, now) and before != now:
+            raise CursorError(
+                f"The files have changed since the cursor was made. Before: {before}. Now: {now}. Pipeline: {dataset!r}. "
+                "Restore the files, or start without a cursor."
+            )
     states = cursor.base.states
     if states is not None and len(states) != len(dataset.stages):
         raise CursorError(f"The cursor holds the states of {len(states)} stages, but the pipeline has {len(dataset.stages)}: {dataset!r}.")

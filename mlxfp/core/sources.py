@@ -4,6 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import EPOCH, ROW, Indices, RecordBatch, Schema
 from mlxfp.core.nodes import Part, Pipeline, Share, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
-from mlxfp.support.errors import PipelineError
+from mlxfp.support.errors import MlxfpError, PipelineError
 
 Position = Any
 Tasks = Generator[tuple["Task", Position], None, None]  # pairs of a task and the source position after its rows; see `Source.tasks`
@@ -141,6 +142,9 @@ class SourceTraits:
     restricted: Callable[[Sequence[str], tuple[Condition, ...]], Any] | None = None  # see the docstring
     marking: Callable[[], Any] | None = None  # function that returns a copy of the source for `on_error`; the copy marks malformed records
     file_of: Callable[[Position], str | None] = lambda position: None  # function that returns the file at a source position, or None
+    # Function that returns a text about the external data, such as "2 files with 900 bytes", or None. A cursor stores the text. If the text
+    # has changed, the data have changed, and the cursor is refused.
+    contents: Callable[[], str | None] = lambda: None
     # Function that returns the inner datasets at a source position, each as a pair (dataset, cursor).
     children_at: Callable[[Position], Iterable[tuple[Any, Any]]] = lambda position: ()
     # Function called as before(chunk, after), where `after` is the position after the chunk. Returns the position before the chunk.
@@ -235,6 +239,15 @@ def first_chunks(source: Source) -> Iterator[RecordBatch]:
     """Yield the chunks for schema inference."""
     head = source.traits.head
     return (chunk for chunk, _ in source.read(0, None)) if head is None else head()
+
+
+def contents(dataset: Pipeline[Any]) -> tuple[str | None, ...]:
+    """Return the texts about the external data of all sources in a pipeline. A source of missing files has None."""
+    try:
+        text = dataset.source.traits.contents()
+    except (MlxfpError, OSError):  # for example, files that were removed after `load` had read all rows
+        text = None
+    return text, *chain.from_iterable(map(contents, children(dataset.source)))
 
 
 def marked(source: Source) -> Source:

@@ -17,7 +17,7 @@ from mlxfp.support.arrow_types import with_text_names
 from mlxfp.support.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
-_VERSION = 4
+_VERSION = 5
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _NUMBERS = "biuf"  # codes of the numpy dtypes for bool, int, unsigned int and float
 

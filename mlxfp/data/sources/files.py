@@ -201,7 +201,14 @@ class FileSource(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        return SourceTraits(file_of=self.file_of, notes=self.notes)
+        return SourceTraits(file_of=self.file_of, contents=self.contents, notes=self.notes)
+
+    def contents(self) -> str | None:
+        """Return the number and the total size of the files as text. Return None for remote files."""
+        if any(map(is_remote, self.paths)):
+            return None
+        sizes = [file.size for file in self.files()]
+        return f"{len(sizes):,} {'file' if len(sizes) == 1 else 'files'} with {sum(sizes):,} bytes"
 
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file at a position. Return None for a source with only one file."""

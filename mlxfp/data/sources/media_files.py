@@ -134,7 +134,12 @@ class _MediaSource(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        return SourceTraits(costly=lambda: True, take_workers=frozenset({"threads", "processes"}), notes=self._notes)
+        return SourceTraits(
+            costly=lambda: True,
+            take_workers=frozenset({"threads", "processes"}),
+            contents=lambda: f"{len(self.names):,} files",
+            notes=self._notes,
+        )
 
     @cached_property
     def root(self) -> str:

@@ -44,7 +44,7 @@ WRITTEN = [cursor.to_bytes() for _, cursor in fp.iterate(PIPELINE)]
 
 def sealed(body: bytes) -> bytes:
     """Put a right head before a body."""
-    return b"MLXFPCUR" + (4).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
+    return b"MLXFPCUR" + (5).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
 
 
 def handmade(value: Any, *blobs: bytes) -> bytes:
@@ -112,10 +112,10 @@ JSON = st.recursive(
 @given(JSON, st.binary(max_size=30))
 def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes):
     refused(handmade(value, blob))
-    refused(handmade([[], None, "batches", value], blob))
-    refused(handmade([[], value, {"tag": "cursor", "fields": [None, 1]}], blob))
+    refused(handmade([[], None, "batches", [], value], blob))
+    refused(handmade([[], value, "batches", [], {"tag": "cursor", "fields": [None, 1]}], blob))
     with suppress(CursorError):  # a snapshot of an epoch may come out
-        assert fp.Cursor.from_bytes(handmade([[], None, "batches", {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
+        assert fp.Cursor.from_bytes(handmade([[], None, "batches", [], {"tag": "cursor", "fields": [value, 1]}], blob)).to_bytes()
 
 
 @given(st.sampled_from(WRITTEN), st.data())
@@ -137,8 +137,8 @@ def snapshot(**fields: Any) -> dict[str, Any]:
     return {"tag": "snapshot", "fields": list(plain.values())}
 
 
-def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
-    return handmade([list(owner), None, "batches", {"tag": "cursor", "fields": [snapshot(**fields), done]}])
+def cursor(owner: Any = (), done: Any = 0, contents: Any = (), **fields: Any) -> bytes:
+    return handmade([list(owner), None, "batches", contents, {"tag": "cursor", "fields": [snapshot(**fields), done]}])
 
 
 @pytest.mark.parametrize(
@@ -147,16 +147,18 @@ def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
         cursor(owner=[1]),
         cursor(owner=[["a", 1]]),
         cursor(owner=[["a", "b", "c"]]),
-        handmade([[], {"tag": "division", "fields": [1, 2, 3]}, {"tag": "cursor", "fields": [snapshot(), 0]}]),
+        cursor(contents=[1]),
+        cursor(contents="text"),
+        handmade([[], {"tag": "division", "fields": [1, 2, 3]}, "batches", [], {"tag": "cursor", "fields": [snapshot(), 0]}]),
         cursor(done="1"),
         cursor(done=None),
         cursor(epoch="x"),
         cursor(rows=[]),
         cursor(states=5),
-        handmade([[], None, "batches", snapshot()]),
-        handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot()]}]),
-        handmade([[], None, "batches", {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
-        handmade([[], None, "batches", {"tag": ["cursor"], "fields": []}]),
+        handmade([[], None, "batches", [], snapshot()]),
+        handmade([[], None, "batches", [], {"tag": "cursor", "fields": [snapshot()]}]),
+        handmade([[], None, "batches", [], {"tag": "cursor", "fields": [snapshot(), 0, None, 1]}]),
+        handmade([[], None, "batches", [], {"tag": ["cursor"], "fields": []}]),
         handmade({"tag": "dict", "items": [[{"tag": "dict", "items": []}, 1]]}),
         sealed((10**6).to_bytes(4, "little") + b"[" * 10**6),
         sealed((2).to_bytes(4, "little") + b'"' + b"\xff"),
@@ -240,7 +242,7 @@ def test_bytes_may_come_as_any_kind_of_buffer():
 def test_each_sort_of_damage_has_its_message():
     good = WRITTEN[0]
     assert "start with b'other by', not b'MLXFPCUR'. Pass the bytes returned by Cursor.to_bytes()." in refused(b"other bytes")
-    assert "has version 1, but this mlxfp reads version 4. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
+    assert "has version 1, but this mlxfp reads version 5. Use the version" in refused(good[:8] + b"\1\0" + good[10:])
     assert f"The cursor is damaged: the checksum of its {len(good) - 1} bytes is wrong" in refused(good[:-1])
     assert "The cursor is damaged: the checksum of its 12 bytes" in refused(good[:12])
 

@@ -76,8 +76,8 @@ def test_a_forged_cursor_gives_items_or_a_cursor_error_that_names_a_part(name: s
     cursors = [cursor.to_bytes() for _, cursor in fp.iterate(dataset)]
     answers = []
     for _ in range(60):
-        parts, division, level, cursor = unpack(chance.choice(cursors), KINDS)
-        forged = pack((parts, division, level, changed(cursor, chance)), KINDS)
+        parts, division, level, contents, cursor = unpack(chance.choice(cursors), KINDS)
+        forged = pack((parts, division, level, contents, changed(cursor, chance)), KINDS)
         with np.errstate(divide="ignore"):
             try:
                 list(islice(fp.iterate(dataset, Cursor.from_bytes(forged)), 200))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mlxfp as fp
-from mlxfp.support.errors import DataError
+from mlxfp.support.errors import CursorError, DataError
 
 COUNT = 60_000
 
@@ -72,3 +72,49 @@ def test_a_file_that_does_not_change_is_read_whole_in_every_epoch(tmp_path: Path
     write_file, read = READERS[suffix]
     dataset = read(write_file(tmp_path / f"data.{suffix}"))
     assert len(list(dataset)) == len(list(dataset)) == (fp.length(dataset) or COUNT)
+
+
+STAGES: dict[str, list[Any]] = {
+    "none": [],
+    "batch": [fp.batch(2)],
+    "shuffle": [fp.shuffle(seed=0), fp.batch(2)],
+    "buffer": [fp.shuffle(seed=0, buffer=5)],
+    "repeat": [fp.repeat(2)],
+    "load": [fp.load(), fp.batch(2)],
+    "prefetch": [fp.batch(2), fp.prefetch(2)],
+    "concat": [lambda rows: fp.concat([fp.from_examples([{"x": "a"}]), rows])],
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "txt"])
+@pytest.mark.parametrize("stages", STAGES)
+def test_a_cursor_of_a_small_file_is_refused_after_a_change(tmp_path: Path, stages: str, suffix: str):
+    path = tmp_path / f"a.{suffix}"
+    lines = {"csv": "x\na\nb\nc\nd\n", "jsonl": '{"x": "a"}\n' * 4, "txt": "a\nb\nc\nd\n"}[suffix]
+    names = [fp.rename_columns({"text": "x"})] if suffix == "txt" else []
+
+    def pipeline() -> fp.Dataset[Any]:
+        return fp.pipe(READERS[suffix][1](path), *names, *STAGES[stages])
+
+    path.write_text(lines)
+    items = list(fp.iterate(pipeline()))
+    cursor = fp.Cursor.from_bytes(items[0][1].to_bytes())
+    assert len(list(fp.iterate(pipeline(), cursor))) == len(items) - 1
+    path.write_text(lines + lines.splitlines(keepends=True)[-1])
+    with pytest.raises(CursorError) as caught:
+        fp.iterate(pipeline(), fp.Cursor.from_bytes(cursor.to_bytes()))
+    before, now = len(lines), path.stat().st_size
+    assert str(caught.value) == (
+        f"The files have changed since the cursor was made. Before: 1 file with {before} bytes. Now: 1 file with {now} bytes. "
+        f"Pipeline: {pipeline()!r}. Restore the files, or start without a cursor."
+    )
+
+
+def test_files_removed_after_loading_do_not_stop_a_run(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("x\n1\n2\n3\n")
+    dataset = fp.pipe(fp.read_csv(path), fp.load())
+    assert len(list(dataset)) == 3
+    path.unlink()
+    (_, cursor), *_ = fp.iterate(dataset)
+    assert [row for row, _ in fp.iterate(dataset, fp.Cursor.from_bytes(cursor.to_bytes()))] == [{"x": 2}, {"x": 3}]

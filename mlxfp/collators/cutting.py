@@ -173,18 +173,22 @@ class Padded(Cutting):
     def check(self, schema: Schema) -> None:
         """Check the columns before any row is read.
 
-        Raises `SchemaError` for a missing column and for a wrong type. Also raises `SchemaError` for packed rows (rows of `pack`) if the
-        batch would lose the columns `segment_ids` and `positions`.
+        Raises `SchemaError` for a missing column and for a wrong type, and for packed rows, as `__call__` does.
         """
         self.read(Examples(no_rows(schema)))
-        if self.column == "input_ids" and not self.packed:
+        self._check_not_packed(schema.names)
+
+    def _check_not_packed(self, columns: Sequence[str]) -> None:
+        """Raise `SchemaError` for rows of `pack` if the batch would lose the columns `segment_ids` and `positions`."""
+        if not self.packed:
             short = self.name.removeprefix("collators.")
             remedy = "Use causal, masked or tokens with packed=True" if self.packed is None else f"Write {short}(..., packed=True)"
-            check_not_packed(schema.names, self.name, remedy, self.carry)
+            check_not_packed(columns, self.name, remedy, self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Return a single batch of all examples."""
         view = as_view(examples)
+        self._check_not_packed(view.names)
         return self.read(view).batch(0, len(view))
 
     @property

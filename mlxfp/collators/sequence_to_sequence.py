@@ -84,10 +84,14 @@ class _Seq2seq(Choosing):
         the columns `segment_ids` and `positions`.
         """
         super().check(schema)
-        check_not_packed(schema.names, self.name, "Remove pack", self.carry)
+        self._check_not_packed(schema.names)
+
+    def _check_not_packed(self, columns: Sequence[str]) -> None:
+        check_not_packed(columns, self.name, "Remove pack", self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
+        self._check_not_packed(view.names)
         ids, ends, real = self._arranged(view, "input_ids", self.lengths)
         masks = side_columns(view, ends, self.name, type_ids=False)
         mask = pad_rows(masks[MASK][0], real, 0) if masks else real

@@ -266,7 +266,7 @@ def test_a_template_without_an_end_token_in_the_answer_is_a_warning_with_the_rem
         ("{% for m in messages %}{{ m.contents }}{% endfor %}", ""),
         ("{% for m in messages %}{{ m.role }}: {% generation %}{{ m.contents }}<|im_end|>{% endgeneration %}{% endfor %}", ""),
         (
-            "{% for m in messages %}{% generation %}{{ m['contents' if m.role == 'assistant' else 'content'] }}{% endgeneration %}{% endfor %}",
+            "{% for m in messages %}{% generation %}{{ m['content' if m.role == 'user' else 'text'] }}{% endgeneration %}{% endfor %}",
             " of the assistant",
         ),
     ],

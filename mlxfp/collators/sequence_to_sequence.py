@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
-from mlxfp.collators.cutting import MASK, check_not_packed, side_columns, with_carried
+from mlxfp.collators.cutting import MASK, check_not_packed, check_unpadded, side_columns, with_carried
 from mlxfp.collators.padding import pad_rows, padded_mask
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
@@ -95,7 +95,8 @@ class _Seq2seq(Choosing):
         ids, ends, real = self._arranged(view, "input_ids", self.lengths)
         masks = side_columns(view, ends, self.name, type_ids=False)
         mask = pad_rows(masks[MASK][0], real, 0) if masks else real
-        labels, _, real_labels = self._arranged(view, self.target, self.target_lengths)
+        labels, label_ends, real_labels = self._arranged(view, self.target, self.target_lengths)
+        check_unpadded(view, self.target, (labels, label_ends), self.pad_id, self.name)
         decoder = np.full(real_labels.shape, self.start_id, np.int32)
         inputs = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
         decoder[:, 1:] = np.where(inputs == self.ignore_index, np.int32(self.pad_id), inputs)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
 from mlxfp.collators.cutting import MASK, check_not_packed, check_unpadded, side_columns, with_carried
-from mlxfp.collators.padding import pad_rows, padded_mask
+from mlxfp.collators.padding import check_ids, pad_rows, padded_mask
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -50,7 +50,7 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
 
     See also: `tokenize(..., column="summary", into="labels")`, which makes the second column.
     """
-    check_integer(pad_id=pad_id, start_id=start_id, ignore_index=ignore_index)
+    check_ids(pad_id=pad_id, start_id=start_id, ignore_index=ignore_index)
     check_text(target=target)
     check_positive(pad_multiple=pad_multiple, **not_none(vocab_size=vocab_size, length=length, target_length=target_length))
     if pad_multiple != 1 and None not in (length, target_length):

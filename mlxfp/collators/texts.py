@@ -7,9 +7,9 @@ from attrs import frozen
 from mlxfp.collators.columns import ids_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, check_unpadded, side_columns
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
-from mlxfp.collators.padding import Side, check_padding
+from mlxfp.collators.padding import Side, check_ids, check_padding
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_types, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_positive, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -69,7 +69,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     See also: `causal` and `masked`, whose labels are tokens; `default`, which has no required arguments.
     """
-    check_integer(pad_id=pad_id)
+    check_ids(pad_id=pad_id)
     check_text(column=column)
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:

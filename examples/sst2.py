@@ -51,13 +51,13 @@ def run(path: Path, seeds: int, epochs: int) -> None:
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=8000, lowercase=True)
     tokens = fp.tokenize(tokenizer, max_length=LENGTHS[-1])
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="label", lengths=LENGTHS))
-    groups = fp.compose(fp.bucket_by_length(LENGTHS, size=64), collate)
-    held_out = [fp.pipe(part, tokens, groups) for part in parts]
+    held_out = [fp.pipe(part, tokens, fp.batch(64), collate) for part in parts]
     labels = [np.concatenate([np.array(batch["labels"]) for batch in batches]) for batches in held_out]
     began, sums = time.process_time(), [np.zeros((len(wanted), 2)) for wanted in labels]
     for seed in range(seeds):
         words = fp.drop_tokens(0.3, seed=seed, keep=tokenizer.special_ids)
-        batches = fp.pipe(train, tokens, words, fp.shuffle(seed=seed), groups, fp.prefetch(2))
+        groups = fp.bucket_by_length(LENGTHS, size=64)
+        batches = fp.pipe(train, tokens, words, fp.shuffle(seed=seed), groups, collate, fp.prefetch(2))
         predictions = fit(batches, held_out, vocab_size=tokenizer.vocab_size, steps=epochs * (fp.length(train) or 0) // 64, seed=seed)
         sums = [total + more for total, more in zip(sums, predictions, strict=True)]
         print(f"seed {seed}: {accuracies(predictions, labels)}")

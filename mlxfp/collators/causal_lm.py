@@ -20,13 +20,13 @@ from mlxfp.collators.cutting import (
     document_columns,
     side_columns,
 )
-from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
+from mlxfp.collators.padding import Side, check_ids, check_padding, mask_even, pad_even
 from mlxfp.core.arrow.ragged import Ends, row_of
 from mlxfp.core.chunks import Schema
 from mlxfp.core.examples import Examples
 from mlxfp.data.lengths.tokens import prompt_masks
 from mlxfp.support.arrow_types import is_list_like
-from mlxfp.support.checks import as_strings, check_columns, check_integer, check_positive, check_text, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_columns, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import DataError
 
 
@@ -66,7 +66,7 @@ def causal(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     See also: `windows` and `pack`, which make the rows.
     """
-    check_integer(pad_id=pad_id, ignore_index=ignore_index)
+    check_ids(pad_id=pad_id, ignore_index=ignore_index)
     check_text(**not_none(prompt_mask=prompt_mask))
     check_positive(**not_none(vocab_size=vocab_size))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)

@@ -96,7 +96,7 @@ class Cutting(Choosing):
 
 
 def check_group(examples: Sequence[Example]) -> None:
-    """Raise an error unless `examples` is a non-empty group of rows.
+    """Raise an error unless `examples` is a non-empty group of rows: a view (`Examples`), or a list of mappings.
 
     A pipeline without `collate` passes the whole dataset instead of a group.
     """
@@ -104,8 +104,17 @@ def check_group(examples: Sequence[Example]) -> None:
         raise ArgumentTypeError(
             f"A collator takes a group of rows, got a dataset: {examples!r:.200}. Wrap the collator in the pipeline: fp.collate(collator)."
         )
+    if isinstance(examples, Mapping) or not hasattr(examples, "__len__"):
+        raise ArgumentTypeError(
+            f"A collator takes a list of rows, got {type(examples).__name__}: {examples!r:.60}. For a single row, pass [row]."
+        )
     if not len(examples):
         raise DataError("A collator needs at least one example, got an empty group.")
+    for index, example in enumerate(() if isinstance(examples, Examples) else examples):
+        if not isinstance(example, Mapping):
+            raise ArgumentTypeError(
+                f"A collator takes mappings, got {type(example).__name__} at index {index} of the group: {example!r:.60}."
+            )
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -117,11 +126,6 @@ def as_view(examples: Sequence[Example]) -> Examples:
     check_group(examples)
     if isinstance(examples, Examples):
         return examples
-    for index, example in enumerate(examples):
-        if not isinstance(example, Mapping):
-            raise ArgumentTypeError(
-                f"A collator takes mappings, got {type(example).__name__} at index {index} of the group: {example!r:.60}."
-            )
     rows = [example if isinstance(example, Row) else None for example in examples]
     numbers = [index if row is None else row.number for index, row in enumerate(rows)]
     chunk = from_rows(examples, _shared_schema(rows), numbers)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.columns import GROUP, Cutting, as_view, at_row, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, fitting_length, mask_end_to_end, mask_of_counts, pad_end_to_end, pad_rows, too_long
-from mlxfp.core.arrow.ragged import Ends, Ragged, check_same_lengths
+from mlxfp.core.arrow.ragged import Ends, Ragged, check_same_lengths, row_of
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
-from mlxfp.support.arrow_types import is_text, value_type
+from mlxfp.support.arrow_types import is_list_like, is_text, value_type
 from mlxfp.support.errors import DataError, SchemaError
 
 PaddedColumn = tuple[NDArray[Any], float]  # concatenated values of all rows, and the padding value
@@ -173,18 +173,22 @@ class Padded(Cutting):
     def check(self, schema: Schema) -> None:
         """Check the columns before any row is read.
 
-        Raises `SchemaError` for a missing column and for a wrong type. Also raises `SchemaError` for packed rows (rows of `pack`) if the
-        batch would lose the columns `segment_ids` and `positions`.
+        Raises `SchemaError` for a missing column and for a wrong type, and for packed rows, as `__call__` does.
         """
         self.read(Examples(no_rows(schema)))
-        if self.column == "input_ids" and not self.packed:
+        self._check_not_packed(schema.names)
+
+    def _check_not_packed(self, columns: Sequence[str]) -> None:
+        """Raise `SchemaError` for rows of `pack` if the batch would lose the columns `segment_ids` and `positions`."""
+        if not self.packed:
             short = self.name.removeprefix("collators.")
             remedy = "Use causal, masked or tokens with packed=True" if self.packed is None else f"Write {short}(..., packed=True)"
-            check_not_packed(schema.names, self.name, remedy, self.carry)
+            check_not_packed(columns, self.name, remedy, self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Return a single batch of all examples."""
         view = as_view(examples)
+        self._check_not_packed(view.names)
         return self.read(view).batch(0, len(view))
 
     @property
@@ -230,6 +234,20 @@ def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bo
     """Return the column `attention_mask` if the rows have such a column. If `type_ids` is True, also return `token_type_ids`."""
     names = ([MASK] if examples.chunk.schema.get_field_index(MASK) >= 0 else []) + (["token_type_ids"] if type_ids else [])
     return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in names}
+
+
+def check_unpadded(examples: Examples, column: str, lists: tuple[NDArray[Any], Ends], pad_id: int, wanted_by: str) -> None:
+    """Raise `DataError` if the column `attention_mask` marks the padding of `column`, unless the column is `input_ids`."""
+    index = examples.chunk.schema.get_field_index(MASK)
+    if column == "input_ids" or index < 0 or not is_list_like(examples.chunk.schema.field(index).type):
+        return
+    (ids, ends), (mask, mask_ends) = lists, ragged_of(examples, MASK, wanted_by)
+    if np.array_equal(ends, mask_ends) and not mask.all() and (ids[mask == 0] == pad_id).all():
+        row = row_of(ends, int(np.argmin(mask)))
+        raise DataError(
+            f"{at_row(examples, column, row, wanted_by)} has padding from pad, but {wanted_by} uses no mask of pad for this column, "
+            f"so a model would use the padding as tokens. Remove pad(..., column={column!r}), because the collator pads each batch."
+        )
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str, arrays: Container[str]) -> dict[str, Any]:

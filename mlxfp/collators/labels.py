@@ -68,8 +68,9 @@ def as_labels(plain: Numbers, kind: str, classes: Classes, at: Callable[[int], s
             f"could be an index or a name. Convert the labels to texts with map, or declare indices with classes={len(classes)}."
         )
     if plain.dtype.kind == "f":
-        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) <= 2**24)  # float32 rounds larger integers
-        refuse(~whole_numbers, plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
+        refuse(plain != np.floor(plain), plain, at, 'which is not a class (an integer). For regression use label_kind="value"')
+        why = "but a class in a column of floats must be below 2**24, because float32 rounds larger integers. Convert to integers with map"
+        refuse(np.abs(plain) >= 2**24, plain, at, why)
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
         count = classes if isinstance(classes, int) else len(classes)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.columns import ids_of, keys_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, carried_columns, document_columns, side_columns
-from mlxfp.collators.padding import Side, check_padding
+from mlxfp.collators.padding import Side, check_ids, check_padding
 from mlxfp.core.arrow.ragged import Ends, places_within
 from mlxfp.core.examples import Examples
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types, explain_call
@@ -56,7 +56,8 @@ def masked(  # noqa: PLR0913  # ids of a vocabulary, and the arguments of `text`
     >>> batch["labels"].tolist()
     [[-100, -100, -100, -100, 13, -100, -100], [-100, -100, -100, -100, -100, -100, -100]]
     """
-    check_integer(pad_id=pad_id, mask_id=mask_id, seed=seed, ignore_index=ignore_index)
+    check_integer(seed=seed)
+    check_ids(pad_id=pad_id, mask_id=mask_id, ignore_index=ignore_index)
     check_positive(vocab_size=vocab_size)
     check_types((int, float), rate=rate)
     if not 0 < rate <= 1:

@@ -12,10 +12,18 @@ from mlxfp.core.arrow.gathering import Pieces
 from mlxfp.core.arrow.ragged import Ends, Ragged
 from mlxfp.core.chunks import Indices
 from mlxfp.data.lengths.shape_planning import check_lengths
-from mlxfp.support.checks import check_choice, check_positive, not_none
+from mlxfp.support.checks import check_choice, check_integer, check_positive, not_none
 from mlxfp.support.errors import ArgumentError, DataError
 
 Side = Literal["left", "right"]
+
+
+def check_ids(**values: int) -> None:
+    """Raise an error unless every value is a 32-bit integer, as the ids and labels of batches are."""
+    check_integer(**values)
+    for name, value in values.items():
+        if not -(2**31) <= value < 2**31:
+            raise ArgumentError(f"{name} must be a 32-bit integer, as the ids of a batch are, got {name}={value!r:.40}.")
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:

@@ -19,12 +19,12 @@ from mlxfp.collators.columns import (
     ragged_of,
     vectors_of,
 )
-from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_mask
+from mlxfp.collators.padding import check_ids, mask_even, pad_even, pad_rows, padded_length, real_mask
 from mlxfp.collators.stacking import Stacking
 from mlxfp.core.chunks import HIDDEN, Example, Schema
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like, is_tensor, is_text, value_type
-from mlxfp.support.checks import check_integer, check_positive, explain_call
+from mlxfp.support.checks import check_positive, explain_call
 from mlxfp.support.errors import SchemaError
 
 
@@ -53,7 +53,7 @@ def default(*, pad_id: int = 0, pad_multiple: int = 1) -> "_Default":
 
     See also: `tokens`, which also checks labels per token; `text`, `vision` and `audio`, for columns with a known meaning.
     """
-    check_integer(pad_id=pad_id)
+    check_ids(pad_id=pad_id)
     check_positive(pad_multiple=pad_multiple)
     return _Default(pad_id, pad_multiple)
 

@@ -8,12 +8,12 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
-from mlxfp.collators.cutting import with_carried
-from mlxfp.collators.padding import check_padding, fitting_length, pad_rows, real_mask
+from mlxfp.collators.cutting import MASK, check_unpadded, with_carried
+from mlxfp.collators.padding import check_ids, check_padding, fitting_length, pad_rows, real_mask
 from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.chunks import Example
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_unique, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_positive, check_text, check_unique, explain_call, not_none
 from mlxfp.support.errors import DataError
 from mlxfp.text.encoding.framing import gather
 
@@ -53,7 +53,7 @@ def preference(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     See also: `losses.answer_log_probabilities`, which makes the columns of a reference model.
     """
-    check_integer(pad_id=pad_id, ignore_index=ignore_index)
+    check_ids(pad_id=pad_id, ignore_index=ignore_index)
     columns = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     check_text(**columns)
     check_unique({"prompt, chosen and rejected": tuple(columns.values())})
@@ -73,15 +73,18 @@ class _Preference(Choosing):
     lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
     carry: tuple[str, ...] = ()
+    optional_columns = (MASK,)
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return self.prompt, self.chosen, self.rejected, *self.carry
+        return self.prompt, self.chosen, self.rejected, MASK, *self.carry
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
         prompts, prompt_ends = ids_of(view, self.prompt, self.vocab_size, self.name)
         answers = {column: ids_of(view, column, self.vocab_size, self.name) for column in (self.chosen, self.rejected)}
+        for column, lists in {self.prompt: (prompts, prompt_ends), **answers}.items():
+            check_unpadded(view, column, lists, self.pad_id, self.name)
         counts = {column: np.diff(prompt_ends) + np.diff(ends) for column, (_, ends) in answers.items()}
         length = self._length(view, counts)
         batch: dict[str, Any] = {}

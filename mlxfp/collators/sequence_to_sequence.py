@@ -10,12 +10,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Choosing, as_view, at_row, ids_of
-from mlxfp.collators.cutting import MASK, check_not_packed, side_columns, with_carried
-from mlxfp.collators.padding import pad_rows, padded_mask
+from mlxfp.collators.cutting import MASK, check_not_packed, check_unpadded, side_columns, with_carried
+from mlxfp.collators.padding import check_ids, pad_rows, padded_mask
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -50,7 +50,7 @@ def seq2seq(  # noqa: PLR0913  # two texts with separate lengths
 
     See also: `tokenize(..., column="summary", into="labels")`, which makes the second column.
     """
-    check_integer(pad_id=pad_id, start_id=start_id, ignore_index=ignore_index)
+    check_ids(pad_id=pad_id, start_id=start_id, ignore_index=ignore_index)
     check_text(target=target)
     check_positive(pad_multiple=pad_multiple, **not_none(vocab_size=vocab_size, length=length, target_length=target_length))
     if pad_multiple != 1 and None not in (length, target_length):
@@ -84,14 +84,19 @@ class _Seq2seq(Choosing):
         the columns `segment_ids` and `positions`.
         """
         super().check(schema)
-        check_not_packed(schema.names, self.name, "Remove pack", self.carry)
+        self._check_not_packed(schema.names)
+
+    def _check_not_packed(self, columns: Sequence[str]) -> None:
+        check_not_packed(columns, self.name, "Remove pack", self.carry)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
+        self._check_not_packed(view.names)
         ids, ends, real = self._arranged(view, "input_ids", self.lengths)
         masks = side_columns(view, ends, self.name, type_ids=False)
         mask = pad_rows(masks[MASK][0], real, 0) if masks else real
-        labels, _, real_labels = self._arranged(view, self.target, self.target_lengths)
+        labels, label_ends, real_labels = self._arranged(view, self.target, self.target_lengths)
+        check_unpadded(view, self.target, (labels, label_ends), self.pad_id, self.name)
         decoder = np.full(real_labels.shape, self.start_id, np.int32)
         inputs = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
         decoder[:, 1:] = np.where(inputs == self.ignore_index, np.int32(self.pad_id), inputs)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from mlxfp.collators.columns import ids_of, names_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
+from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, check_unpadded, side_columns
 from mlxfp.collators.labels import Classes, LabelKind, check_label, labels_of
-from mlxfp.collators.padding import Side, check_padding
+from mlxfp.collators.padding import Side, check_ids, check_padding
 from mlxfp.core.examples import Examples
-from mlxfp.support.checks import as_strings, check_integer, check_positive, check_text, check_types, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_positive, check_text, check_types, explain_call, not_none
 from mlxfp.support.errors import ArgumentError
 
 
@@ -52,8 +52,8 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
     If `length` is given, L is `length`. If `lengths` is given, L is the smallest of `lengths` that fits all rows of the group. Otherwise, L
     is the length of the longest row, rounded up to `pad_multiple`. MLX compiles a step per shape, so fewer shapes are faster.
 
-    Raises `DataError` with the row for a longer row, a null, an invalid class label, and an id outside `vocab_size`. Raises `SchemaError`
-    for rows of `pack`, which contain several texts.
+    Raises `DataError` with the row for a longer row, a null, an invalid class label, and an id outside `vocab_size`. Also raises
+    `DataError` for another `column` padded by `pad`. Raises `SchemaError` for rows of `pack`, which contain several texts.
 
     >>> import mlxfp as fp
     >>> collator = fp.collators.text(pad_id=0, label="y")
@@ -69,7 +69,7 @@ def text(  # noqa: PLR0913  # keyword-only, all but one with defaults
 
     See also: `causal` and `masked`, whose labels are tokens; `default`, which has no required arguments.
     """
-    check_integer(pad_id=pad_id)
+    check_ids(pad_id=pad_id)
     check_text(column=column)
     check_types(str, prefix=prefix)
     if type_ids and column != _IDS:
@@ -100,11 +100,11 @@ class _Text(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        masks = [MASK] if self.column == _IDS else []
-        return self.column, *masks, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
+        return self.column, MASK, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, self.column, self.vocab_size, self.name)
+        check_unpadded(examples, self.column, (ids, ends), self.pad_id, self.name)
         ragged: dict[str, PaddedColumn] = {f"{self.prefix}{_IDS}": (ids, self.pad_id)}
         if self.column == _IDS:
             aligned = side_columns(examples, ends, self.name, type_ids=self.type_ids)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.columns import GROUP, at_row, column_of, ids_of, lists_of, names_of
 from mlxfp.collators.cutting import MASK, OF_PACK, Columns, Padded, aligned_values, carried_columns, document_columns, side_columns
-from mlxfp.collators.padding import Side, check_padding
+from mlxfp.collators.padding import Side, check_ids, check_padding
 from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
 from mlxfp.core.examples import Examples
 from mlxfp.support.arrow_types import is_list_like
-from mlxfp.support.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call, not_none
+from mlxfp.support.checks import as_strings, check_choice, check_positive, check_text, explain_call, not_none
 from mlxfp.support.errors import ArgumentError, DataError, SchemaError
 
 Scheme = Literal["first", "all", "bio"]
@@ -82,7 +82,7 @@ def tokens(  # noqa: PLR0913  # columns of labels, and the arguments of `text`
 
     See also: `character_spans`, which makes spans of predicted labels; `TokenClassifier`.
     """
-    check_integer(pad_id=pad_id, ignore_index=ignore_index)
+    check_ids(pad_id=pad_id, ignore_index=ignore_index)
     check_choice(_SCHEMES, scheme=scheme)
     check_text(**not_none(words=words, spans=spans, labels=labels))
     if len(names_of(words, spans, labels)) != 1:

@@ -68,7 +68,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.traits.level)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Source | Stage, ...]:
         """The source and the stages, in order."""
         return (self.source, *self.stages)
 

@@ -3,6 +3,7 @@
 import json as jsons
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -28,6 +29,7 @@ _TOOLS = "tools"
 _ASSISTANT = "assistant"
 _ALIASES = (_ASSISTANT, "model", "gpt", "bot", "chatbot", "ai")  # names that other data sets use for the role "assistant", in lower case
 _OTHERS = ("system", "developer", "user", "tool", "function")  # known roles of messages that are not answers
+_WORD = re.compile(r"\S+")
 
 
 @explain_call
@@ -58,8 +60,8 @@ def chat(  # noqa: PLR0913  # only the tokenizer is positional
     messages.
 
     Raises `ArgumentError` if the tokenizer has no template. Raises `SchemaError` at construction of the pipeline if a column is missing or
-    has another type. Raises `DataError` with the row if the template raises an error for a conversation, or answers cannot be
-    located. Needs the extra `chat`.
+    has another type. Raises `DataError` with the row if the template raises an error for a conversation or writes no text of
+    the messages, or if answers cannot be located. Needs the extra `chat`.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
@@ -89,7 +91,8 @@ def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, 
     """Return the ids of a conversation followed by the generation prompt, as input for `models.generate`.
 
     The default template is `tokenizer.chat_template`. Special tokens spelled in a message are encoded as ordinary text. Raises
-    `ArgumentError` if the tokenizer has no template, and `DataError` if the template raises an error for the conversation.
+    `ArgumentError` if the tokenizer has no template, and `DataError` if the template raises an error for the conversation or writes no
+    text of the messages.
 
     >>> import mlxfp as fp
     >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
@@ -99,7 +102,9 @@ def encode_chat(tokenizer: Tokenizer, messages: Messages, *, tools: Any = None, 
     """
     check_tokenizer(tokenizer=tokenizer)
     guarded = _guard(tokenizer, _template_of(tokenizer, template), _as_json(messages), _as_json(tools))
-    return _encode(tokenizer, guarded.whole(generation_prompt=True))[0]
+    text = guarded.whole(generation_prompt=True)
+    guarded.check_texts(text, generation_prompt=True)
+    return _encode(tokenizer, text)[0]
 
 
 def _template_of(tokenizer: Tokenizer, template: ChatTemplate | None) -> ChatTemplate:
@@ -157,7 +162,9 @@ class _Chat(RowWise):
         try:
             guarded = _guard(self.tokenizer, self.template, _as_json(chat), _as_json(tools))
             marked = guarded.marked(self.train_on)
+            guarded.check_texts(marked)
             if self.train_on != "all":
+                guarded.check_texts(marked, role=_ASSISTANT)
                 guarded.check_answers(marked)
             return _encode(self.tokenizer, marked)
         except DataError as error:
@@ -197,15 +204,38 @@ class _Guarded:
         """Return the rendered conversation with the marks `BEGIN` and `END` around each part to train on."""
         whole = self.whole()
         if train_on == "all":
-            return BEGIN + whole.replace(BEGIN, "").replace(END, "") + END
+            return BEGIN + _plain(whole) + END
         if self.template.marks_answers:
             begin = whole.rfind(BEGIN) if train_on == "last" else 0
-            return whole[:begin].replace(BEGIN, "").replace(END, "") + whole[begin:]
+            return _plain(whole[:begin]) + whole[begin:]
         out, last = "", 0
         for begin, end in self._answer_spans(whole, train_on):
             out += whole[last:begin] + BEGIN + whole[begin:end] + END
             last = end
         return out + whole[last:]
+
+    def check_texts(self, text: str, *, role: str | None = None, generation_prompt: bool = False) -> None:
+        """Raise `DataError` if the rendered text stays the same with other texts in the messages, or in the messages of one role.
+
+        Such a template names a field that the messages do not have.
+        """
+        text = _plain(text)
+        chosen = [message for message in self.messages if role in (None, message["role"])]
+        contents = [content.strip() for message in chosen if isinstance(content := message.get("content"), str)]
+        longest = max(contents, key=len, default="")
+        if longest and longest in text:  # avoids a second rendering of most conversations
+            return
+        others = [_with_other_text(message) if message in chosen else message for message in self.messages]
+        try:
+            same = others != self.messages and _plain(self._render(others, generation_prompt=generation_prompt)) == text
+        except DataError:  # the template reads the texts
+            return
+        if same:
+            fields = listed(map(repr, dict.fromkeys(key for message in chosen for key in message)))
+            raise DataError(
+                f"The chat template {self.template.text!r:.60} writes no text of the messages{f' of the {role}' if role else ''}, which "
+                f"have the fields {fields}. Correct the names of fields in the template, for example {{{{ message.content }}}}."
+            )
 
     def check_answers(self, marked: str) -> None:
         """Check the answers in a rendered conversation.
@@ -303,6 +333,17 @@ def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_replaced(names, pattern, key): _replaced(names, pattern, inner) for key, inner in value.items()}
     return [_replaced(names, pattern, inner) for inner in value] if isinstance(value, list) else value
+
+
+def _with_other_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the words of a message: the words of its content, or of all fields but the role if the message has no content."""
+    names = {"content"} if "content" in message else message.keys() - {"role"}
+    words = defaultdict[str, str](lambda: unspellable("other"))
+    return {key: _replaced(words, _WORD, value) if key in names else value for key, value in message.items()}
+
+
+def _plain(text: str) -> str:
+    return text.replace(BEGIN, "").replace(END, "")
 
 
 def _as_json(value: Any) -> Any:

@@ -82,3 +82,16 @@ def test_padding_of_the_source_is_masked_after_pad():
     (found,) = fp.pipe(rows, fp.collate(fp.collators.seq2seq(pad_id=0, start_id=2, length=4)))
     assert found["input_ids"].tolist() == [[5, 6, 0, 0], [8, 0, 0, 0]]
     assert found["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
+
+
+def test_a_target_that_pad_has_padded_is_refused():
+    """The loss would count the padding as labels."""
+    rows = fp.from_examples([{"input_ids": [5, 6, 7], "labels": [7, 8]}, {"input_ids": [8], "labels": [9, 3, 2]}])
+    collator = fp.collators.seq2seq(pad_id=0, start_id=1)
+    groups = fp.pipe(rows, fp.pad(3, pad_id=0), fp.pad(3, pad_id=0, column="labels"), batch(2))
+    with pytest.raises(
+        DataError, match=r"column 'labels' of source row 0 has padding from pad, but .* Remove pad\(\.\.\., column='labels'\)"
+    ):
+        next(iter(fp.pipe(groups, fp.collate(collator))))
+    ignored = fp.pipe(rows, fp.pad(3, pad_id=0), fp.pad(3, pad_id=-100, column="labels", mask=None), batch(2), fp.collate(collator))
+    assert next(iter(ignored))["labels"].tolist() == [[7, 8, -100], [9, 3, 2]]

@@ -335,6 +335,25 @@ def test_a_mask_of_pad_belongs_to_input_ids_alone():
     assert fp.collators.text(pad_id=0, column="answer")(rows)["attention_mask"].tolist() == [[1, 1]]
 
 
+@pytest.mark.parametrize("first", [[], [fp.pad(4, pad_id=0)]])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_another_column_that_pad_has_padded_is_refused(first, side):
+    """Its mask has the name of the mask of `input_ids`, and a model would use the padding as tokens."""
+    rows = fp.from_examples([{"input_ids": [1, 2, 3, 4], "answer": [5, 6, 7, 0]}, {"input_ids": [1], "answer": [8]}])
+    padded = fp.pipe(rows, *first, fp.pad(4, pad_id=0, column="answer", side=side))
+    collator = fp.collators.text(pad_id=0, column="answer")
+    message = (
+        "collators.text: column 'answer' of source row 1 has padding from pad, but collators.text uses no mask of pad for "
+        "this column, so a model would use the padding as tokens. Remove pad(..., column='answer'), because the collator pads each batch."
+    )
+    for call in (lambda: collator(next(iter(fp.pipe(padded, batch(2))))), lambda: list(fp.pipe(padded, batch(2), fp.collate(collator)))):
+        with pytest.raises(DataError) as error:
+            call()
+        assert str(error.value) == message
+    assert collator(list(padded)[:1])["input_ids"].tolist() == [[5, 6, 7, 0]]
+    assert collator(list(rows))["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 0, 0, 0]]
+
+
 def test_another_column_has_no_token_types_and_is_named_in_messages():
     with pytest.raises(ArgumentError, match=r"Only the column 'input_ids' has token types, got type_ids=True and column='answer'"):
         fp.collators.text(pad_id=0, column="answer", type_ids=True)

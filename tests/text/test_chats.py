@@ -260,6 +260,58 @@ def test_a_template_without_an_end_token_in_the_answer_is_a_warning_with_the_rem
         row_of(chat_tokenizer("bpe"), fp.ChatTemplate(text), chat_of([("Hi", "Ho")]))
 
 
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ("{% for m in messages %}{{ m.contents }}{% endfor %}", ""),
+        ("{% for m in messages %}{{ m.role }}: {% generation %}{{ m.contents }}<|im_end|>{% endgeneration %}{% endfor %}", ""),
+        (
+            "{% for m in messages %}{% generation %}{{ m['content' if m.role == 'user' else 'text'] }}{% endgeneration %}{% endfor %}",
+            " of the assistant",
+        ),
+    ],
+)
+def test_a_template_with_a_misspelled_field_is_refused_with_the_fields_of_the_messages(text: str, of: str):
+    """The ids would have no text of the messages."""
+    talk = chat_of([("in class", "漢字 é"), ("b <|im_end|>", "in")])
+    with pytest.raises(DataError) as error:
+        row_of(chat_tokenizer(), fp.ChatTemplate(text), talk)
+    message = (
+        f"The chat template {text!r:.60} writes no text of the messages{of}, which have the fields 'role', 'content'. "
+        "Correct the names of fields in the template, for example {{ message.content }}."
+    )
+    assert str(error.value) == f"chat: column 'messages' of source row 0: {message}"
+    if not of:
+        for call in (
+            lambda: row_of(chat_tokenizer(), fp.ChatTemplate(text), talk, train_on="all"),
+            lambda: fp.encode_chat(chat_tokenizer(), talk, template=fp.ChatTemplate(text)),
+        ):
+            with pytest.raises(DataError, match="writes no text of the messages, which have the fields 'role', 'content'"):
+                call()
+
+
+def test_a_template_may_change_the_text_of_messages_or_read_parts_of_it():
+    tokenizer = chat_tokenizer()
+    for text, result in {
+        "{% for m in messages %}{{ m.content | upper }}{% endfor %}": 'A"BC',
+        "{% for m in messages %}{{ m.content | tojson }}{% endfor %}": '"a\\"b""c"',
+        "{% for m in messages %}{{ m.content | length }}{% endfor %}": "31",
+        "{{ messages[-1].content }}{{ messages[0].name }}": "c",
+        "{{ {'c': 'x'}[messages[-1].content] + '' }}": "x",
+    }.items():
+        ids = fp.encode_chat(tokenizer, chat_of([('a"b', "c")]), template=fp.ChatTemplate(text))
+        assert ids == tokenizer.encode(result, special=False)
+    empty = [{"role": "user", "content": "", "id": "7"}, {"role": "assistant", "content": " "}]
+    assert fp.encode_chat(tokenizer, empty, template=fp.ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")) == (
+        tokenizer.encode(" ", special=False)
+    )
+    parts = [{"role": "user", "content": [{"type": "text", "text": "in"}]}]
+    part = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    assert fp.encode_chat(tokenizer, parts, template=fp.ChatTemplate(part)) == tokenizer.encode("in", special=False)
+    with pytest.raises(DataError, match="writes no text of the messages, which have the fields 'role', 'content'"):
+        fp.encode_chat(tokenizer, parts, template=fp.ChatTemplate(part.replace("p.text", "p.txt")))
+
+
 def test_special_tokens_of_the_tokenizer_are_variables_of_the_template():
     tokenizer = chat_tokenizer("bpe")
     tokenizer = attrs.evolve(tokenizer, eos_token="<|im_end|>")

@@ -46,6 +46,8 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         return array_of(plain, kind)
     index = bisect_left(range(len(plain)), 1, key=lambda index: _fails(plain[: index + 1], kind))
     row, value, problem = numbers[index], values[index], _misfit(plain, index, kind)
+    if kind is None and _are_pairs(value):
+        problem = "is a list of pairs, as in a column of maps. Declare the type with schema=, for example pa.map_(pa.string(), pa.int64())."
     raise SchemaError(f"Column {name!r} of row {row}: {value!r:.80} {problem}") from failed
 
 
@@ -70,6 +72,10 @@ def _misfit(values: list[Any], index: int, kind: pa.DataType | None) -> str:
         )
     expected = f"{pa.array(values[:index]).type} of the rows before it" if kind is None else kind
     return f"does not fit the type {expected}. Make the values of a column one type, or declare it with schema=."
+
+
+def _are_pairs(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, tuple) and len(item) == 2 for item in value)
 
 
 def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any:

@@ -11,6 +11,8 @@ from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageEr
 _ORIENTATION = 0x0112  # number of the EXIF tag for the orientation
 # TIFF tags: number of the tag PlanarConfiguration, its value for separate planes, and number of the tag BitsPerSample
 _PLANES, _SEPARATE, _BITS = 0x011C, 2, 0x0102
+# Pillow's names of pixel formats in PNG files: 16-bit colours, and grey values that are multiplied to 8 bits
+_RGB_16, _SCALES = "RGB;16B", {"L;2": 85, "L;4": 17}
 _JPEG = b"\xff\xd8\xff"
 # JPEG colour spaces that simplejpeg decodes in the same way as Pillow, each with the output format for simplejpeg
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}
@@ -94,8 +96,9 @@ def _read(data: Encoded, mode: Mode | None, pil: Any) -> tuple[Pixels, int]:
     with pil.open(BytesIO(data)) as image:
         check_size(image.size[::-1], pil)
         _check_planes(image)
+        raw = image.tile[0][3] if image.format == "PNG" and image.tile else ""
         image.load()
-        pixels = np.asarray(_as_shown(image, mode, pil))
+        pixels = np.asarray(_as_shown(_with_transparency(image, raw, data, pil), mode, pil))
         # add the channel axis, which Pillow omits for grey images
         return pixels if pixels.ndim == 3 else pixels[..., None], _orientation(image)
 
@@ -107,6 +110,23 @@ def _check_planes(image: Any) -> None:
         raise UnusableImageError(
             "the file is a TIFF with 16-bit channels in separate planes, which Pillow misreads. Save the file with interleaved channels."
         )
+
+
+def _with_transparency(image: Any, raw: Any, data: Encoded, pil: Any) -> Any:
+    """Correct the transparent colour of a PNG file with 2, 4 or 16 bits. Pillow compares 8-bit pixels with the colour in the file.
+
+    `raw` is the format of the pixels in the file.
+    """
+    color = image.info.get("transparency")
+    if isinstance(color, int) and raw in _SCALES:
+        image.info["transparency"] = color * _SCALES[raw]
+    if raw != _RGB_16 or color is None:
+        return image
+    with pil.open(BytesIO(data)) as lower:
+        # Pillow keeps the upper 8 bits of big-endian values. In little-endian order, these are the lower 8 bits.
+        lower.tile = [(*tile[:3], "RGB;16L") for tile in lower.tile]
+        values = np.asarray(image).astype(np.uint16) << 8 | np.asarray(lower)
+    return pil.fromarray(np.where((values == color).all(axis=-1, keepdims=True), np.uint8(255), np.asarray(image)))
 
 
 def _orientation(image: Any) -> int:

@@ -62,7 +62,13 @@ class Planned(View):
     @property
     def traits(self) -> SourceTraits:
         level: Any = self.stage.emits or "examples"
-        return evolve(super().traits, level=level, keeps_rows=self.columns is None, read_parts=lambda: (self.stream,))
+        return evolve(
+            super().traits,
+            level=level,
+            regroups=any(part.traits.regroups for part in self.stream.parts),
+            keeps_rows=self.columns is None,
+            read_parts=lambda: (self.stream,),
+        )
 
     @cached_property
     def stream(self) -> Dataset[Any]:

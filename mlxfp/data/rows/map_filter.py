@@ -125,7 +125,8 @@ def flat_map(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Replace every example by the examples that `function` returns, in order. An empty tuple drops the example.
 
-    Schemas and errors work as in `map`. In later stages, augmentation draws different random numbers for each new example.
+    The examples of one row must fit in memory, so `function` must not return an endless generator. Schemas and errors work as in `map`. In
+    later stages, augmentation draws different random numbers for each new example.
 
     >>> import mlxfp as fp
     >>> words = fp.flat_map(lambda row: ({"word": word} for word in row["text"].split()))
@@ -249,7 +250,7 @@ class _FlatMap(_UserFunction):
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
         numbers, keys = source_rows(chunk), row_keys(chunk)
-        rows_of = _listed(self.function)
+        rows_of = _listed(self)
         results = [call(rows_of, row, number) for __tracebackhide__ in (True,) for row, number in zip(to_rows(chunk), numbers, strict=True)]
         counts = np.array([len(rows) for rows in results], np.int64)
         rows = [_mapping(row, n, self) for part, n in zip(results, numbers, strict=True) for row in part]
@@ -328,10 +329,15 @@ class _Skip(ByPosition):
         return max(0, count - self.count)
 
 
-def _listed(function: Callable[[dict[str, Any]], Iterable[Example]]) -> Callable[[dict[str, Any]], list[Example]]:
+def _listed(stage: _FlatMap) -> Callable[[dict[str, Any]], list[Example]]:
     def listed(row: dict[str, Any]) -> list[Example]:
         __tracebackhide__ = True
-        return list(function(row))
+        rows = stage.function(row)
+        if not isinstance(rows, Iterable):
+            raise ArgumentTypeError(
+                f"The function of {stage!r} must return a list of mappings, got {type(rows).__name__}. Return [row], or [] to drop the row."
+            )
+        return list(rows)
 
     return listed
 

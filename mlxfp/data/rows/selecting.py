@@ -50,7 +50,7 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
             f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.{remedy}"
         )
     if not numbers.size:
-        raise ArgumentError("select needs at least one index, got none.")
+        raise ArgumentError("select needs at least one index, got none. To keep the rows that meet a condition, use filter.")
     if numbers.min() < 0:
         raise ArgumentError(f"indices must be at least 0, got {numbers.min()}. The n-th row from the end is length(dataset) - n.")
     return _Selecting(numbers.astype(np.int64), redraw)

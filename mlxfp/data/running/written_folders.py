@@ -38,6 +38,12 @@ class WrittenFolder:
     fingerprint: str
     hidden: bool = False  # True for `cache`, which also writes the columns `__row__` and `__key__`
 
+    def __attrs_post_init__(self) -> None:
+        """Raise `ArgumentError` if a file has the name of the folder or of a parent folder."""
+        file = next((path for path in (self.folder, *self.folder.parents) if path.exists()), None)
+        if file is not None and not file.is_dir():
+            raise ArgumentError(f"The folder {self.folder} cannot be created, because {file} is a file. Name another folder.")
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the lock of the folder. Other threads and processes wait, so that no file is written twice or removed during use."""

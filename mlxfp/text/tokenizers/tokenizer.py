@@ -4,6 +4,7 @@ import json as jsons
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
+from operator import index
 from os import PathLike
 from pathlib import Path
 from sys import intern
@@ -111,7 +112,10 @@ class Tokenizer:
             raise cannot_encode(error) from error
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """Return the text for ids. `special=True` keeps special tokens. Raises `ArgumentError` for an id outside the vocabulary."""
+        """Return the text for the ids of a row. `special=True` keeps special tokens.
+
+        Raises `ArgumentError` for an id outside the vocabulary, and `ArgumentTypeError` for a number that is not an integer.
+        """
         known = self._known(ids)
         try:
             text: str = engine(self.json).decode(known, skip_special_tokens=not special)
@@ -124,7 +128,7 @@ class Tokenizer:
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the token of each id. Raises `ArgumentError` for an id outside the vocabulary."""
+        """Return the token of each id. Raises the errors of `decode`."""
         token = engine(self.json).id_to_token
         return [token(number) for number in self._known(ids)]
 
@@ -206,9 +210,12 @@ class Tokenizer:
         return number
 
     def _known(self, ids: Iterable[int]) -> list[int]:
-        numbers = [int(number) for number in ids]
-        token = engine(self.json).id_to_token
-        wrong = next((number for number in numbers if number < 0 or token(number) is None), None)
+        try:
+            numbers = list(map(index, ids))
+        except TypeError as error:
+            raise ArgumentTypeError(f"ids must be integers such as [5, 7], got {ids!r:.60}. Pass the ids of a single row.") from error
+        token, size = engine(self.json).id_to_token, self.vocab_size
+        wrong = next((number for number in numbers if not 0 <= number < size or token(number) is None), None)
         if wrong is not None:
             raise ArgumentError(f"The id {wrong} is not in the vocabulary of {self!r}. Remove padding and ignored labels first.")
         return numbers

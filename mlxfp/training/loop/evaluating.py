@@ -180,17 +180,26 @@ def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled functi
 ) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
-    if function == "predict" and isinstance(batches, Dataset) and batches.reorders:
-        warnings.warn(
-            "predict got shuffled batches, so the predictions are in the shuffled order. Leave shuffle out of the pipeline.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    if function == "predict" and isinstance(batches, Dataset):
+        warning = _order_warning(batches)
+        if warning:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
     calls = _calls(run, state, batches)
     results = _computed(calls)
     if ranks is not None and ranks.world.size > 1:
         results = _of_all_ranks(function, ranks, batches, calls, together=together)
     return _shown(function, batches, results)
+
+
+def _order_warning(batches: Dataset[Any]) -> str | None:
+    if batches.reorders:
+        return "predict got shuffled batches, so the predictions are in the shuffled order. Leave shuffle out of the pipeline."
+    if any(part.traits.regroups for part in batches.parts):
+        return (
+            "predict got batches of bucket_by_length, so the predictions are in the order of the buckets. Use batch or batch_by_tokens, "
+            "which keep the order of the rows."
+        )
+    return None
 
 
 def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:

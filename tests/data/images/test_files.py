@@ -159,6 +159,37 @@ def test_the_transparent_value_of_sixteen_bits_is_white():
         assert shown(data, mode)[0, :, 0].tolist() == [255, 0x12, 0xFF]
 
 
+def png(width: int, bits: int, transparent: list[int], row: bytes) -> bytes:
+    """Write a PNG file with a single row and a transparent colour, with one or three channels."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = struct.pack(">IIBBBBB", width, 1, bits, {1: 0, 3: 2}[len(transparent)], 0, 0, 0)
+    colour = struct.pack(f">{len(transparent)}H", *transparent)
+    chunks = {b"IHDR": head, b"tRNS": colour, b"IDAT": zlib.compress(b"\0" + row), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*pair) for pair in chunks.items())
+
+
+def test_only_the_transparent_colour_of_sixteen_bits_is_white():
+    """The upper 8 bits of the first two colours are equal, and are the lower 8 bits of the third colour."""
+    colours = [[0x1234, 0x5678, 0x9ABC], [0x1234, 0x5678, 0x9ABD], [0x12, 0x56, 0x9A], [0xFF00, 0, 0]]
+    row = np.array(colours, ">u2").tobytes()
+    upper = [[value >> 8 for value in colour] for colour in colours]
+    for index, colour in enumerate(colours):
+        expected = [[255] * 3 if place == index else values for place, values in enumerate(upper)]
+        assert shown(png(4, 16, colour, row))[0].tolist() == expected
+    assert shown(png(4, 16, [1, 2, 3], row))[0].tolist() == upper
+    assert shown(png(4, 16, colours[0], row), "grey")[0, :, 0].tolist() == [255, 73, 0, 76]
+
+
+@pytest.mark.parametrize(("bits", "row"), [(2, b"\x1b"), (4, b"\x01\x23")])
+def test_the_transparent_value_of_fewer_than_eight_bits_is_white(bits: int, row: bytes):
+    for value in range(4):
+        expected = [255 if value == place else place * 255 // (2**bits - 1) for place in range(4)]
+        assert shown(png(4, bits, [value], row), "grey")[0, :, 0].tolist() == expected
+
+
 def test_numbers_without_a_white_are_refused():
     for pixels in (np.ones((2, 2), np.float32), np.ones((2, 2), np.int32)):
         with pytest.raises(DataError, match=r"source row 0: the image has 32-bit pixels \(mode [IF]\) of unknown range"):

@@ -140,7 +140,7 @@ def test_selected_rows_come_in_the_order_asked_for_and_resume(indices: list[int]
 @pytest.mark.parametrize(
     ("indices", "error", "message"),
     [
-        ([], ArgumentError, "select needs at least one index, got none"),
+        ([], ArgumentError, "select needs at least one index, got none. To keep the rows that meet a condition, use filter."),
         ([-1], ArgumentError, "indices must be at least 0, got -1"),
         ([0.5], ArgumentTypeError, "indices must be a flat sequence of integers, got float64"),
     ],

@@ -1,6 +1,7 @@
 """write: the same bytes whatever runs it, however often it was killed; nothing else is overwritten; readers check what they read."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -348,9 +349,8 @@ def test_an_error_is_that_of_the_function_and_nothing_is_lost(on: Any, tmp_path:
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path):
-    (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "an unmounted disk")
-    for folder in ("file", "link", "link/data", "file/data"):
+    for folder in ("link", "link/data"):
         with pytest.raises(OSError, match=r"File exists|Not a directory"):
             fp.write(ROWS, tmp_path / folder)
 
@@ -428,3 +428,17 @@ def test_a_manifest_of_many_files_shows_some_in_a_notebook(tmp_path: Path):
     assert "more files" in manifest._repr_html_()
     with pytest.raises(MissingFileError, match=r"No file in the folder .* ends in \.parquet"):
         list(fp.read_parquet(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["file", "file/folder/deep"])
+def test_a_folder_with_the_name_of_a_file_is_refused(tmp_path: Path, name: str):
+    """The file keeps its content."""
+    file = tmp_path / "file"
+    file.write_text("text")
+    rows = fp.from_examples([{"x": 1}])
+    with pytest.raises(ArgumentError) as error:
+        fp.write(rows, tmp_path / name)
+    assert str(error.value) == f"The folder {tmp_path / name} cannot be created, because {file} is a file. Name another folder."
+    with pytest.raises(ArgumentError, match=f"cannot be created, because {re.escape(str(file))} is a file. Name another folder."):
+        list(fp.pipe(rows, fp.cache(tmp_path / name)))
+    assert file.read_text() == "text"

@@ -54,11 +54,17 @@ def test_decimals_and_smaller_integers_are_labels_to_seven_digits(way, name, lab
 
 
 def test_a_class_in_a_column_of_floats_is_exact_or_refused():
-    """float32 rounds 16777219.0 to 16777220.0, another class."""
+    """float32 rounds 16777217.0 to 16777216.0 and 16777219.0 to 16777220.0, other classes."""
     collator, row = fp.collators.text(pad_id=0, label="y"), {"input_ids": [1]}
-    assert collator([{**row, "y": 7.0}])["labels"].tolist() == [7]
-    with pytest.raises(DataError, match="which is not a class"):
-        collator([{**row, "y": 16_777_219.0}])
+    assert collator([{**row, "y": 7.0}, {**row, "y": 2.0**24 - 1}])["labels"].tolist() == [7, 2**24 - 1]
+    assert collator([{**row, "y": 2**24 + 1}])["labels"].tolist() == [2**24 + 1]
+    for label, rounded in {2.0**24 + 1: 2.0**24, 16_777_219.0: 16_777_220.0}.items():
+        with pytest.raises(DataError) as error:
+            collator([{**row, "y": label}])
+        assert str(error.value) == (
+            f"collators.text: column 'y' of row 0 of the group holds {rounded}, but a class in a column of floats must be below 2**24, "
+            "because float32 rounds larger integers. Convert to integers with map."
+        )
 
 
 def test_spectra_of_tensors_and_lists_follow_the_same_rule():

@@ -4,6 +4,7 @@ The table has typical mistakes of all folders. Messages that need files or train
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -44,6 +45,15 @@ from mlxfp.testing.probing import from_chunks
 fp: Any = mlxfp  # without types, because the calls below are mistakes
 ROWS: Any = from_table({"x": [1, 2, 3]})
 INT = pa.schema({"x": pa.int64()})
+IDS: dict[Any, dict[str, Any]] = {  # collators with a padding id, and their other required arguments
+    fp.collators.causal: {},
+    fp.collators.default: {},
+    fp.collators.masked: {"mask_id": 1, "special_ids": [0], "vocab_size": 9, "seed": 0},
+    fp.collators.preference: {},
+    fp.collators.seq2seq: {"start_id": 1},
+    fp.collators.text: {},
+    fp.collators.tokens: {"labels": "labels"},
+}
 
 Case = tuple[Callable[[], Any], type[Exception], str]
 CASES: list[Case] = [
@@ -219,6 +229,38 @@ CASES: list[Case] = [
         UnknownNameError,
         "No column is named 'Age'. Did you mean 'age'? Known: age.",
     ),
+    # results of functions, and groups outside a pipeline
+    (
+        lambda: list(pipe(ROWS, fp.flat_map(len))),
+        ArgumentTypeError,
+        "The function of flat_map(function=len) must return a list of mappings, got int. Return [row], or [] to drop the row.",
+    ),
+    (
+        lambda: list(pipe(from_table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}), fp.map(dict))),
+        SchemaError,
+        (
+            "Column 'm' of row 0: [('a', 1)] is a list of pairs, as in a column of maps. Declare the type with schema=, for example "
+            "pa.map_(pa.string(), pa.int64())."
+        ),
+    ),
+    *[
+        (partial(collator, group), ArgumentTypeError, f"A collator takes a list of rows, got {found}. For a single row, pass [row].")
+        for collator in (fp.collators.causal(pad_id=0), fp.collators.default(), fp.collators.foreign(dict))
+        for group, found in [(None, "NoneType: None"), (5, "int: 5"), ({"x": [1]}, "dict: {'x': [1]}")]
+    ],
+    (
+        lambda: fp.collators.foreign(dict)([7]),
+        ArgumentTypeError,
+        "A collator takes mappings, got int at index 0 of the group: 7.",
+    ),
+    *[
+        (partial(collator, **arguments), ArgumentError, f"{collator.__name__}: {message}, got {name}={value}.")
+        for name, value in [("pad_id", 2**31), ("pad_id", -(2**31) - 1), ("ignore_index", 2**40)]
+        for message in [f"{name} must be a 32-bit integer, as the ids of a batch are"]
+        for collator, others in IDS.items()
+        if name == "pad_id" or collator in (fp.collators.causal, fp.collators.masked, fp.collators.preference)
+        for arguments in [others | {"pad_id": 0, name: value}]
+    ],
     # arguments of other rooms, by their public names
     (lambda: fp.batch_by_tokens(0), ArgumentError, "batch_by_tokens: tokens must be at least 1, got tokens=0."),
     (
@@ -250,7 +292,11 @@ CASES: list[Case] = [
         "split: fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
     (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "split: fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
-    (lambda: fp.select([]), ArgumentError, "select needs at least one index, got none."),
+    (
+        lambda: fp.select([]),
+        ArgumentError,
+        "select needs at least one index, got none. To keep the rows that meet a condition, use filter.",
+    ),
     (
         lambda: fp.select([-1]),
         ArgumentError,

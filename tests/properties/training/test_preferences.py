@@ -8,7 +8,7 @@ import pytest
 from mlx import nn
 
 import mlxfp as fp
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, DataError
 
 SIZE = 12
 
@@ -39,6 +39,17 @@ def log_probability(table, prompt, answer):
     logits = np.array(table, np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return sum(logs[whole[place - 1], whole[place]] for place in range(len(prompt), len(whole)))
+
+
+def test_answers_that_pad_has_padded_are_refused():
+    """The loss would count the padding as a part of the answer."""
+    padded = fp.pipe(fp.from_examples(rows()), fp.pad(4, pad_id=0, column="chosen"), fp.batch(8))
+    with pytest.raises(DataError) as error:
+        next(iter(fp.pipe(padded, fp.collate(fp.collators.preference(pad_id=0)))))
+    assert str(error.value) == (
+        "collators.preference: column 'chosen' of source row 0 has padding from pad, but collators.preference uses no mask of pad for this "
+        "column, so a model would use the padding as tokens. Remove pad(..., column='chosen'), because the collator pads each batch."
+    )
 
 
 def test_the_loss_is_that_of_the_formula():

@@ -302,6 +302,25 @@ def test_predictions_of_shuffled_batches_are_warned_of():
         list(answers(FIRST, batches))
 
 
+@pytest.mark.parametrize("before", [[], [fp.map(lambda row: row)]])  # planned from all lengths, and a stream
+@pytest.mark.parametrize("after", [[], [fp.load()], [fp.prefetch(2)]])
+def test_predictions_of_buckets_are_warned_of(before, after):
+    """The predictions are in the order of the buckets."""
+    rows = fp.from_examples([{"input_ids": [row] * length} for row, length in enumerate([1, 3, 1, 3])])
+    collate = fp.collate(fp.collators.text(pad_id=0))
+    answers = fp.predict(net(), lambda model, batch: batch["input_ids"][:, 0])
+    with pytest.warns(RuntimeWarning) as caught:
+        results = list(answers(FIRST, fp.pipe(rows, *before, fp.bucket_by_length([1, 3], size=2), collate, *after)))
+    assert np.concatenate(results).tolist() == [0, 2, 1, 3]
+    (message,) = (str(warning.message) for warning in caught)
+    assert message == (
+        "predict got batches of bucket_by_length, so the predictions are in the order of the buckets. Use batch or batch_by_tokens, "
+        "which keep the order of the rows."
+    )
+    results = list(answers(FIRST, fp.pipe(rows, *before, fp.batch_by_tokens(6), collate, *after)))
+    assert np.concatenate(results).tolist() == [0, 1, 2, 3]
+
+
 def test_the_last_checkpoint_of_the_best_state_is_announced_before_the_run_stops(tmp_path):
     scores = iter([0.5, 0.4, 0.6, 0.7])
     events = fp.pipe(

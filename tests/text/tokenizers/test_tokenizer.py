@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
+import mlx.core as mx
+import numpy as np
 import pytest
 import tokenizers as hf
 from hypothesis import given
@@ -94,11 +96,26 @@ def test_the_size_of_the_vocabulary_covers_every_id():
 
 def test_ids_that_are_no_tokens_are_refused():
     tokenizer = trained("bpe")
-    for wrong in (-100, 300):
+    for wrong in (-100, 300, 2**40):
         with pytest.raises(ArgumentError, match=rf"The id {wrong} is not in the vocabulary of .* Remove padding and ignored labels first"):
             tokenizer.decode([5, wrong])
         with pytest.raises(ArgumentError, match=f"The id {wrong}"):
             tokenizer.tokens([wrong])
+
+
+@pytest.mark.parametrize("wrong", [5, None, "ab", [1.5], [5, "a"], [[5, 6], [7]], np.array([5.0]), mx.array([[5, 6]]), np.array(5)])
+@pytest.mark.parametrize("method", ["decode", "tokens"])
+def test_only_integers_are_ids(method: str, wrong: Any):
+    """A fraction is a mistake, such as the probability of a token."""
+    with pytest.raises(ArgumentTypeError) as error:
+        getattr(trained("bpe"), method)(wrong)
+    assert str(error.value) == f"ids must be integers such as [5, 7], got {wrong!r:.60}. Pass the ids of a single row."
+
+
+def test_integers_of_all_libraries_are_ids():
+    tokenizer = trained("bpe")
+    for ids in ((5, 6), iter([5, 6]), np.array([5, 6], np.int32), mx.array([5, 6]), [np.uint8(5), mx.array(6)]):
+        assert tokenizer.tokens(ids) == tokenizer.tokens([5, 6])
 
 
 @pytest.mark.parametrize("json", ["", "nope", "[]", "{}", '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {}, "added_tokens": 5}'])

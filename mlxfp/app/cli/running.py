@@ -137,18 +137,24 @@ def _blend(options: Namespace) -> int:
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output and warnings to standard error."""
     from mlxfp.app.run_folders.folders import REPORT
-    from mlxfp.app.runs import Began, Ended, Noted
+    from mlxfp.app.runs import Began, Ended, LeftOut, Noted
+    from mlxfp.app.runs.events import NO_TIME
 
-    show, printed, folds = warn_once(), set[str](), 0
+    show, printed, folds, late = warn_once(), set[str](), 0, list[str]()
     try:
         for event in events:
             if isinstance(event, Noted):
                 show(event.message)
+            if isinstance(event, LeftOut) and event.why == NO_TIME:
+                late.append(event.member)
+                continue
             folds = event.folds if isinstance(event, Began) else folds
             for line in _lines_without_folds(event, folder) if folds == 1 else _lines(event, folder, folds):
                 if line not in printed:  # print only once: a network that starts again with fewer epochs repeats its first lines
                     say(line)
                 printed.add(line)
+            if isinstance(event, Ended) and event.folder == folder and late:
+                say(f"No time was left for {', '.join(late)}. With more time: mlxfp resume {quote(str(folder))} observers.minutes=M")
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
                 say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:

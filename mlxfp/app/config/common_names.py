@@ -13,7 +13,7 @@ _DEVICE = "there is no device option: MLX uses the device of this machine, see m
 # For a common option that mlxfp lacks, the key is an explanation for the error message, such as `_DEVICE`.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
-    "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
+    "output": "out outputdir outdir savedir logdir logsdir resultsdir workdir",
     "data.path": "datadir datapath dataset datasets datafolder trainfile traindata trainpath inputdir root",
     "data.target": "targetcolumn targetcol label labels labelcolumn labelcol",
     "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",

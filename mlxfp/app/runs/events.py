@@ -103,6 +103,9 @@ class Summarized(RunEvent):
     text: str
 
 
+NO_TIME = "no time was left"  # reason for a model that the time limit excludes
+
+
 @frozen
 class LeftOut(RunEvent):
     """Exclusion of a model from a run with `model.name=auto`, because of the time limit or a failure.

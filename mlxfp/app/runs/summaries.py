@@ -27,7 +27,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"rows: {folds.size:,} for training, {_test_rows(plan)}"
     yield f"columns: {'; '.join(_columns(spec))}"
     if dates := _dates(plan):
-        yield f"dates: {', '.join(dates)}; estimators read day, month, weekday and hour"
+        yield f"dates: {', '.join(dates)}; models of tables read day, month, weekday and hour; models of texts read words"
     if codes := _codes(plan):
         readers = "some models also read" if plan.auto else "the model also reads"
         yield f"codes: {listed(codes)}; {readers} these numbers as categories"

@@ -32,7 +32,7 @@ from mlxfp.training.steps.batches import add_batch_note, arrays_of
 from mlxfp.training.steps.drawing import drawing_from, given_key
 from mlxfp.training.steps.modules import split_arrays
 from mlxfp.training.steps.sharding import check_ranks, shards_of
-from mlxfp.training.steps.state import TrainState
+from mlxfp.training.steps.state import TrainState, check_state
 from mlxfp.training.steps.steps import Batch
 from mlxfp.training.steps.transforms import functional, jit
 
@@ -178,7 +178,7 @@ def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled functi
     *,
     together: bool,
 ) -> Iterator[Any]:
-    check_types(TrainState, state=state)
+    check_state(state)
     check_batches(function, batches)
     if function == "predict" and isinstance(batches, Dataset):
         warning = _order_warning(batches)

@@ -29,7 +29,7 @@ from mlxfp.training.loop.rank_agreement import check_same_parameters, in_step, s
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
 from mlxfp.training.optimization.learning_rates import configured_rates, learning_rates
-from mlxfp.training.steps.state import TrainState
+from mlxfp.training.steps.state import TrainState, check_state
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
 E = TypeVar("E", bound=Event)
@@ -83,7 +83,7 @@ def fit(  # noqa: PLR0913  # independent settings of the loop
     See also: `mlxfp.training.observers` for what to do with the events, `load_latest` to continue a run.
     """
     check_callable(step=step)
-    check_types(TrainState, state=state)
+    check_state(state)
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
     check_types((type(None), Control), control=control)
@@ -301,7 +301,7 @@ def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress
     """Apply the state changes requested through `Control`, such as a new learning rate. Yield a `StateChanged` event for each change."""
     for change, reason in run.control.take():
         state = change(progress.state)
-        check_types(TrainState, state=state)
+        check_state(state)
         progress = evolve(progress, state=state)
         yield progress.event(StateChanged, reason)
     return progress

@@ -53,6 +53,8 @@ def add_batch_note(error: Exception, function: str, batch: Mapping[str, Any], *,
             "float(), .item() and NumPy need values. Write the function with arrays of mlx.core, or pass compile=False to train_step."
         )
     error.add_note(f"while {action} on a batch of {given}{omitted}")
+    if isinstance(error, AttributeError) and "'tuple' object" in str(error):
+        error.add_note("The functions of fp.losses return two arrays: the sum of losses and the weight. Return both, without mean().")
     if isinstance(error, KeyError) and error.args == ("labels",) and "labels" not in batch:
         error.add_note(
             "The batch has no labels. Name the column of the labels with the argument label= of the collator, "

@@ -7,6 +7,7 @@ from attrs import cmp_using, field, frozen
 from mlx import nn, optimizers
 
 from mlxfp.support.checks import check_not_negative, explain_call
+from mlxfp.support.errors import ArgumentTypeError
 from mlxfp.support.html import element, fragment, table
 from mlxfp.support.trees import flatten, tree_map
 from mlxfp.training.optimization.optimizers import start
@@ -76,6 +77,12 @@ def with_plain_strides(array: mx.array) -> mx.array:
 def evaluate_state(state: TrainState) -> None:
     """Compute the lazy arrays of a state. Another thread cannot read lazy arrays."""
     mx.eval(trees_of(state))  # `mx.eval(state)` would compute nothing, because MLX ignores values of unknown types
+
+
+def check_state(state: object) -> None:
+    """Raise `ArgumentTypeError` unless `state` is a `TrainState`."""
+    if not isinstance(state, TrainState):
+        raise ArgumentTypeError(f"state must be a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:

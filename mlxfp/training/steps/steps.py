@@ -41,7 +41,7 @@ from mlxfp.training.steps.precision import cast_floating, check_masters, lower_i
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
 from mlxfp.training.steps.sharding import check_shards, divided_in, shards_of
 from mlxfp.training.steps.shared_arrays import shared_indices, warn_of_tied_arrays, with_shared
-from mlxfp.training.steps.state import TrainState, trees_of, with_plain_strides
+from mlxfp.training.steps.state import TrainState, check_state, trees_of, with_plain_strides
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -353,8 +353,7 @@ class TrainStep:
 
     def _checked(self, state: TrainState) -> TrainState:
         """Add missing initial values for options such as `ema`. Raise `ArgumentError` if ranks divide model and state differently."""
-        if not isinstance(state, TrainState):
-            raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
+        check_state(state)
         if state.shards != self._options.shards:
             model, given = ("whole" if shards is None else shards.label for shards in (self._options.shards, state.shards))
             raise ArgumentError(

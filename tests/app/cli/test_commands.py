@@ -220,6 +220,10 @@ def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
     assert "unrecognized arguments: --lr=1e-3. Options begin with two dashes, key=value with none, as in optimizer.learning_rate=1e-3" in (
         capsys.readouterr().err
     )
+    assert main(["run", "titanic", "--out", "mine"]) == 2
+    assert (
+        "unrecognized arguments: --out. Options begin with two dashes, key=value with none, as in output=VALUE" in capsys.readouterr().err
+    )
     assert main(["doctor", "-v"]) == 2
     assert capsys.readouterr().err.endswith("unrecognized arguments: -v\n")
 

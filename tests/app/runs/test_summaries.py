@@ -34,7 +34,7 @@ def test_a_summary_names_the_columns_with_dates(tmp_path):
         {"day": f"2024-{index % 12 + 1:02}-{index % 28 + 1:02}", "size": index % 7 + 0.5, "y": index * 3 % 17 + 0.25} for index in range(60)
     ]
     lines = summary(competition(tmp_path / "data", rows, [{"day": "2025-01-02", "size": 1.5}] * 9)).splitlines()
-    assert "  dates: day; estimators read day, month, weekday and hour" in lines
+    assert "  dates: day; models of tables read day, month, weekday and hour; models of texts read words" in lines
 
 
 def test_a_summary_names_columns_with_dates_in_two_forms_and_a_few_words(tmp_path):
@@ -42,7 +42,7 @@ def test_a_summary_names_columns_with_dates_in_two_forms_and_a_few_words(tmp_pat
     days = ["k.A." if n % 9 == 0 else f"{n % 28 + 1:02}.{n % 12 + 1:02}.2024" if n % 2 else f"2024-{n % 12 + 1:02}-01" for n in range(60)]
     rows = [{"day": day, "size": index % 7 + 0.5, "y": index * 3 % 17 + 0.25} for index, day in enumerate(days)]
     lines = summary(competition(tmp_path / "data", rows, [{"day": "-", "size": 1.5}] * 9)).splitlines()
-    assert "  dates: day; estimators read day, month, weekday and hour" in lines
+    assert "  dates: day; models of tables read day, month, weekday and hour; models of texts read words" in lines
 
 
 def test_a_summary_gives_the_reason_of_folds_by_group_and_in_time(tmp_path):

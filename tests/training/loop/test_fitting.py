@@ -174,7 +174,7 @@ def test_a_requested_change_must_give_a_state():
     stream = fp.fit(step, state, [group()] * 2, control=control)
     next(stream)
     control.request(lambda state: None, "a mistake")
-    with pytest.raises(ArgumentTypeError, match="state must be TrainState, got NoneType"):
+    with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got NoneType"):
         fp.last(stream)
     with pytest.raises(ArgumentTypeError, match="change must be a function, got change=None"):
         control.request(None, "a mistake")
@@ -230,7 +230,7 @@ def test_mistakes_are_named_before_the_run_starts():
         fp.fit(step, state, [group()], cursor=stopped.cursor)
     with pytest.raises(ArgumentTypeError, match="fit takes a dataset or another iterable of dicts, got dict"):
         fp.fit(step, state, group())
-    with pytest.raises(ArgumentTypeError, match="state must be TrainState, got dict"):
+    with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got dict"):
         fp.fit(step, {}, dataset())
     for word in ("epochs", "steps", "log_every"):
         with pytest.raises(ArgumentError, match=f"{word} must be at least 1, got {word}=0"):
@@ -404,5 +404,5 @@ def test_what_is_no_measure_or_no_state_is_named():
     with pytest.raises(ArgumentTypeError, match=r"measure\(model, batch\) returns metrics by name.*got tuple"):
         pair(state, [group()])
     for make in (fp.evaluate, fp.predict):
-        with pytest.raises(ArgumentTypeError, match="state must be TrainState, got Net"):
+        with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got Net"):
             make(net(), measure)(net(), [group()])

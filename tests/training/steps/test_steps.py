@@ -161,7 +161,7 @@ def test_a_state_of_another_model_or_optimizer_is_refused():
         step(train_state(model, fp.optimizers.adamw(0.1)), group())
     with pytest.raises(ArgumentError, match=r"Missing: opt\.first\.weight\.exp_avg_sq_row, .* Unexpected: opt\.learning_rate, "):
         setting(optimizer=optimizers.Adafactor())[0](setting(optimizer=optimizers.SGD(0.1))[1], group())
-    with pytest.raises(ArgumentTypeError, match="takes a TrainState, got dict"):
+    with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got dict"):
         step({}, group())
 
 
@@ -379,3 +379,15 @@ def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped
 def test_a_number_that_is_text_is_named(option):
     with pytest.raises(ArgumentTypeError, match=f"{option} must be NoneType or int or float, got str: '0.5'"):
         fp.train_step(net(), loss, fp.optimizers.adamw(0.1), **{option: "0.5"})
+
+
+def test_a_loss_that_takes_the_mean_of_a_pair_gets_the_remedy():
+    model = nn.Linear(2, 2)
+    step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["x"]).mean(), fp.optimizers.adamw(1e-3))
+    with pytest.raises(AttributeError) as caught:
+        step(train_state(model, fp.optimizers.adamw(1e-3)), {"x": mx.ones((1, 2))})
+    note = "The functions of fp.losses return two arrays: the sum of losses and the weight. Return both, without mean()."
+    assert note in caught.value.__notes__
+    with pytest.raises(ArgumentTypeError) as wrong:
+        step(model, {"x": mx.ones((1, 2))})
+    assert str(wrong.value) == "state must be a TrainState, got Linear. Make one with train_state(model, optimizer)."

@@ -14,7 +14,7 @@ from mlxfp.app.runs.auto.choosing import adds_to_blend, choose
 from mlxfp.app.runs.auto.members import FEWEST_EPOCHS, Member, facts_of, members
 from mlxfp.app.runs.auto.records import Record, read_record
 from mlxfp.app.runs.auto.results import RunMember, finish, fold_answers, planned, told
-from mlxfp.app.runs.events import FoldEnded, LeftOut, RunEvent, Trained
+from mlxfp.app.runs.events import NO_TIME, FoldEnded, LeftOut, RunEvent, Trained
 from mlxfp.app.runs.outcomes import outcome
 from mlxfp.app.runs.plans import Plan, training_time
 from mlxfp.events import RunStarted, Stepped
@@ -96,7 +96,7 @@ def _members_events(  # noqa: PLR0913, PLR0917
     For a slow network, the returned entry has fewer epochs and `kept=None` (undecided), and the caller trains the network again.
     """
     if entry.kept is None and remaining is not None and remaining <= 0:
-        return _decided(record, entry, "no time was left")
+        return _decided(record, entry, NO_TIME)
     count, ready, total = len(list(plan.folds)), 0.0, None
     began, before = monotonic(), entry.seconds
     events = run_member(plan)

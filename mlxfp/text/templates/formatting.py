@@ -27,7 +27,7 @@ def read_text(chunk: RecordBatch, column: str, stage: str) -> pa.Array:
     if texts.null_count:
         raise DataError(
             f"{stage} needs a text in each row of column {column!r}, but the text of {row_at(chunk, first_null(texts))} is missing. "
-            "Remove rows without text with filter, or fill missing texts with map."
+            f"To fill missing texts, put this stage before: fp.map(lambda row: {{**row, {column!r}: row[{column!r}] or ''}})."
         )
     return texts
 

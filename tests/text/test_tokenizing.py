@@ -174,7 +174,8 @@ def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
     with pytest.raises(
         DataError,
-        match=r"tokenize needs a text in each row of column 'text', but the text of source row 41 is missing\. To fill missing texts, put this stage before: fp\.map\(lambda row: \{\*\*row, 'text': row\['text'\] or ''\}\)",
+        match=r"tokenize needs a text in each row of column 'text', but the text of source row 41 is missing\. To fill missing texts, "
+        r"put this stage before: fp\.map\(lambda row: \{\*\*row, 'text': row\['text'\] or ''\}\)\.",
     ):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 

@@ -18,9 +18,10 @@ from mlxfp.app.reports.writing import write_at_the_end
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json
 from mlxfp.app.runs.auto.results import has_members, read_choice
-from mlxfp.app.runs.finished import finished, finished_plan
+from mlxfp.app.runs.finished import finished
 from mlxfp.app.runs.outcomes import mean_over_folds, metrics_of, oof_predictions, write_outputs
 from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.reporting import finished_plan
 from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 

@@ -23,10 +23,10 @@ from mlxfp.app.run_folders.folders import FoldFolder
 from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.app.runs.folding import load_fold, load_predictor
-from mlxfp.app.runs.from_config.planning import file_model_in, models_in, plan_in
-from mlxfp.app.runs.outcomes import combine, identities, ids_of, prediction_columns, target_columns
+from mlxfp.app.runs.from_config.planning import file_model_in, models_in
+from mlxfp.app.runs.outcomes import combine, ids_of, prediction_columns, target_columns
 from mlxfp.app.runs.own_parts import Code
-from mlxfp.app.runs.plans import Models, Plan
+from mlxfp.app.runs.plans import Models
 from mlxfp.app.runs.quickstart import budget
 from mlxfp.app.tasks.objectives import Predictor
 from mlxfp.models import save
@@ -209,10 +209,3 @@ def finished(run: Path) -> tuple[folders.Settings, tuple[FoldFolder, ...]]:
     if read_json(run / folders.DATA)["config"] != folders.config_fingerprint(settings):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the start of the run. Restore the original file.")
     return settings, folds
-
-
-def finished_plan(run: Path, code: Code) -> Plan:
-    """Return the plan of a finished run. Raises `DataError` if the data have changed, because the stored scores belong to other rows."""
-    plan = plan_in(run, code)
-    folders.check_data(run, identities(plan), ignored="config")
-    return plan

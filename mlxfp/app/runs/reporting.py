@@ -9,10 +9,13 @@ from mlxfp.app.reports.comparing import RunComparison, compare_runs, comparison_
 from mlxfp.app.reports.event_logs import is_log, write_logs
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write
+from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.auto.results import fold_model
-from mlxfp.app.runs.finished import finished_plan
+from mlxfp.app.runs.from_config.planning import plan_in
+from mlxfp.app.runs.outcomes import identities
 from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Plan
 from mlxfp.support.checks import check_types, explain_call
 from mlxfp.support.errors import ArgumentError, DataError
 
@@ -41,8 +44,8 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     learning curves in common charts, the last step, warnings, and the last, lowest and highest value of each metric. Logs of killed or
     running trainings may be incomplete.
 
-    See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `DataError` for an unfinished run, for data that
-    have changed since the run, or a file that is not a log, and `ArgumentError` for no path or more than 100 logs.
+    See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `ArgumentError` for no path or more than 100
+    logs, and `DataError` for an unfinished run, for data that have changed since the start of the run, or a file that is not a log.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -91,6 +94,13 @@ def linear_of(folder: Path, code: Code = None) -> LinearModel:
     """
     plan = finished_plan(folder, code)
     return LinearModel(plan.data, plan.folds)
+
+
+def finished_plan(run: Path, code: Code) -> Plan:
+    """Return the plan of a finished run. Raises `DataError` if the data have changed, because the stored scores belong to other rows."""
+    plan = plan_in(run, code)
+    folders.check_data(run, identities(plan), ignored="config")
+    return plan
 
 
 def _unchanged(folder: Path, code: Code) -> LinearModel | None:

@@ -151,7 +151,7 @@ class FinishedRun:
 def read_run(folder: str | PathLike[str], linear_of: LinearOf) -> FinishedRun:
     """Read a finished run together with the linear baseline for its rows and folds.
 
-    Raises `DataError` for an unfinished run.
+    Raises `DataError` for an unfinished run, and if `linear_of` raises `DataError`, as for changed data.
     """
     run = Path(folder)
     settings = folders.settings_in(run)
@@ -165,6 +165,8 @@ def read_run(folder: str | PathLike[str], linear_of: LinearOf) -> FinishedRun:
     linear, missing = None, ""
     try:
         linear = linear_of(run)
+    except DataError:
+        raise
     except (MlxfpError, OSError) as error:
         missing = str(error)
     return evolve(result, scored=_scored(run, run, metrics, linear), linear=linear, missing=missing)

@@ -301,7 +301,8 @@ def check_data(folder: Path, identities: Mapping[str, Any], *, ignored: str | No
         install = f" The run was started with mlxfp {before}, and this is mlxfp {__version__}. To continue the run, install mlxfp {before}."
         raise DataError(
             f"The data of the run in {folder} have changed since the start of the run: {', '.join(differ)} (see {DATA}). Restore the "
-            f"original data, or add another name, such as name=second, to start a new run.{'' if before == __version__ else install}"
+            "original data, such as train.csv.original if code of a warning has changed train.csv, or add another name, such as "
+            f"name=second, to start a new run.{'' if before == __version__ else install}"
         )
 
 

@@ -19,9 +19,9 @@ from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json
 from mlxfp.app.runs.auto.results import has_members, read_choice
 from mlxfp.app.runs.finished import finished
-from mlxfp.app.runs.from_config.planning import plan_in
 from mlxfp.app.runs.outcomes import mean_over_folds, metrics_of, oof_predictions, write_outputs
 from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.reporting import finished_plan
 from mlxfp.support.checks import check_choice
 from mlxfp.support.errors import ArgumentError, ConfigError
 
@@ -53,7 +53,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     `method` is "mean", "rank" (mean of ranks, for ranking metrics), "vote" (for classes), or "greedy" (weights that improve the metric,
     learned for each fold from the other folds). The runs need the same data, `data.limit` and `validation`. Metric and submission format
     are taken from the first run. See `run` for the argument `code`. Raises `ConfigError` if rows or folds of the runs differ, `DataError`
-    for an unfinished run, and `ArgumentError` for fewer than two runs, or if the folder `out` is not empty.
+    for an unfinished run or changed data, and `ArgumentError` for fewer than two runs, or if the folder `out` is not empty.
 
     >>> import mlxfp as fp
     >>> fp.runs.blend(["runs/first"], "runs/both")
@@ -75,7 +75,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
             f"mlxfp blend {' '.join(models)} --out {quote(str(folder))} --method greedy"
         )
     _check_same(every)
-    first = plan_in(every[0], code)
+    first = finished_plan(every[0], code)
     oofs = [oof_predictions(first, run_folds) for run_folds in files]
     blended = second_stage(greedy(first.metric) if method == "greedy" else fixed(_FIXED[method]), *oofs)
     total = score(blended.oof, first.metric)

@@ -15,7 +15,7 @@ from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, with_points
 from mlxfp.app.kaggle.specs.reading import column_names, location, read_part, read_strings
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
-from mlxfp.app.kaggle.validation.differences import unseen_categories
+from mlxfp.app.kaggle.validation.differences import unseen_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
@@ -42,7 +42,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     labels are predicted. A regression predicts numbers. With `probabilities=False`, the result has a column of class names for each target.
     The argument `code` is explained in `run`.
 
-    A `RuntimeWarning` names categories that the train file of the run does not have, if the file still exists.
+    If the train file of the run still exists, a `RuntimeWarning` names categories that the train file does not have, and dates in another
+    order than in the train file.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -96,7 +97,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
 
 
 def _warn_of_rows(run: Path, settings: folders.Settings, spec: DatasetSpec, rows: Dataset[Any], file: str) -> None:
-    """Warn if rows to predict have no id of the run, or categories that no row of the train file has."""
+    """Warn if rows to predict have no id of the run, or values unlike the rows of the train file."""
     known = load_spec(run / folders.SPEC)
     if spec.id != known.id:
         warnings.warn(
@@ -107,10 +108,10 @@ def _warn_of_rows(run: Path, settings: folders.Settings, spec: DatasetSpec, rows
         )
     folder = folders.data_folder(run, settings["data"]["path"])
     if settings["own"]["rows"] is None and (folder / known.train.name).is_file():
-        unseen = list(unseen_categories(spec, read_part(known, folder), rows))
+        unseen = list(unseen_values(spec, read_part(known, folder), rows))
         if unseen:
             warnings.warn(
-                f"{file!r} has categories that no training row has: {', '.join(unseen)}. No model has learned from such values. Write the "
+                f"{file!r} has values unlike all training rows: {', '.join(unseen)}. No model has learned from such values. Write the "
                 "values as in the train file, or train with rows that have the values.",
                 RuntimeWarning,
                 stacklevel=3,

@@ -9,12 +9,15 @@ from mlxfp.app.reports.comparing import RunComparison, compare_runs, comparison_
 from mlxfp.app.reports.event_logs import is_log, write_logs
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.writing import write
+from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import write_text
 from mlxfp.app.runs.auto.results import fold_model
 from mlxfp.app.runs.from_config.planning import plan_in
+from mlxfp.app.runs.outcomes import identities
 from mlxfp.app.runs.own_parts import Code
+from mlxfp.app.runs.plans import Plan
 from mlxfp.support.checks import check_types, explain_call
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, DataError
 
 
 @explain_call
@@ -31,7 +34,7 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     - the worst mistakes with the texts of the rows, and the lengths of texts in tokens
     - warnings, configuration, package versions and file hashes
 
-    If the rows cannot be read, sections that need the rows are omitted. `runs.run` and `runs.blend` write this report unless
+    Without the data files, sections that need the rows are omitted. `runs.run` and `runs.blend` write this report unless
     `observers.plots` is false.
 
     *The folders of several runs.* The report is `comparison.html` by default. Each run is compared with the first run, as in
@@ -41,8 +44,8 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
     learning curves in common charts, the last step, warnings, and the last, lowest and highest value of each metric. Logs of killed or
     running trainings may be incomplete.
 
-    See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `DataError` for an unfinished run or a file
-    that is not a log, and `ArgumentError` for no path or more than 100 logs.
+    See `runs.run` for `code`. Raises `MissingFileError` for a folder without a run or a log, `ArgumentError` for no path or more than 100
+    logs, and `DataError` for an unfinished run, for data that have changed since the start of the run, or a file that is not a log.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -60,11 +63,10 @@ def report(*paths: str | PathLike[str], out: str | PathLike[str] | None = None, 
         raise ArgumentError("A report needs the folder of a run or a log of observers.log_metrics, got no path. Give at least one path.")
     if all(map(is_log, paths)):
         return write_logs(paths, out or "report.html")
-    read = partial(linear_of, code=code)
     if len(paths) == 1:
-        return write(Path(paths[0]), read, partial(fold_model, Path(paths[0]), code), out=out)
+        return write(Path(paths[0]), partial(linear_of, code=code), partial(fold_model, Path(paths[0]), code), out=out)
     page = Path(out or "comparison.html")
-    write_text(page, comparison_page(compare_runs(paths, read)))
+    write_text(page, comparison_page(compare(paths, code=code)))
     return page
 
 
@@ -72,8 +74,8 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
     """Compare finished runs with the first run: options, scores on the same folds, and rows.
 
     Score differences have the confidence interval of a paired test over folds. If rows or folds differ, only the options are compared, and
-    the result contains the reason. See `runs.run` for `code`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
-    folder without a run, and `DataError` for an unfinished run.
+    the result contains the reason. If the data of a run have changed, the texts of the rows are omitted. See `runs.run` for `code`. Raises
+    `ArgumentError` for fewer than two runs, `MissingFileError` for a folder without a run, and `DataError` for an unfinished run.
 
     >>> import mlxfp as fp
     >>> fp.runs.compare(["runs/first"])
@@ -82,10 +84,28 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
 
     See also: `report` for an HTML page; `kaggle.compare` for your own predictions.
     """
-    return compare_runs(runs, partial(linear_of, code=code))
+    return compare_runs(runs, partial(_unchanged, code=code))
 
 
 def linear_of(folder: Path, code: Code = None) -> LinearModel:
-    """Return a linear model for comparison with the run in `folder`. The model uses the rows and folds of the run."""
-    plan = plan_in(folder, code)
+    """Return a linear model for comparison with the run in `folder`. The model uses the rows and folds of the run.
+
+    Raises `DataError` if the rows have changed.
+    """
+    plan = finished_plan(folder, code)
     return LinearModel(plan.data, plan.folds)
+
+
+def finished_plan(run: Path, code: Code) -> Plan:
+    """Return the plan of a finished run. Raises `DataError` if the data have changed, because the stored scores belong to other rows."""
+    plan = plan_in(run, code)
+    folders.check_data(run, identities(plan), ignored="config")
+    return plan
+
+
+def _unchanged(folder: Path, code: Code) -> LinearModel | None:
+    """Return the result of `linear_of`, or None if the data have changed. A comparison then needs only the stored predictions and folds."""
+    try:
+        return linear_of(folder, code)
+    except DataError:
+        return None

@@ -106,6 +106,26 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     assert "Lengths of texts" not in page.words
 
 
+def test_stored_scores_are_not_mixed_with_changed_data(tmp_path):
+    """A report and a blend are refused. A comparison uses the stored predictions and folds, and shows no texts of changed rows."""
+    runs = [finished(tmp_path, sure_of_yes, name="first"), finished(tmp_path, lambda targets: 0.2 + 0.6 * targets, name="second")]
+    page, train = fp.runs.report(runs[0]), tmp_path / "data" / "train.csv"
+    before, texts = page.read_bytes(), train.read_text("utf-8")
+    whole = fp.runs.compare(runs)
+    assert "note no" in whole.pairs[0].disagreements[0].text
+    for changed in (texts.replace("note ", "memo "), texts[: texts.index("r30,")]):
+        train.write_text(changed, "utf-8")
+        with pytest.raises(fp.errors.DataError) as caught:
+            fp.runs.report(runs[0])
+        assert f"The data of the run in {runs[0]} have changed since the start of the run: rows" in str(caught.value)
+        with pytest.raises(fp.errors.DataError, match="have changed since the start of the run: rows"):
+            fp.runs.blend(runs, tmp_path / "blend")
+        compared = fp.runs.compare(runs)
+        assert (compared.scores, compared.blend) == (whole.scores, whole.blend)
+        assert {row.text for row in compared.pairs[0].disagreements} == {""}
+        assert page.read_bytes() == before
+
+
 def test_options_that_differ_from_the_defaults_are_marked(binary):
     text = fp.runs.report(binary).read_text("utf-8")
     assert "<mark><code>training.epochs</code></mark>" in text

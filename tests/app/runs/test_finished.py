@@ -1,6 +1,7 @@
 """What finished runs are good for: longer training, models for other programs, blends."""
 
 import json
+import warnings
 from shutil import copytree, rmtree
 
 import mlx.core as mx
@@ -67,7 +68,7 @@ def test_new_categories_and_rows_without_ids_are_named(tmp_path, monkeypatch, ca
         assert fp.runs.predict(run, "new.csv")["id"] == ["7", "8", "9", "10", "11"]
     (warning,) = caught
     assert str(warning.message) == (
-        "'new.csv' has categories that no training row has: 'colour' in 3 of 5 rows ('violet', 'pink'). No model has learned from such "
+        "'new.csv' has values unlike all training rows: 'colour' in 3 of 5 rows ('violet', 'pink'). No model has learned from such "
         "values. Write the values as in the train file, or train with rows that have the values."
     )
     fp.runs.predict(run, "old.csv")
@@ -84,6 +85,32 @@ def test_new_categories_and_rows_without_ids_are_named(tmp_path, monkeypatch, ca
     printed = capsys.readouterr()
     assert printed.out == "out.csv: 1 rows, with row numbers, starting at 0, in the column 'row'.\n"
     assert printed.err.splitlines()[-1] == f"mlxfp: {message}"
+
+
+@pytest.mark.parametrize(
+    ("dates", "phrase"),
+    [
+        (["08/13/2025", "08/05/2025", "08/14/2025"], "'day' in 2 of 3 rows ('08/13/2025', '08/14/2025'"),
+        (["1 Aug"] * 3, "'day' in 3 of 3 rows ('1 Aug'"),
+        (["14.09.2025", "2025-08-01", ""], None),
+    ],
+)
+def test_new_dates_in_another_order_are_named(tmp_path, dates, phrase):
+    """New dates in the order of the training rows are no reason for a warning."""
+    pytest.importorskip("sklearn")
+    train = [{"id": at, "a": at % 5, "day": f"{at % 28 + 1:02}.{at // 28 + 6:02}.2025", "y": at % 2} for at in range(60)]
+    data = competition(tmp_path / "data", train)
+    names = "model.name=sklearn.linear_model:LogisticRegression", "data.target=y", "validation.folds=2", f"output={tmp_path}"
+    run = fp.last(fp.runs.run(configured(data, *names, "name=run"))).folder
+    (tmp_path / "new.csv").write_text("id,a,day\n" + "".join(f"{at},1,{day}\n" for at, day in enumerate(dates)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fp.runs.predict(run, tmp_path / "new.csv")
+    message = (
+        f"{str(tmp_path / 'new.csv')!r} has values unlike all training rows: {phrase}: no dates with the day first, as in the training "
+        "rows). No model has learned from such values. Write the values as in the train file, or train with rows that have the values."
+    )
+    assert [str(warning.message) for warning in caught] == ([] if phrase is None else [message])
 
 
 def made(data, name, *overrides):

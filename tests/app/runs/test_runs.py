@@ -176,8 +176,9 @@ def test_a_run_of_an_earlier_version_is_named(run, tmp_path):
     with pytest.raises(fp.errors.DataError) as caught:
         list(fp.runs.resume(folder))
     assert str(caught.value) == (
-        f"The data of the run in {folder} have changed since the start of the run: rows (see data.json). Restore the original data, or add "
-        f"another name, such as name=second, to start a new run. The run was started with mlxfp 0.0.1, and this is mlxfp "
+        f"The data of the run in {folder} have changed since the start of the run: rows (see data.json). Restore the original data, such "
+        "as train.csv.original if code of a warning has changed train.csv, or add another name, such as name=second, to start a new run. "
+        f"The run was started with mlxfp 0.0.1, and this is mlxfp "
         f"{versions['mlxfp']}. To continue the run, install mlxfp 0.0.1."
     )
 

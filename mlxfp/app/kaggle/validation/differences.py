@@ -67,25 +67,31 @@ def _plain(text: str) -> str:
         return bare
 
 
-def unseen_categories(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) -> Iterator[str]:
-    """Yield a phrase for each categorical column with values in `rows` that no training row has. `rows` must have all columns of the spec.
+def unseen_values(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) -> Iterator[str]:
+    """Yield a phrase for each column of `rows` with unseen categories, or with dates in another order than in the training rows.
+
+    `rows` must have all columns of the spec.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
     >>> columns = [fp.kaggle.ColumnSpec(name="zip", type="categorical")]
     >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=columns, **about)
-    >>> list(unseen_categories(spec, fp.from_table({"zip": ["270", "271"]}), fp.from_table({"zip": ["272", "271", None, "272"]})))
+    >>> list(unseen_values(spec, fp.from_table({"zip": ["270", "271"]}), fp.from_table({"zip": ["272", "271", None, "272"]})))
     ["'zip' in 2 of 4 rows ('272')"]
     """
-    names = [column.name for column in spec.columns if column.type == "categorical"]
-    if not names:
+    types = {column.name: column.type for column in spec.columns if not column.kind.is_number}
+    if not types:
         return
-    before, after = (one_chunk(to_table(select_columns(names)(part))) for part in (train, rows))
-    for name in names:
-        unseen = _unseen(name, before, after)[1]
+    before, after = (one_chunk(to_table(select_columns([*types])(part))) for part in (train, rows))
+    for name, kind in types.items():
+        unseen, reason = _unseen(name, before, after)[1], ""
+        if kind != "categorical":
+            order = column_order(spell(before, name))
+            unseen = unseen[:0] if order is None else _without_dates(unseen, order)
+            reason = f": no dates with the {order} first, as in the training rows"
         if len(unseen):
             examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
-            yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples})"
+            yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples}{reason})"
 
 
 def _unseen(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
@@ -109,14 +115,17 @@ def _categories(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Ite
 
 
 def _dates(name: str, texts: pa.Array, order: Order) -> Iterator[str]:
-    known = pc.drop_null(texts)
-    unread = np.isnan(date_numbers(known, order)[:, 0])
-    if unread.sum() > _UNSEEN * len(texts):
-        example = known[int(unread.argmax())].as_py()
+    unread = _without_dates(pc.drop_null(texts), order)
+    if len(unread) > _UNSEEN * len(texts):
         yield (
-            f"{name!r} has texts in {unread.sum() / len(texts):.0%} of the test rows that are no dates in the order of the training rows: "
-            f"{example!r:.40}. Write all dates in one order."
+            f"{name!r} has texts in {len(unread) / len(texts):.0%} of the test rows that are no dates in the order of the training rows: "
+            f"{unread[0].as_py()!r:.40}. Write all dates in one order."
         )
+
+
+def _without_dates(texts: pa.Array, order: Order) -> pa.Array:
+    """Return the texts that are no dates in this order."""
+    return texts.filter(pa.array(np.isnan(date_numbers(texts, order)[:, 0])))
 
 
 def _numbers(name: str, before: pa.RecordBatch, after: pa.RecordBatch) -> Iterator[str]:

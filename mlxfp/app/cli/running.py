@@ -136,7 +136,7 @@ def _blend(options: Namespace) -> int:
 
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output and warnings to standard error."""
-    from mlxfp.app.run_folders.folders import REPORT
+    from mlxfp.app.run_folders.folders import REPORT, other_limit
     from mlxfp.app.runs import Began, Ended, LeftOut, Noted
     from mlxfp.app.runs.events import NO_TIME
 
@@ -154,7 +154,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                     say(line)
                 printed.add(line)
             if isinstance(event, Ended) and event.folder == folder and late:
-                say(f"No time was left for {', '.join(late)}. With more time: mlxfp resume {quote(str(folder))} observers.minutes=M")
+                say(f"No time was left for {', '.join(late)}. With more time: {other_limit(folder, 10)}")
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
                 say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:

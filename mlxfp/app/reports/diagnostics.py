@@ -92,11 +92,14 @@ def row_losses(scored: Scored) -> Numbers:
     """Return the prediction error of each row with a prediction: float64[n].
 
     For class probabilities, the error is 1 minus the probability of the true class. Otherwise, the error is the largest distance
-    between a prediction and its target.
+    between a prediction and its target, or between their logarithms for a metric of logarithms such as RMSLE.
     """
     if scored.single:
         return 1 - scored.chances[np.arange(len(scored.targets)), scored.targets.astype(np.int64)]
-    distance = np.abs(scored.predictions[scored.known] - scored.targets)
+    values = [scored.predictions[scored.known], scored.targets]
+    if scored.metric.errors == "logarithmic":
+        values = [np.log1p(np.maximum(value, 0)) for value in values]
+    distance = np.abs(values[0] - values[1])
     return np.asarray(distance if distance.ndim == 1 else distance.max(axis=1))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from itertools import count
 from os import PathLike, fspath
 from pathlib import Path
 from shlex import quote
@@ -155,10 +156,9 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
         return False
     differ = [f"{name} is {stored.get(name)!r} in the folder and {new.get(name)!r} now" for name in names]
     if finished and names == [_LIMIT]:
-        limit = "null" if new[_LIMIT] is None else new[_LIMIT]
         raise ConfigError(
             f"The run in {folder} is finished: {differ[0]}. Nothing was changed. For another time limit, start another run: "
-            f"mlxfp run {quote(str(folder / CONFIG))} name=second {_LIMIT}={limit}"
+            f"{other_limit(folder, new[_LIMIT])}"
         )
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
     longer = f" To train longer, run: mlxfp resume {folder} {_EPOCHS}=N."
@@ -186,6 +186,12 @@ def claim(folder: Path, settings: Settings) -> None:
         _write_settings(folder, settings)
     elif decisive(stored_settings(folder)) != decisive(settings):
         _write_limit(folder, flatten(settings)[_LIMIT])
+
+
+def other_limit(folder: Path, minutes: Any) -> str:
+    """Return the command for a new run with the same configuration and another time limit. The folder of the new run does not exist yet."""
+    name = next(name for number in count(2) if not (folder.parent / (name := f"{folder.name}-{number}")).exists())
+    return f"mlxfp run {quote(str(folder / CONFIG))} name={quote(name)} {_LIMIT}={'null' if minutes is None else minutes}"
 
 
 def is_longer(before: float | None, minutes: float | None) -> bool:

@@ -88,7 +88,7 @@ def _kind(spec: DatasetSpec) -> str:
 
 def _metric_reason(plan: Plan) -> str:
     spec = plan.data.spec
-    if not plan.inferred:
+    if not plan.inferred or plan.settings["competition"]["metric"] is not None:
         return "from the spec or the configuration"
     if plan.metric.name != spec.task.metrics[0] and plan.metric.needs == "probabilities":
         return "because the sample submission has probabilities"

@@ -19,6 +19,7 @@ from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.parts import one_chunk
 
 FEWEST_DUPLICATES = 0.01  # duplicates below this share of the rows hardly change a score
+_FAR = 10  # a target of 0 below targets of at least 10 is probably an error
 _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
@@ -29,6 +30,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
     yield from _differences(data)
     yield from _spellings_of_classes(data.spec)
     yield from _missing_classes(data, folds)
+    yield from _rare_zeros(data)
     first = folds.assignments[0]
     if folds.forward:
         yield (
@@ -87,6 +89,20 @@ def _spellings_of_classes(spec: DatasetSpec) -> Iterator[str]:
                 f"The classes {other!r} and {name!r} differ only in spaces, case or Unicode form. Models learn two classes. Write both "
                 "alike."
             )
+
+
+def _rare_zeros(data: CompetitionData) -> Iterator[str]:
+    """Yield a warning if a metric of logarithms has a few targets 0, far below all other targets."""
+    if data.metric.errors != "logarithmic":
+        return
+    targets = data.targets
+    zeros, others = int((targets == 0).sum()), targets[targets != 0]
+    if 0 < zeros <= FEWEST_DUPLICATES * targets.size and others.min() >= _FAR:
+        yield (
+            f"{zeros:,} training {'row has' if zeros == 1 else 'rows have'} the target 0, and all other targets are at least "
+            f"{others.min():g}. With the metric {data.metric.name}, such a row counts more than many others. If the value is an error, "
+            "remove the row."
+        )
 
 
 def _excluded_groups(data: CompetitionData, folds: Folds) -> Iterator[str]:

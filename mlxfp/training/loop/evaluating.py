@@ -178,6 +178,8 @@ def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled functi
     *,
     together: bool,
 ) -> Iterator[Any]:
+    if isinstance(state, nn.Module):
+        raise ArgumentTypeError(f"{function} has its model already. Pass the batches only: {function}(model, function)(batches).")
     check_state(state)
     check_batches(function, batches)
     if function == "predict" and isinstance(batches, Dataset):

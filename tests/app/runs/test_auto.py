@@ -257,7 +257,7 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     said = capsys.readouterr().out
     assert "wrong is left out: it failed: The targets of 'ship' are binary and need a classifier" in said
     assert "linear is left out: its first fold took more than its share of the time" in said
-    assert f"No time was left for last. With more time: mlxfp resume {tmp_path}/runs/ship observers.minutes=M" in said
+    assert f"No time was left for last. With more time: mlxfp run {tmp_path}/runs/ship/config.yaml name=ship-2 observers.minutes=10" in said
     assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]
     numbers = json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text())
     assert (numbers["single"], list(numbers["left_out"])) == ("trees", ["wrong", "linear", "last"])
@@ -615,9 +615,9 @@ def test_another_time_limit_begins_another_run(binary, monkeypatch, capsys):
         f"mlxfp: The run in {end.folder} is finished: observers.minutes is 2.0 in the folder and 3.0 now. Nothing was changed. "
         "For another time limit, start another run: "
     )
-    assert command == f"{end.folder}/config.yaml name=second observers.minutes=3.0"
+    assert command == f"{end.folder}/config.yaml name={end.folder.name}-2 observers.minutes=3.0"
     assert main(["run", *command.split()]) == 0
-    assert (end.folder.parent / "second" / "submission.csv").is_file()
+    assert (end.folder.parent / f"{end.folder.name}-2" / "submission.csv").is_file()
 
 
 def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):

@@ -235,3 +235,20 @@ def test_a_run_says_that_ids_hold_times(tmp_path):
         "The id 'id' holds dates, such as '20110101_3', which no model reads. To use the dates, add a column in all files, in pandas "
         "with frame['date'] = pandas.to_datetime(frame['id'].astype(str).str[:8])."
     )
+
+
+def test_a_rare_target_of_zero_is_named_for_a_metric_of_logarithms(tmp_path):
+    spec = SPEC.replace("kind: binary", "kind: regression").replace('classes: ["0", "1"]\n', "").replace("accuracy", "rmsle")
+    train = [row | {"y": 800.0 + row["id"]} for row in rows(200)]
+
+    def about_zeros(name, train, spec=spec):
+        (tmp_path / name).mkdir()
+        return [message for message in said(tmp_path / name, train, spec) if "the target 0" in message]
+
+    assert about_zeros("whole", train) == []
+    train[7]["y"] = 0
+    assert about_zeros("zero", train) == [
+        "1 training row has the target 0, and all other targets are at least 800. With the metric rmsle, such a row counts more than many "
+        "others. If the value is an error, remove the row."
+    ]
+    assert about_zeros("rmse", train, spec.replace("rmsle", "rmse")) == []

@@ -404,5 +404,5 @@ def test_what_is_no_measure_or_no_state_is_named():
     with pytest.raises(ArgumentTypeError, match=r"measure\(model, batch\) returns metrics by name.*got tuple"):
         pair(state, [group()])
     for make in (fp.evaluate, fp.predict):
-        with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got Net"):
+        with pytest.raises(ArgumentTypeError, match=r"has its model already\. Pass the batches only"):
             make(net(), measure)(net(), [group()])

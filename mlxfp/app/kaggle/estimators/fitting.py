@@ -179,7 +179,7 @@ class Estimator:
         if library.package != "sklearn" and prepared.seconds is not None and monotonic() - began > prepared.seconds:
             warnings.warn(
                 "The time limit ended a fit of boosted trees before the last tree, so the predictions can be poor. "
-                "Allow more time, as in mlxfp run --minutes 10.",
+                "Start a run with another name and more time, as in name=second observers.minutes=10.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -199,9 +199,7 @@ def test_other_rows_may_come_without_ids_and_must_not_be_none(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     ended(data)
     (tmp_path / "bare.csv").write_text("text\nred cat\n")
-    with pytest.warns(
-        RuntimeWarning, match=r"has no id column 'id', so the predictions have row numbers, starting at 0, in the column 'row'"
-    ):
+    with pytest.warns(RuntimeWarning, match=r"has no id column 'id', so the predictions have row numbers, starting at 0,"):
         assert list(fp.runs.predict(tmp_path / "out", tmp_path / "bare.csv")) == ["row", "prediction"]
     (tmp_path / "none.csv").write_text("id,text\n")
     with pytest.raises(fp.errors.DataError, match="has no rows, only a header"):

@@ -203,7 +203,16 @@ def in_nfc(name: str) -> str:
 
 
 def as_class_names(classes: object) -> tuple[str, ...]:
-    """Return names of classes as a tuple. Raises `ArgumentError` for equal names, also in different Unicode forms."""
+    """Return names of classes as a tuple.
+
+    Raises `ArgumentTypeError` for a set, whose order differs between processes, and `ArgumentError` for equal names, also in different
+    Unicode forms.
+    """
+    if isinstance(classes, set | frozenset):
+        raise ArgumentTypeError(
+            f"classes must be a list in a fixed order, got {type(classes).__name__}. The order of a set differs between processes. "
+            f"Write {sorted(map(str, classes))}."
+        )
     names = as_strings("classes", classes)
     known: dict[str, str] = {}
     for name in names:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import mlxfp as fp
 from mlxfp.support import errors
 from mlxfp.support.checks import (
+    as_class_names,
     as_strings,
     check_callable,
     check_choice,
@@ -105,6 +107,18 @@ def test_strings_are_given_as_a_list():
         as_strings("columns", ["a", "a"])
     with pytest.raises(ArgumentError, match="columns must name at least one column, got none"):
         as_strings("columns", [], empty=False)
+
+
+@pytest.mark.parametrize("classes", [{"yes", "no"}, frozenset({"yes", "no"})])
+def test_a_set_of_classes_is_refused(classes: Any):
+    """The labels would be 0 and 1 in one process, and 1 and 0 in another."""
+    kind = type(classes).__name__
+    said = f"classes must be a list in a fixed order, got {kind}. The order of a set differs between processes. Write ['no', 'yes']."
+    for make in (lambda: fp.collators.text(label="y", classes=classes), lambda: as_class_names(classes)):
+        with pytest.raises(ArgumentTypeError) as caught:
+            make()
+        assert str(caught.value) == said
+    assert as_class_names({"no": 0, "yes": 1}.keys()) == ("no", "yes")
 
 
 def test_every_error_is_ours_and_a_built_in_one():

@@ -15,6 +15,7 @@ from mlxfp.parts import one_chunk
 from mlxfp.support.errors import listed
 
 _UNSEEN = 0.1  # a difference is reported if more than 10 % of the test rows have unseen, missing or out-of-range values
+_EXAMPLES = 3  # unseen values in a warning
 
 
 def part_differences(spec: DatasetSpec, train: Dataset[Any], test: Dataset[Any]) -> Iterator[str]:
@@ -90,7 +91,7 @@ def unseen_values(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) ->
             unseen = unseen[:0] if order is None else _without_dates(unseen, order)
             reason = f": no dates with the {order} first, as in the training rows"
         if len(unseen):
-            examples = listed(f"{text!r:.40}" for text in unseen.unique().to_pylist())
+            examples = listed((f"{text!r:.40}" for text in unseen.unique().to_pylist()), most=_EXAMPLES)
             yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples}{reason})"
 
 

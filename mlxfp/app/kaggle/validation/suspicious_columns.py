@@ -48,7 +48,8 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any]) -> Iterator[str]:
     if ids := [column.name for column in columns if column.is_identifier and column.name != spec.time]:
         yield (
             f"Columns that look like identifiers, with a different value in almost every row: {listed(ids)}. Models may learn the order of "
-            "the training rows, which is useless for new rows. Remove these columns from the spec."
+            "the training rows, which is useless for new rows. To write a spec: mlxfp data infer FOLDER --out spec.yaml. "
+            "Remove these columns from the spec, and run again with data.spec=spec.yaml name=second."
         )
     targets = list(_targets(spec, rows))
     for column in columns:

@@ -114,7 +114,7 @@ def test_a_set_of_classes_is_refused(classes: Any):
     """The labels would be 0 and 1 in one process, and 1 and 0 in another."""
     kind = type(classes).__name__
     said = f"classes must be a list in a fixed order, got {kind}. The order of a set differs between processes. Write ['no', 'yes']."
-    for make in (lambda: fp.collators.text(label="y", classes=classes), lambda: as_class_names(classes)):
+    for make in (lambda: fp.collators.text(pad_id=0, label="y", classes=classes), lambda: as_class_names(classes)):
         with pytest.raises(ArgumentTypeError) as caught:
             make()
         assert str(caught.value) == said

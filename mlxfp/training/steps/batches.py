@@ -55,6 +55,8 @@ def add_batch_note(error: Exception, function: str, batch: Mapping[str, Any], *,
     error.add_note(f"while {action} on a batch of {given}{omitted}")
     if isinstance(error, AttributeError) and "'tuple' object" in str(error):
         error.add_note("The functions of fp.losses return two arrays: the sum of losses and the weight. Return both, without mean().")
+    if isinstance(error, KeyError) and error.args[:1] and error.args[0] in batch:
+        error.add_note(f"The batch has the array {error.args[0]!r}. Perhaps arguments are swapped: the {function} takes (model, batch).")
     if isinstance(error, KeyError) and error.args == ("labels",) and "labels" not in batch:
         error.add_note(
             "The batch has no labels. Name the column of the labels with the argument label= of the collator, "

@@ -391,3 +391,11 @@ def test_a_loss_that_takes_the_mean_of_a_pair_gets_the_remedy():
     with pytest.raises(ArgumentTypeError) as wrong:
         step(model, {"x": mx.ones((1, 2))})
     assert str(wrong.value) == "state must be a TrainState, got Linear. Make one with train_state(model, optimizer)."
+
+
+def test_swapped_arguments_of_a_loss_get_the_remedy():
+    model = nn.Linear(2, 2)
+    step = fp.train_step(model, lambda batch, model: fp.losses.mse(model(batch["x"]), batch["x"]), fp.optimizers.adamw(1e-3))
+    with pytest.raises(KeyError) as caught:
+        step(train_state(model, fp.optimizers.adamw(1e-3)), {"x": mx.ones((1, 2))})
+    assert "The batch has the array 'x'. Perhaps arguments are swapped: the loss takes (model, batch)." in caught.value.__notes__

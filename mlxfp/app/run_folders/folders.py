@@ -190,7 +190,8 @@ def claim(folder: Path, settings: Settings) -> None:
 
 def other_limit(folder: Path, minutes: Any) -> str:
     """Return the command for a new run with the same configuration and another time limit. The folder of the new run does not exist yet."""
-    name = next(name for number in count(2) if not (folder.parent / (name := f"{folder.name}-{number}")).exists())
+    names = (f"{folder.name}-{number}" for number in count(2))
+    name = next(name for name in names if not (folder.parent / name).exists())
     return f"mlxfp run {quote(str(folder / CONFIG))} name={quote(name)} {_LIMIT}={'null' if minutes is None else minutes}"
 
 

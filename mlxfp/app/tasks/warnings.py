@@ -19,7 +19,7 @@ from mlxfp.app.tasks.competition_data import CompetitionData
 from mlxfp.parts import one_chunk
 
 FEWEST_DUPLICATES = 0.01  # duplicates below this share of the rows hardly change a score
-_FAR = 10  # a target of 0 below targets of at least 10 is probably an error
+_FEW_ZEROS, _FAR = 0.01, 10  # targets of 0 in at most 1 % of the rows, below targets of at least 10, are probably errors
 _FOLD, _ROW = "__fold__", "__place__"  # reserved column names
 
 
@@ -97,7 +97,7 @@ def _rare_zeros(data: CompetitionData) -> Iterator[str]:
         return
     targets = data.targets
     zeros, others = int((targets == 0).sum()), targets[targets != 0]
-    if 0 < zeros <= FEWEST_DUPLICATES * targets.size and others.min() >= _FAR:
+    if 0 < zeros <= _FEW_ZEROS * targets.size and others.min() >= _FAR:
         yield (
             f"{zeros:,} training {'row has' if zeros == 1 else 'rows have'} the target 0, and all other targets are at least "
             f"{others.min():g}. With the metric {data.metric.name}, such a row counts more than many others. If the value is an error, "

@@ -16,7 +16,7 @@ from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch, Schema, check_fi
 from mlxfp.core.sources import Position, Source, SourceTraits
 from mlxfp.data.sources.column_source import reading
 from mlxfp.data.sources.columns import check_unique_names
-from mlxfp.data.sources.files import parse_position, position_in
+from mlxfp.data.sources.files import count_files, parse_position, position_in
 from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.support.arrow_types import is_text, value_type
@@ -93,7 +93,11 @@ class _FromDataset(Source):
 
     @property
     def traits(self) -> SourceTraits:
-        return SourceTraits(restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)), file_of=self.file_of)
+        return SourceTraits(
+            restricted=lambda columns, conditions: attrs.evolve(self, kept=tuple(columns)),
+            file_of=self.file_of,
+            contents=lambda: count_files(self.files()),
+        )
 
     def length(self) -> int | None:
         known = self.filter is None and all(hasattr(fragment, "split_by_row_group") for fragment in self.fragments)

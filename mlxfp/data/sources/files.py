@@ -207,8 +207,7 @@ class FileSource(Source):
         """Return the number and the total size of the files as text. Return None for remote files."""
         if any(map(is_remote, self.paths)):
             return None
-        sizes = [file.size for file in self.files()]
-        return f"{len(sizes):,} {'file' if len(sizes) == 1 else 'files'} with {sum(sizes):,} bytes"
+        return count_files(self.files())
 
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file at a position. Return None for a source with only one file."""
@@ -233,6 +232,11 @@ class FileSource(Source):
 
     def __repr__(self) -> str:
         return show_call(super().__repr__(), self.paths)
+
+
+def count_files(files: Sequence[FileStamp]) -> str:
+    """Return the number and the total size of files as text."""
+    return f"{len(files):,} {'file' if len(files) == 1 else 'files'} with {sum(file.size for file in files):,} bytes"
 
 
 def position_in(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as arrow_dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -118,3 +119,16 @@ def test_files_removed_after_loading_do_not_stop_a_run(tmp_path: Path):
     path.unlink()
     (_, cursor), *_ = fp.iterate(dataset)
     assert [row for row, _ in fp.iterate(dataset, fp.Cursor.from_bytes(cursor.to_bytes()))] == [{"x": 2}, {"x": 3}]
+
+
+def test_a_cursor_of_a_pyarrow_dataset_is_refused_after_a_change(tmp_path: Path):
+    path = write_parquet(tmp_path / "a.parquet")
+
+    def pipeline() -> fp.Dataset[Any]:
+        return fp.pipe(fp.from_table(arrow_dataset.dataset(tmp_path)), fp.shuffle(seed=0, buffer=9))
+
+    (_, cursor), *_ = fp.iterate(fp.pipe(pipeline(), fp.take(2)))
+    before = cursor.to_bytes()
+    pq.write_table(pa.table({"x": list(range(9))}), path)
+    with pytest.raises(CursorError, match=r"The files have changed since the cursor was made\. Before: 1 file with [0-9,]+ bytes"):
+        fp.iterate(fp.pipe(pipeline(), fp.take(2)), fp.Cursor.from_bytes(before))

@@ -64,13 +64,20 @@ def test_e10_prefetch_in_a_forked_child_raises_instead_of_waiting():
     assert _run(code) == "0 0 3000\n" * 3
 
 
-def test_e10_the_folder_of_a_running_pool_is_locked_and_the_folder_of_a_killed_pool_is_removed():
-    """The lock works without process ids. Thus processes in other namespaces cannot remove the folder."""
-    code = """
+def test_e10_the_folder_of_a_running_pool_is_locked_and_the_folder_of_a_killed_pool_is_removed(tmp_path):
+    """The lock works without process ids. Thus processes in other namespaces cannot remove the folder.
+
+    The pools of the test have a folder of their own, because pools of other tests remove the folder of the killed pool too.
+    """
+    code = f"""
         import subprocess
+        from pathlib import Path
+        from mlxfp.data.running import processes
+        processes._IN_MEMORY = Path({str(tmp_path)!r})
         running = Processes(1)
-        other = 'import os\\nfrom mlxfp.data.running.processes import Processes\\n'
-        other += 'pool = Processes(1)\\nprint(pool._folder, flush=True)\\nos.kill(os.getpid(), 9)'
+        other = 'import os\\nfrom pathlib import Path\\nfrom mlxfp.data.running import processes\\n'
+        other += 'processes._IN_MEMORY = Path("{tmp_path}")\\n'
+        other += 'pool = processes.Processes(1)\\nprint(pool._folder, flush=True)\\nos.kill(os.getpid(), 9)'
         def start():
             return subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
         killed = start()

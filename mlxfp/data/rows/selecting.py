@@ -45,9 +45,10 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
     """
     numbers = np.asarray(indices)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        remedy = " Write select(numpy.flatnonzero(mask))." if numbers.dtype == bool else " Pass a list of row numbers."
+        remedies = {"b": "Write select(numpy.flatnonzero(mask)).", "U": "To keep columns, write select_columns([...])."}
+        remedy = remedies.get(numbers.dtype.kind, "Pass a list of row numbers.")
         raise ArgumentTypeError(
-            f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.{remedy}"
+            f"indices must be a flat sequence of integers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}. {remedy}"
         )
     if not numbers.size:
         raise ArgumentError("select needs at least one index, got none. To keep the rows that meet a condition, use filter.")

@@ -4,6 +4,7 @@ import dis
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
 from mlxfp.training.loop.events import Event
 
@@ -23,6 +24,10 @@ class EventStream(Iterator[Event]):
         """Store the iterator `events`. The run starts at the first call of `next`."""
         self._events = events
         self._begun = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = " fit yields events, and last(fit(...)) is the last event with state, cursor and metrics."
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{advice}", name=name, obj=self)
 
     def __iter__(self) -> "EventStream":
         return self

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -73,7 +74,7 @@ class Outcome:
     """Result of a program on a folder: score on the hidden rows, score claimed by validation, and times in seconds.
 
     `better` is the score of mlxfp minus the score of the program, positive if mlxfp is better, and `error` the standard error of the
-    difference by resampling the hidden rows. `problem` is the reason of a missing score.
+    difference by resampling the hidden rows. `score_error` is the standard error of `score`. `problem` is the reason of a missing score.
     """
 
     folder: str
@@ -86,6 +87,7 @@ class Outcome:
     rank: float | None = None
     better: float | None = None
     error: float | None = None
+    score_error: float | None = None
     problem: str = ""
 
 
@@ -131,16 +133,18 @@ def _numbers(hidden: Hidden, cells: Sequence[str]) -> NDArray[Any]:
 def compare(hidden: Hidden, first: NDArray[Any], second: NDArray[Any]) -> tuple[float, float]:
     """Return by how much `first` is better than `second`, and the standard error from paired resamples of the hidden rows."""
     sign = 1 if hidden.metric.greater_is_better else -1
-    random, differences = np.random.default_rng(0), list[float]()
+    whole = sign * (hidden.metric(hidden.targets, first) - hidden.metric(hidden.targets, second))
+    return whole, float(np.std(np.subtract(_resampled(hidden, first), _resampled(hidden, second))))
+
+
+def _resampled(hidden: Hidden, answers: NDArray[Any]) -> list[float]:
+    """Return the scores of answers on random samples of the hidden rows, drawn with replacement. All answers get equal samples."""
+    random, scores = np.random.default_rng(0), list[float]()
     for _ in range(_RESAMPLES):
         rows = random.integers(0, len(hidden.targets), len(hidden.targets))
-        try:
-            scores = [hidden.metric(hidden.targets[rows], answers[rows]) for answers in (first, second)]
-        except DataError:  # the resample has a single class
-            continue
-        differences.append(sign * (scores[0] - scores[1]))
-    whole = sign * (hidden.metric(hidden.targets, first) - hidden.metric(hidden.targets, second))
-    return whole, float(np.std(differences)) if differences else float("nan")
+        with suppress(DataError):  # the sample has a single class
+            scores.append(hidden.metric(hidden.targets[rows], answers[rows]))
+    return scores
 
 
 def measure(folder: Path, minutes: float, programs: Sequence[str], python: str) -> list[Outcome]:
@@ -171,7 +175,9 @@ def _ranked(hidden: Hidden, answers: Mapping[str, NDArray[Any]], outcomes: Mappi
         mine = sign * scores[program]
         above, equal = (sum(1 for score in scores.values() if test(sign * score, mine)) for test in (float.__gt__, float.__eq__))
         better, error = compare(hidden, answers["mlxfp"], answers[program]) if "mlxfp" in answers else (None, None)
-        result.append(evolve(outcome, score=scores[program], rank=above + (equal + 1) / 2, better=better, error=error))
+        spread = float(np.std(_resampled(hidden, answers[program])))
+        rank = above + (equal + 1) / 2
+        result.append(evolve(outcome, score=scores[program], score_error=spread, rank=rank, better=better, error=error))
     return result
 
 
@@ -238,14 +244,19 @@ def summary(outcomes: Sequence[Outcome]) -> str:
             )
             text += f"; mlxfp better by more than 2 standard errors on {len(wins)}, worse on {len(losses)} ({', '.join(losses) or 'none'})"
         lines.append(text)
-    gaps = [
-        (outcome.claimed - outcome.score) / outcome.score * (1 if METRICS[outcome.metric].greater_is_better else -1)
-        for outcome in outcomes
-        if outcome.claimed is not None and outcome.score
-    ]
-    if gaps:
-        error = np.std(gaps) / len(gaps) ** 0.5
-        lines.append(f"claimed minus hidden score, relative, positive if too optimistic: mean {np.mean(gaps):+.4f} ± {error:.4f}")
+    units: Mapping[str, Callable[[Outcome], float]] = {
+        "relative": lambda outcome: outcome.score or 0,
+        "in standard errors of the hidden score": lambda outcome: outcome.score_error or 0,
+    }
+    for unit, size in units.items():
+        gaps = [
+            (outcome.claimed - outcome.score) / size(outcome) * (1 if METRICS[outcome.metric].greater_is_better else -1)
+            for outcome in outcomes
+            if outcome.claimed is not None and outcome.score is not None and size(outcome)
+        ]
+        if gaps:
+            error = np.std(gaps) / len(gaps) ** 0.5
+            lines.append(f"claimed minus hidden score, {unit}, positive if too optimistic: mean {np.mean(gaps):+.4f} ± {error:.4f}")
     return "\n".join(lines)
 
 

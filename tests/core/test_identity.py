@@ -310,7 +310,7 @@ def _user_class(number, text=_USER_CLASS, name="Scale"):
         lambda kind: kind,
     ],
 )
-def test_an_edited_method_has_another_fingerprint(use):
+def test_case_e6_an_edited_method_has_another_fingerprint(use):
     first, same, edited = (fingerprint(use(_user_class(number))) for number in (2, 2, 3))
     assert first == same
     assert first != edited

@@ -185,7 +185,7 @@ def test_differences_between_the_files_are_said_before_training(tmp_path):
     assert "'lost'" in message
 
 
-def test_classes_that_differ_in_spaces_and_an_id_of_dates_are_said(tmp_path):
+def test_case_a6_classes_that_differ_in_spaces_and_an_id_of_dates_are_said(tmp_path):
     train = [{"day": f"2024-01-{index + 1:02}", "x": "abc"[index % 3], "y": ["good", "bad", "good "][index % 3]} for index in range(30)]
     folder = competition(tmp_path / "data", train)
     (folder / "test.csv").write_text("day,x\n2024-03-01,a\n")

@@ -414,7 +414,7 @@ def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Pat
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
+def test_case_a8_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
     path = tmp_path / "a.csv"
     path.write_bytes(ending.join(["SEP=;", "a;b", "1;2", ""]).encode())
     assert list(fp.read_csv(path, delimiter=";")) == [{"a": 1, "b": 2}]
@@ -436,7 +436,7 @@ def test_the_first_line_of_excel_is_not_the_header(tmp_path, ending):
         ("a;b;c\n1,2,3\n4,5,6\n", r"The header has ';' between names, .*Write the header with ','"),
     ],
 )
-def test_a_header_that_fits_no_record_is_named(tmp_path, text, message):
+def test_case_a8_a_header_that_fits_no_record_is_named(tmp_path, text, message):
     path = tmp_path / "a.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=message):

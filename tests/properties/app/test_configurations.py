@@ -293,6 +293,6 @@ def test_a_part_of_ones_own_is_a_name_in_a_module(said):
 
 
 @pytest.mark.parametrize("option", ["text.max_length", "text.vocab_size", "training.size", "validation.repeats"])
-def test_a_number_beyond_memory_is_refused_before_anything_is_read(option):
+def test_case_e13_a_number_beyond_memory_is_refused_before_anything_is_read(option):
     with pytest.raises(ConfigError, match=rf"{option} \(command line\): expected at most"):
         fp.runs.load_config(overrides=[f"{option}={10**12}"])

@@ -70,7 +70,7 @@ def changed(value: Any, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("name", list(PIPELINES))
-def test_a_forged_cursor_gives_items_or_a_cursor_error_that_names_a_part(name: str):
+def test_case_e4_a_forged_cursor_gives_items_or_a_cursor_error_that_names_a_part(name: str):
     dataset: Any = PIPELINES[name]
     chance = random.Random(name)
     cursors = [cursor.to_bytes() for _, cursor in fp.iterate(dataset)]

@@ -24,7 +24,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 @given(LENGTHS, st.integers(1, 3), st.sampled_from([np.float32, np.float64, np.int32, np.uint8]))
-def test_rows_of_different_length_are_padded_and_nothing_is_lost(source, lengths, size, dtype):
+def test_case_a17_rows_of_different_length_are_padded_and_nothing_is_lost(source, lengths, size, dtype):
     arrays = arrays_of(lengths, size, dtype)
     rows = SOURCES[source](arrays)
     (batch,) = fp.pipe(rows, fp.batch(len(arrays)), fp.collate(fp.collators.default(pad_id=-1)))

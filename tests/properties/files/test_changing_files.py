@@ -54,7 +54,7 @@ READERS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("change", ["emptied", "shorter", "longer", "written again"])
 @pytest.mark.parametrize("suffix", list(READERS))
-def test_a_file_that_changes_during_an_epoch_is_an_error_with_the_path(tmp_path: Path, suffix: str, change: str):
+def test_case_e8_a_file_that_changes_during_an_epoch_is_an_error_with_the_path(tmp_path: Path, suffix: str, change: str):
     write_file, read = READERS[suffix]
     path = write_file(tmp_path / f"data.{suffix}")
     rows = iter(read(path))

@@ -30,7 +30,7 @@ def replace(path: Path, old: bytes, new: bytes) -> None:
 
 @pytest.mark.parametrize("offset", [1_000_000, -5])
 @pytest.mark.parametrize("taken", [False, True])
-def test_an_offset_outside_an_arrow_file_is_an_error_with_the_path(tmp_path: Path, offset: int, taken: bool):
+def test_case_e1_an_offset_outside_an_arrow_file_is_an_error_with_the_path(tmp_path: Path, offset: int, taken: bool):
     path = write_ipc(tmp_path / "a.arrow", pa.array(["one", "seven", "ninetynine"]))
     replace(path, np.array([0, 3, 8, 18], np.int32).tobytes(), np.array([0, 3, offset, 18], np.int32).tobytes())
     dataset = fp.read_arrow(path)
@@ -140,7 +140,7 @@ def test_damaged_arrow_files_never_end_the_process(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["../outside.arrow", "/etc/passwd", "..", "", 5, None, ["a"]])
-def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: object):
+def test_case_e9_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: object):
     rows = fp.from_table(TEXTS)
     fp.write(rows, tmp_path / "written")
     cached = fp.pipe(rows, fp.cache(tmp_path / "cache"))
@@ -214,7 +214,7 @@ def test_text_in_a_parquet_file_that_is_not_utf8_is_an_error(tmp_path: Path):
         list(fp.read_parquet(path))
 
 
-def test_damaged_parquet_files_give_equal_rows_or_an_error(tmp_path: Path):
+def test_case_e2_damaged_parquet_files_give_equal_rows_or_an_error(tmp_path: Path):
     """300 drawn changes of files with and without page checksums. Without checksums, the rows may differ."""
     run_child(
         """

@@ -102,7 +102,7 @@ def _text(error):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_answer_to_a_further_mistake_names_the_remedy(mistake, tmp_path, monkeypatch):
+def test_case_d_the_answer_to_a_further_mistake_names_the_remedy(mistake, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call, answer = MISTAKES[mistake]
     with pytest.raises((fp.MlxfpError, AttributeError, ValueError)) as caught:

@@ -124,7 +124,7 @@ def type_errors(checker: Checker, pages: Sequence[Path], folder: Path) -> list[E
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
-def test_the_code_of_pages_has_no_type_errors_and_an_error_is_found_at_its_line(checker: Checker, tmp_path: Path):
+def test_case_c_the_code_of_pages_has_no_type_errors_and_an_error_is_found_at_its_line(checker: Checker, tmp_path: Path):
     planted = tmp_path / "planted.md"
     planted.write_text("# Title\n\n```python\nimport mlxfp as fp\n\nfp.batch('8')\n```\n", encoding="utf-8")
     modules = tmp_path / "modules"

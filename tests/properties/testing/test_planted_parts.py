@@ -12,7 +12,7 @@ from tests.properties.testing.planted_parts import BUGS, CORRECT, CORRECT_LOADER
 
 
 @pytest.mark.parametrize("check", BUGS.values(), ids=BUGS)
-def test_a_planted_bug_breaks_a_law(check: Callable[[], Any]):
+def test_case_b_a_planted_bug_breaks_a_law(check: Callable[[], Any]):
     with pytest.raises((AssertionError, ArgumentError)):
         check()
 

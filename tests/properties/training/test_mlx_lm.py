@@ -28,7 +28,7 @@ ROWS = [{"input_ids": [5, 6, 7, 8]}, {"input_ids": [9, 4]}, {"input_ids": [1, 2,
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_loss_of_a_padded_batch_is_the_sum_over_single_rows(name):
+def test_case_a14_the_loss_of_a_padded_batch_is_the_sum_over_single_rows(name):
     model, collate = MODELS[name](), fp.collators.causal(pad_id=0)
     total, weight = fp.losses.causal_lm(model, collate(ROWS))
     singles = [fp.losses.causal_lm(model, collate([row])) for row in ROWS]

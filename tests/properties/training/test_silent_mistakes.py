@@ -263,7 +263,7 @@ def test_a_callback_object_is_told_from_an_observer():
         fp.pipe(fp.fit(STEP, FIRST, [group()]), EarlyStopping())
 
 
-def test_an_epoch_in_which_no_label_counts_is_an_error():
+def test_case_a9_an_epoch_in_which_no_label_counts_is_an_error():
     step = fp.train_step(net(), lambda model, batch: (model(batch["x"]).sum() * 0, mx.array(0.0)), fp.optimizers.adamw(0.1))
     with pytest.raises(DataError, match=r"All batches of epoch 0 have weight 0 in the loss.*labels"):
         list(fp.fit(step, fp.train_state(net(), fp.optimizers.adamw(0.1)), [group(), group()], epochs=2))

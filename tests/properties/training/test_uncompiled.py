@@ -17,7 +17,7 @@ OPTIONS = {"plain": {}, "several": {"accumulate": 2, "clip_norm": 1.0, "ema": 0.
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_a_run_without_compiling_ends_where_the_compiled_one_does(name):
+def test_case_a16_a_run_without_compiling_ends_where_the_compiled_one_does(name):
     ends = []
     for compiles in (True, False):
         step, state = setting(compile=compiles, **OPTIONS[name])

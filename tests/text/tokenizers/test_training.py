@@ -178,7 +178,7 @@ def test_a_vocabulary_of_little_more_than_bytes_is_a_warning():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_word_of_50_000_letters_teaches_no_token_above_100_characters(kind: Any):
+def test_case_a1_a_word_of_50_000_letters_teaches_no_token_above_100_characters(kind: Any):
     """Longer tokens overflow the stack of engines, which ends the process."""
     rows = fp.from_examples([{"text": "a" * 50_000 + " good"}] * 24)
     tokenizer = fp.train_tokenizer(rows, vocab_size=400, kind=kind)
@@ -187,6 +187,6 @@ def test_a_word_of_50_000_letters_teaches_no_token_above_100_characters(kind: An
 
 
 @pytest.mark.parametrize("size", [10**12, 2**63])
-def test_a_vocabulary_size_beyond_memory_is_refused(size: int):
+def test_case_e13_a_vocabulary_size_beyond_memory_is_refused(size: int):
     with pytest.raises(ArgumentError, match=r"vocab_size must be "):
         fp.train_tokenizer(fp.from_examples([{"text": "a"}]), vocab_size=size)

@@ -54,7 +54,7 @@ def test_the_law_catches_a_file_that_rounds(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("make", [lambda: nn.Linear(8, 1), lambda: nn.Sequential(nn.Linear(8, 1), nn.Linear(1, 1))])
-def test_a_loaded_state_goes_on_bit_for_bit_although_an_axis_has_length_1(tmp_path, make, seed):
+def test_case_a15_a_loaded_state_goes_on_bit_for_bit_although_an_axis_has_length_1(tmp_path, make, seed):
     mx.random.seed(seed)
     model, optimizer = make(), optimizers.SGD(0.01)
     batches = [{"x": mx.random.normal((2, 8)), "y": mx.random.normal((2, 1))} for _ in range(6)]
@@ -129,7 +129,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning(tmp_path):
         load_latest(tmp_path, state)
 
 
-def test_400_drawn_changes_of_a_checkpoint_give_an_equal_state_or_a_checkpoint_error(tmp_path):
+def test_case_e3_400_drawn_changes_of_a_checkpoint_give_an_equal_state_or_a_checkpoint_error(tmp_path):
     """Damage in a child process, because native code reads the file."""
     run_child(
         """

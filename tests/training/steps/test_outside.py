@@ -135,7 +135,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_changed_weights_are_refused_however_the_loss_reaches_them(way):
+def test_case_a12_changed_weights_are_refused_however_the_loss_reaches_them(way):
     teacher, model, optimizer = nn.Linear(3, 2), nn.Linear(3, 2), fp.optimizers.adamw(0.1)
     step, state = fp.train_step(model, WAYS[way](teacher), optimizer), fp.train_state(model, optimizer)
     step(state, {"x": X})
@@ -278,7 +278,7 @@ def test_other_attributes_of_the_object_may_change():
         lambda model: nn.Linear(3, 2).load_weights(list(model.parameters().items())),
     ],
 )
-def test_a_teacher_copied_from_the_model_gives_the_same_as_without_compiling(copied):
+def test_case_a13_a_teacher_copied_from_the_model_gives_the_same_as_without_compiling(copied):
     model, optimizer = nn.Linear(3, 2), fp.optimizers.adamw(0.1)
     teacher = copied(model)
     for _ in range(2):  # a teacher that is computed, and one that is not yet

@@ -81,7 +81,7 @@ def _judged(name, rows, tmp_path):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_category_missing_only_in_new_rows_is_none_of_the_categories_in_training(name, tmp_path):
+def test_case_a4_a_category_missing_only_in_new_rows_is_none_of_the_categories_in_training(name, tmp_path):
     table = {"c": ["aaa", "bbb", "ccc"] * 100, "n": [0.0] * 300, "y": [1, 0, 0] * 100}
     predict = _judged(name, fp.from_table(table), tmp_path)
     known = predict({"c": ["aaa", "bbb"], "n": [0.0, 0.0]})
@@ -91,7 +91,7 @@ def test_a_category_missing_only_in_new_rows_is_none_of_the_categories_in_traini
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_number_missing_only_in_new_rows_is_not_0(name, tmp_path):
+def test_case_a4_a_number_missing_only_in_new_rows_is_not_0(name, tmp_path):
     table = {"c": ["a"] * 300, "n": [float(row % 3) for row in range(300)], "y": [int(row % 3 == 0) for row in range(300)]}
     predict = _judged(name, fp.from_table(table), tmp_path)
     known, new = predict({"c": ["a", "a"], "n": [0.0, 2.0]}), predict({"c": ["a"], "n": pa.array([None], pa.float64())})

@@ -383,14 +383,14 @@ def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path):
     assert found.sample.name == "sample_submission.csv"
 
 
-def test_a_second_download_of_the_sample_is_not_taken_for_the_sample(tmp_path: Path):
+def test_case_a18_a_second_download_of_the_sample_is_not_taken_for_the_sample(tmp_path: Path):
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
     spec = fp.kaggle.infer_spec(write(tmp_path, **tables, **{"sample_submission (1)": {"id": [5, 6], "y": [0, 0]}}))
     assert spec.sample is not None
     assert spec.sample.name == "sample_submission.csv"
 
 
-def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
+def test_case_a20_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
     for name, table in {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS}.items():
         columns = {column: list(values) for column, values in table.items()}
         index = {"__index_level_0__": list(range(len(columns["id"])))}
@@ -408,7 +408,7 @@ def test_the_index_of_pandas_in_a_parquet_file_is_no_column(tmp_path: Path):
         (["?" if index % 2 else str(index) for index in range(100)], r"50 of 100 cells .*'\?', in line 3"),
     ],
 )
-def test_a_target_of_numbers_with_other_cells_is_no_target_of_classes(tmp_path, cells, message):
+def test_case_a7_a_target_of_numbers_with_other_cells_is_no_target_of_classes(tmp_path, cells, message):
     with (tmp_path / "train.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([["id", "x", "y"], *([index, index % 7, cell] for index, cell in enumerate(cells))])
     with pytest.raises(DataError, match=message):

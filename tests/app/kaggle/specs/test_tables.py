@@ -16,7 +16,7 @@ def test_all_values_of_a_column_are_read_however_they_are_chunked(values: list[s
 
 
 @given(st.lists(st.none() | st.sampled_from("uvw"), max_size=20), st.integers(1, 5))
-def test_a_missing_category_is_none(values: list[str | None], size: int):
+def test_case_e5_a_missing_category_is_none(values: list[str | None], size: int):
     table = pa.table({"x": range(len(values)), "c": pa.array(values, pa.string()).dictionary_encode()})
     pieces = pa.Table.from_batches(table.to_batches(max_chunksize=size), schema=table.schema)
     assert fp.kaggle.column_values(fp.from_table(pieces), "c").tolist() == values

@@ -235,7 +235,7 @@ def test_a_submission_for_a_sample_with_semicolons_has_commas_and_points(tmp_pat
 
 
 @pytest.mark.parametrize("form", ["plain", "zip", "gz", "bom", "crlf", "quoted"])
-def test_files_of_every_form_are_read_as_read_csv_reads_them(tmp_path: Path, form: str):
+def test_case_a2_files_of_every_form_are_read_as_read_csv_reads_them(tmp_path: Path, form: str):
     long = "x" * 200_000
     files = {"test.csv": f'id,text\n007,"{long}"\n008,"a, b"\n', "sample_submission.csv": "id,y\n007,0\n008,1\n"}
     paths = {}

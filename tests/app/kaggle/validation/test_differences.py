@@ -23,14 +23,14 @@ def test_equal_parts_have_no_differences():
 
 
 @pytest.mark.parametrize(("old", "new"), [("270", "270.0"), ("red", "Red "), ("a  b", "a b"), ("7", "07")])
-def test_another_spelling_of_a_known_value_is_named(old, new):
+def test_case_a5_another_spelling_of_a_known_value_is_named(old, new):
     train = {"c": [old, "other"] * 20}
     assert found(train, {"c": [new, "other"]}, c="categorical") == [
         f"'c' has values with another spelling in the test rows: {new!r} for {old!r}."
     ]
 
 
-def test_unseen_categories_are_counted_and_new_texts_are_not():
+def test_case_a5_unseen_categories_are_counted_and_new_texts_are_not():
     train = {"c": ["a", "b"] * 20, "t": [f"text {index}" for index in range(40)]}
     test = {"c": ["a", "z", "z", None], "t": ["new", "other", "third", None]}
     assert found(train, test, c="categorical", t="text") == ["'c' has values in 50% of the test rows that no training row has: 'z'."]

@@ -693,7 +693,7 @@ CASES: list[Case] = [
         MissingFileError,
         ("There is no config.json in 'none'. Pass the folder of a model, or a name on the hub, such as google-bert/bert-base-uncased."),
     ),
-    (lambda: fp.models.lora(3), ArgumentTypeError, "model must be Module, got int: 3."),
+    (lambda: fp.models.lora(3), ArgumentTypeError, "model must be an mlx.nn.Module, got int: 3."),
     (lambda: fp.mix([ROWS, ROWS], [1.0]), ArgumentError, "mix needs one weight for each of the 2 datasets, got [1.0]."),
     (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "mix: weights must be at least 0 and not all 0, got [0.0, 0.0]."),
     (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "drop_fields: rate must be from 0 to 1, got 2.0."),

@@ -291,6 +291,19 @@ CASES: list[Case] = [
         ArgumentError,
         "split: fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
+    (
+        lambda: fp.split([80, 20], seed=0),
+        ArgumentError,
+        "split: fractions must be at least two positive numbers that add up to 1, got [80, 20]. Write [0.8, 0.2].",
+    ),
+    (
+        lambda: fp.train_valid_test(ROWS, valid=20, test=10, seed=0),
+        ArgumentError,
+        (
+            "Every part needs a share above 0, got valid=20 and test=10, which leaves -29 to train on. "
+            "Write percentages as fractions: valid=0.2, test=0.1."
+        ),
+    ),
     (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "split: fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
     (
         lambda: fp.select([]),

@@ -12,7 +12,7 @@ from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
 from mlxfp.models.folders import read_arrays, read_json, write_arrays, write_json
-from mlxfp.models.layers import copy_modules, random_key
+from mlxfp.models.layers import check_module, copy_modules, random_key
 from mlxfp.support.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.support.errors import ArgumentError, DataError, MissingFileError, listed, suggest
 
@@ -71,7 +71,7 @@ def lora(  # noqa: PLR0913
 
     See also: `save_adapters` and `load_adapters`; `merge_adapters` after training.
     """
-    check_types(nn.Module, model=model)
+    check_module(model)
     check_positive(rank=rank)
     check_integer(seed=seed)
     check_types((int, float), scale=scale, dropout=dropout)
@@ -101,7 +101,7 @@ def load_adapters(folder: str | PathLike[str], model: nn.Module) -> nn.Module:
     ...     load_adapters(folder, model).layers[2].lora_a.shape
     (4, 2)
     """
-    check_types(nn.Module, model=model)
+    check_module(model, "fp.models.load_adapters(folder, model)")
     source = Path(folder)
     config, path = read_json(source / _CONFIG), source / _WEIGHTS
     if not path.is_file():
@@ -140,7 +140,7 @@ def merge_adapters(model: nn.Module) -> nn.Module:
     >>> print(merge_adapters(model).layers[1])
     Linear(input_dims=4, output_dims=2, bias=True)
     """
-    check_types(nn.Module, model=model)
+    check_module(model)
     adapters = _adapters_of(model)
     if not adapters:
         raise ArgumentError(
@@ -178,7 +178,7 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
 
     See also: `save`, for whole models of `mlxfp.models`.
     """
-    check_types(nn.Module, model=model)
+    check_module(model, "fp.models.save_adapters(folder, model)")
     adapters = _adapters_of(model)
     if not adapters:
         raise ArgumentError(f"The model has no adapters: {type(model).__name__} has no layer with lora_a and lora_b. {_ADVICE}")

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import mlx.core as mx
 from attrs import fields
 from mlx import nn
+from mlx.optimizers import Optimizer
 from mlx.utils import tree_flatten
 
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.bounds import Bound, checked
 from mlxfp.support.checks import check_choice, check_positive
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.randomness import fold_in
 from mlxfp.support.registries import Registry
 
@@ -37,6 +38,22 @@ def derived_key(key: mx.array, name: str) -> mx.array:
     True
     """
     return key ^ random_key(0, name)
+
+
+def check_module(model: object, usage: str = "") -> None:
+    """Raise `ArgumentTypeError` unless `model` is a module of MLX. `usage` is a call with the arguments in the right order."""
+    if isinstance(model, nn.Module):
+        return
+    kind, advice = type(model), f" Write {usage}." if usage else ""
+    if isinstance(model, type):
+        advice = f" Create the module: {model.__name__}(...)."
+    elif "torch" in kind.__module__:
+        advice = " Write it as a module of mlx.nn."
+    elif isinstance(model, Optimizer):
+        advice = " The model comes before the optimizer."
+    elif kind.__name__ == "TrainState":  # models must not import mlxfp.training
+        advice = " Pass the module of the training: model.update(state.params) returns the module with the trained weights."
+    raise ArgumentTypeError(f"model must be an mlx.nn.Module, got {kind.__name__}: {model!r:.60}.{advice}")
 
 
 class Dropout(nn.Module):

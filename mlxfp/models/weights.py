@@ -13,7 +13,7 @@ from mlxfp.models.catalogue import FORMATS, MODELS
 from mlxfp.models.folders import CONFIG, HUB_FILES, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
-from mlxfp.models.layers import PRETRAINED, named_arrays, pretrained_in
+from mlxfp.models.layers import PRETRAINED, check_module, named_arrays, pretrained_in
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.safetensors_files import differences
 from mlxfp.models.tables.catalogue import TABLE_MODELS, build_table_model, is_table_model, table_json
@@ -88,7 +88,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['config.json', 'model.safetensors']
     """
-    check_types(nn.Module, model=model)
+    check_module(model, "fp.models.save(folder, model)")
     check_utf8(folder, "folder")
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_positive(shard_size=shard_size)

@@ -178,10 +178,18 @@ def check_types(expected: type | tuple[type, ...], **values: object) -> None:
 def as_strings(argument: str, values: object, *, unique: bool = True, empty: bool = True) -> tuple[str, ...]:
     """Convert a collection of strings to a tuple. Raise `ArgumentTypeError` for any other value, including a single string.
 
-    Raise `ArgumentError` for duplicates if `unique` is True, and for an empty collection if `empty` is False.
+    Raise `ArgumentTypeError` for a set, whose order differs between processes. Raise `ArgumentError` for duplicates if `unique` is True,
+    and for an empty collection if `empty` is False.
     """
     if isinstance(values, str):
-        raise ArgumentTypeError(f"{argument} must be a list of strings, got the string {values!r:.60}. Write [{values!r:.60}].")
+        parts = [part.strip() for part in values.split(",")]
+        remedy = f"{parts if all(parts) else [values]}"
+        raise ArgumentTypeError(f"{argument} must be a list of strings, got the string {values!r:.60}. Write {remedy:.200}.")
+    if isinstance(values, set | frozenset):
+        raise ArgumentTypeError(
+            f"{argument} must be a list in a fixed order, got {type(values).__name__}. The order of a set differs between processes. "
+            f"Write {sorted(map(str, values))!s:.200}."
+        )
     if not isinstance(values, Collection):
         raise ArgumentTypeError(f"{argument} must be a list of strings, got {type(values).__name__}: {values!r:.60}.")
     strings = tuple(values)
@@ -203,16 +211,7 @@ def in_nfc(name: str) -> str:
 
 
 def as_class_names(classes: object) -> tuple[str, ...]:
-    """Return names of classes as a tuple.
-
-    Raises `ArgumentTypeError` for a set, whose order differs between processes, and `ArgumentError` for equal names, also in different
-    Unicode forms.
-    """
-    if isinstance(classes, set | frozenset):
-        raise ArgumentTypeError(
-            f"classes must be a list in a fixed order, got {type(classes).__name__}. The order of a set differs between processes. "
-            f"Write {sorted(map(str, classes))}."
-        )
+    """Return names of classes as a tuple. Raises `ArgumentError` for equal names, also in different Unicode forms."""
     names = as_strings("classes", classes)
     known: dict[str, str] = {}
     for name in names:

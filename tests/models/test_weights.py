@@ -431,13 +431,31 @@ def test_models_with_other_layers_than_their_config_says_are_not_saved(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["save", "save_adapters", "load_adapters"])
+def test_a_folder_and_a_state_are_not_a_model(name, tmp_path):
+    model = nn.Linear(2, 3)
+    state = fp.train_state(model, fp.optimizers.adamw(0.1))
+    write = getattr(fp.models, name)
+    with pytest.raises(ArgumentTypeError) as caught:
+        write(model, "folder")
+    assert str(caught.value) == f"model must be an mlx.nn.Module, got str: 'folder'. Write fp.models.{name}(folder, model)."
+    with pytest.raises(ArgumentTypeError) as caught:
+        write(tmp_path, state)
+    assert str(caught.value) == (
+        f"model must be an mlx.nn.Module, got TrainState: {state!r:.60}. Pass the module of the training: "
+        "model.update(state.params) returns the module with the trained weights."
+    )
+    assert model.update(state.params) is model
+
+
 def test_other_modules_are_not_saved(tmp_path):
     class Own(type(body("encoder"))):
         pass
 
     with pytest.raises(ArgumentTypeError, match=r"save writes the models of mlxfp\.models, got Classifier of Own"):
         fp.models.save(tmp_path, fp.models.Classifier(Own(body("encoder").config), 2))
-    with pytest.raises(ArgumentTypeError, match="model must be Module, got str"):
-        fp.models.save(tmp_path, "model")
+    with pytest.raises(ArgumentTypeError) as caught:
+        fp.models.save(tmp_path, "model")  # type: ignore[arg-type]
+    assert str(caught.value) == "model must be an mlx.nn.Module, got str: 'model'. Write fp.models.save(folder, model)."
     with pytest.raises(ArgumentError, match="shard_size must be at least 1"):
         fp.models.save(tmp_path, MODELS["bert"], shard_size=0)

@@ -101,6 +101,10 @@ def test_strings_are_given_as_a_list():
         as_strings("columns", "ab")
     with pytest.raises(ArgumentTypeError, match=r"columns must be a list of strings, got int: 3\."):
         as_strings("columns", 3)
+    for text, names in {"No, Yes": "['No', 'Yes']", ",": "[',']", "": "['']"}.items():
+        with pytest.raises(ArgumentTypeError) as caught:
+            as_strings("classes", text)
+        assert str(caught.value) == f"classes must be a list of strings, got the string {text!r}. Write {names}."
     with pytest.raises(ArgumentTypeError, match=r"columns\[1\] must be a string, got columns\[1\]=1"):
         as_strings("columns", ["a", 1])
     with pytest.raises(ArgumentError, match="columns repeats 'a'"):
@@ -119,6 +123,15 @@ def test_a_set_of_classes_is_refused(classes: Any):
             make()
         assert str(caught.value).removeprefix("text: ") == said
     assert as_class_names({"no": 0, "yes": 1}.keys()) == ("no", "yes")
+
+
+def test_a_set_of_columns_is_refused():
+    """The fingerprint of the pipeline would differ between processes."""
+    with pytest.raises(ArgumentTypeError) as caught:
+        fp.select_columns({"b", "a"})
+    assert str(caught.value) == (
+        "select_columns: columns must be a list in a fixed order, got set. The order of a set differs between processes. Write ['a', 'b']."
+    )
 
 
 def test_every_error_is_ours_and_a_built_in_one():

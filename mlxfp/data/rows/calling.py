@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from mlxfp.core.chunks import LEAF_BITS, Example
 from mlxfp.core.nodes import brief
+from mlxfp.support.errors import FEW, listed
 from mlxfp.support.randomness import Keys
 
 
@@ -35,7 +37,8 @@ def context_until(unwanted: Callable[[], bool]) -> Context:
 def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
     """Call a user function on a row.
 
-    An error of the function gets a note with the number of the source row. Raises `UnwantedWork` if no consumer waits for the result.
+    An error of the function gets a note with the number of the source row and the names of columns without a value. Raises `UnwantedWork`
+    if no consumer waits for the result.
     """
     __tracebackhide__ = True  # Hide this frame in pytest and IPython, so that a traceback ends in the user's function.
     stop_unwanted()
@@ -43,8 +46,10 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
         return function(row, *extra)
     except Exception as error:
         leaf, row_number = divmod(int(number), 1 << LEAF_BITS)
+        empty = [repr(name) for name, value in row.items() if value is None or (isinstance(value, float) and isnan(value))]
         error.add_note(
             f"on {'a row' if leaf < 0 else f'source row {row_number}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
+            f"{f'; empty: {listed(empty, most=FEW)}' if empty else ''}"
         )
         raise
 

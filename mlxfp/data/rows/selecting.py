@@ -89,7 +89,9 @@ def split(
         )
     check_types((Sequence, np.ndarray), fractions=fractions)
     if not (len(fractions) > 1 and min(fractions) > 0 and abs(sum(fractions) - 1) <= 1e-6):
-        raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
+        counts = len(fractions) > 1 and min(fractions) >= 1
+        remedy = f" Write {[float(fraction / sum(fractions)) for fraction in fractions]}." if counts else ""
+        raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.{remedy}")
     if stratify is not None and group is not None:
         raise ArgumentError("split takes stratify or group, got both. For stratified groups use kaggle.folds.")
     return _Splitting(tuple(map(float, fractions)), seed, stratify, group)
@@ -158,8 +160,10 @@ def train_valid_test(
     check_types((str, type(None)), stratify=stratify)
     fractions = [1 - valid - (test or 0), valid] + ([] if test is None else [test])
     if min(fractions) <= 0:
+        shares = ", ".join(f"{name}={share / 100:g}" for name, share in not_none(valid=valid, test=test).items())
+        remedy = f" Write percentages as fractions: {shares}." if valid >= 1 else ""
         raise ArgumentError(
-            f"Every part needs a share above 0, got valid={valid} and test={test}, which leaves {fractions[0]:g} to train on."
+            f"Every part needs a share above 0, got valid={valid} and test={test}, which leaves {fractions[0]:g} to train on.{remedy}"
         )
     if stratify is not None:
         check_columns([stratify], schema(data).names, "train_valid_test")

@@ -13,7 +13,7 @@ from hypothesis.errors import FailedHealthCheck, FlakyFailure, Unsatisfiable, Un
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.nodes import brief
-from mlxfp.support.errors import ArgumentError
+from mlxfp.support.errors import ArgumentError, listed
 from mlxfp.support.progress import Progress
 from mlxfp.testing.laws.families import Rows, Subject, Trial, law_name
 
@@ -198,6 +198,11 @@ def _check_case(trial: Trial, case: Mapping[str, Any], progress: Progress | None
                 if progress is not None:
                     progress.update()
     except Exception as error:
+        if type(error) is KeyError and error.args and trial.columns is not None and (name := error.args[0]) not in trial.columns:
+            error.add_note(
+                f"The checked part reads the column {name!r}, but schema= has only {listed(map(repr, trial.columns))}. Add the column "
+                f"with its type to the schema, such as schema.append(pyarrow.field({name!r}, pyarrow.int64(), nullable=False))."
+            )
         if trial.note is not None and not isinstance(error, UnsatisfiedAssumption):
             error.add_note(trial.note(**case))
         raise
@@ -229,9 +234,9 @@ def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) ->
         first.add_note("The same case passed in a second run, so the result depends on state kept from earlier calls.")
         raise first.with_traceback(_user_traceback(first.__traceback__)) from None
     except (FailedHealthCheck, Unsatisfiable) as error:
-        if not trial.unfit:
+        if trial.unfit is None:
             raise
-        raise ArgumentError(trial.unfit) from error
+        raise ArgumentError(trial.unfit()) from error
     except Exception as error:  # noqa: BLE001  # the error is raised again
         raise error.with_traceback(_user_traceback(error.__traceback__)) from error.__cause__
 

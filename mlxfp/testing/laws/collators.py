@@ -23,6 +23,8 @@ from mlxfp.testing.comparing import assert_close, assert_same, is_close
 
 __tracebackhide__ = True
 
+_ROWS = "row i of an array must depend only on example i, so a collator must not sort or normalize over the group"
+
 Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 
 
@@ -160,7 +162,7 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
             "examples end to end, as graphs, check a function that cuts it into a list of texts: str of the part of each example"
         )
         actual, expected = list(permuted[name]), [values[index] for index in order]
-        assert_close(actual, expected, f"{name!r} of {brief(collator)} follows the order {list(order)} of the examples")
+        assert_close(actual, expected, f"{_ROWS}: {name!r} of {brief(collator)} follows the order {list(order)} of the examples")
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -193,7 +195,7 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
             assert_close(
                 list(twice[name]),
                 [*rows, *rows],
-                f"{name!r} of {brief(collator)} is the same in a group that has each example twice",
+                f"{_ROWS}: {name!r} of {brief(collator)} is the same in a group that has each example twice",
             )
 
 

@@ -106,6 +106,10 @@ def assert_carries(collator: Collator, examples: Sequence[Mapping[str, Any]], *,
         ends = [row] if row.shape == expected.shape or not expected.ndim else [row[: len(expected)], row[len(row) - len(expected) :]]
         equal = any(end.shape == expected.shape and np.array_equal(end, expected, equal_nan=expected.dtype.kind == "f") for end in ends)
         problem = f"{array!r} of {brief(collator)} holds {column!r} of example {index}, {exact.tolist()}, but it is {row.tolist()}"
+        if expected.dtype.kind == "U" and row.dtype.kind in "biuf":
+            problem += (
+                f". carries= compares the array with the text of the column. Name a column of numbers, or remove {array!r} from carries="
+            )
         assert equal, problem
         assert kept, f"{problem}, because the dtype {row.dtype} cannot hold the value. Use a wider dtype"
 

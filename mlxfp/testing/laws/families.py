@@ -3,6 +3,7 @@
 A family decides whether an object belongs to the family, and provides the laws of the object and the random cases for checking them.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -108,7 +109,8 @@ class Trial:
 
     - `inputs`: function that converts the random values of a case to the arguments of the laws.
     - `note`: function that returns an additional line for the error message of a failing case.
-    - `unfit`: error message if too few random cases are valid inputs for the laws.
+    - `unfit`: function that returns the error message if too few random cases are valid inputs for the laws.
+    - `columns`: names of the columns in the argument `schema`, or None.
     - `coverage`: function that returns a sentence about the extent of the check, such as the checked cursors of a long dataset.
     - `shrink=False`: hypothesis does not search for a smaller failing case.
     - `pool`: another trial, or None. With a pool, the laws are called once, and `inputs` gets all random cases of the pool as `cases`.
@@ -119,7 +121,8 @@ class Trial:
     cases: Callable[[], Mapping[str, st.SearchStrategy[Any]]] = dict
     most: int | None = None
     note: Callable[..., str] | None = None
-    unfit: str = ""
+    unfit: Callable[[], str] | None = None
+    columns: Sequence[str] | None = None
     coverage: Callable[[], str] | None = None
     shrink: bool = True
     pool: "Trial | None" = None
@@ -195,6 +198,7 @@ _LAWS_OF_DATASETS = (
 def _of_stages(subject: Subject) -> Iterator[Trial]:
     stage, ahead = subject.part, subject.ahead
     transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
+    refusals = deque[SchemaError](maxlen=1)
 
     def inputs(chunkings: tuple[Any, Any], epoch: int) -> Iterator[Inputs]:
         chunks, others = chunkings
@@ -202,7 +206,8 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
         _check_ends(dataset)
         try:
             schema_of(dataset)
-        except SchemaError:
+        except SchemaError as error:
+            refusals.append(error)
             reject()
         yield {"dataset": dataset, "transform": transform, "chunks": chunks, "others": others, "epoch": epoch, "ahead": ahead}
 
@@ -229,13 +234,16 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
         *((cursors.assert_replay_is_bounded,) if isinstance(stage, Stage) else ()),
         *((stages.assert_lazy,) if ahead is not None else ()),
     )
-    unfit = (
-        f"{brief(stage)} can process too few of the random tables to check its laws. Describe the accepted tables: "
-        "check(stage, schema=...) or check(stage, examples=...)."
-    )
+
+    def unfit() -> str:
+        return (
+            f"{brief(stage)} can process too few of the random tables to check its laws. Describe the accepted tables: "
+            f"check(stage, schema=...) or check(stage, examples=...).{''.join(f' The last error: {error}' for error in refusals)}"
+        )
+
     yield Trial((datasets.assert_value,), lambda: iter([{"value": stage}]))
     laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, stages.assert_fits_itself, *stage_laws)
-    trial = Trial(laws, inputs, cases, note=note, unfit=unfit)
+    trial = Trial(laws, inputs, cases, note=note, unfit=unfit, columns=None if subject.schema is None else subject.schema.names)
     yield trial
     yield Trial((processes.assert_same_in_new_process,), pooled, pool=trial)
 
@@ -253,7 +261,7 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
             "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=, a metric needs arrays=, and an "
             "observer needs events=. For a function of datasets, pass compose(function)."
         )
-    views = subject.views or isinstance(collator, Part)
+    views, columns = subject.views or isinstance(collator, Part), None if kinds is None else kinds.names
     unused = collators.copied(collator)
 
     def of_lists(examples: Sequence[Mapping[str, Any]], seed_of_the_order: int) -> Iterator[Inputs]:
@@ -282,10 +290,10 @@ def _of_collators(subject: Subject) -> Iterator[Trial]:
     first = (collators.assert_pure_collator, collators.assert_permutes)
     more = (collators.assert_an_example_stands_alone, numbers.assert_keeps_integers, numbers.assert_shapes_ignore_numbers, *stated)
     if views:
-        yield Trial(first, of_lists, ordered)
-        yield Trial((*first, collators.assert_list_and_view_agree, *more), of_views, ordered)
+        yield Trial(first, of_lists, ordered, columns=columns)
+        yield Trial((*first, collators.assert_list_and_view_agree, *more), of_views, ordered, columns=columns)
     else:
-        yield Trial((*first, *more), of_lists, ordered)
+        yield Trial((*first, *more), of_lists, ordered, columns=columns)
     yield Trial((collators.assert_keeps_no_state,), of_copies, groups, most=_COPIES, coverage=coverage)
 
 

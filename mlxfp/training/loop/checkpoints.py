@@ -41,7 +41,7 @@ from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
 from mlxfp.training.steps.sharding import axes_in, joined, names_of, part_of, segments_in
-from mlxfp.training.steps.state import TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, check_state, trees_of
 
 _COMPARED = 16  # maximum number of recent checkpoints that a rank reports to the other ranks
 
@@ -108,10 +108,10 @@ def save_state(  # noqa: PLR0913  # parts of a checkpoint
     """
     if isinstance(state, Module):
         raise ArgumentTypeError(
-            f"state must be TrainState, got {type(state).__name__}: {state!r:.80}. To save a model without optimizer, call "
+            f"state must be a TrainState, got {type(state).__name__}: {state!r:.80}. To save a model without optimizer, call "
             "models.save(folder, model). To save a training state, call save_state(path, train_state(model, optimizer))."
         )
-    check_types(TrainState, state=state)
+    check_state(state)
     check_utf8(path, "file")
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
@@ -159,7 +159,7 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     ...         print("params.weight" in str(error) or str(error))
     True
     """
-    check_types(TrainState, like=like)
+    check_state(like, "like")
     arrays, fields = open_file(Path(path))
     compute(Path(path), arrays)  # read all arrays now: MLX reads lazily, but the file may be replaced soon
     own_shards = _shards_of(like)
@@ -215,7 +215,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     >>> begin.state == start, begin.cursor
     (True, None)
     """
-    check_types(TrainState, like=like)
+    check_state(like, "like")
     check_types((type(None), Ranks), ranks=ranks)
     paths_by_step = without_damaged(numbered(folder_of(folder, ranks)))
     if ranks is None:

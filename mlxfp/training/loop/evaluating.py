@@ -19,8 +19,8 @@ from mlxfp.core.sources import check_ends
 from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
-from mlxfp.models.layers import derived_key, random_key
-from mlxfp.support.checks import check_callable, check_returns, check_types, explain_call
+from mlxfp.models.layers import check_module, derived_key, random_key
+from mlxfp.support.checks import check_returns, check_types, explain_call
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.support.progress import Progress
 from mlxfp.support.trees import TreeDef, flatten, unflatten
@@ -72,8 +72,7 @@ def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) 
 
     See also: `observers.evaluate_every` to evaluate during a run.
     """
-    check_callable(measure=measure)
-    check_returns(measure=measure)
+    _check_function("evaluate", model, '{"loss": fp.losses.mse(model(batch["x"]), batch["y"])}', measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("measure", model, measure, _metrics)
     measured = partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks))
@@ -102,15 +101,22 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, 
     >>> next(answers([{"x": mx.zeros((3, 2))}])).shape
     (3,)
     """
-    if not callable(forward):
-        raise ArgumentTypeError(
-            f"predict takes a function of a model and a batch, got {type(forward).__name__}. Write predict(model, lambda model, batch: "
-            'model(batch["x"]))(state, batches).'
-        )
-    check_returns(forward=forward)
+    _check_function("predict", model, 'model(batch["x"])', forward=forward)
     check_types((type(None), Ranks), ranks=ranks)
     run = _compiled("forward", model, forward, identity)
     return Predictor(model, partial(_results, "predict", ranks, run, together=_computes_together("predict", model, ranks)))
+
+
+def _check_function(caller: str, model: object, example: str, **function: Any) -> None:
+    """Raise `ArgumentTypeError` for a wrong model or function. `example` is the body of a function that works."""
+    ((name, value),) = function.items()
+    check_module(model, f"fp.{caller}(model, {name})(state, batches)")
+    if not callable(value):
+        raise ArgumentTypeError(
+            f"{caller} takes a function of a model and a batch, got {type(value).__name__}. Write {caller}(model, lambda model, batch: "
+            f"{example})(state, batches)."
+        )
+    check_returns(**function)
 
 
 def _computes_together(function: str, model: nn.Module, ranks: Ranks | None) -> bool:

@@ -79,10 +79,12 @@ def evaluate_state(state: TrainState) -> None:
     mx.eval(trees_of(state))  # `mx.eval(state)` would compute nothing, because MLX ignores values of unknown types
 
 
-def check_state(state: object) -> None:
+def check_state(state: object, argument: str = "state") -> None:
     """Raise `ArgumentTypeError` unless `state` is a `TrainState`."""
     if not isinstance(state, TrainState):
-        raise ArgumentTypeError(f"state must be a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
+        raise ArgumentTypeError(
+            f"{argument} must be a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer)."
+        )
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import mlx.core as mx
 from attrs import define, field, frozen
 from mlx import nn
-from mlx.optimizers import Optimizer
 
 from mlxfp.models.bounds import Bounds, holds, tracing
-from mlxfp.models.layers import Dropout, derived_key
+from mlxfp.models.layers import Dropout, check_module, derived_key
 from mlxfp.support.checks import check_callable, check_positive
 from mlxfp.support.errors import ArgumentError, ArgumentTypeError
 from mlxfp.support.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
@@ -54,12 +53,7 @@ def functional(model: nn.Module) -> "Functional":
     >>> output.squeeze().tolist()
     [3.0, 3.0, 3.0, 3.0]
     """
-    if not isinstance(model, nn.Module):
-        kind = type(model) if not isinstance(model, type) else model
-        called = f" Create the module: {kind.__name__}(...)." if isinstance(model, type) else ""
-        advice = called or " Write it as a module of mlx.nn." if "torch" in kind.__module__ else called
-        advice = " The model comes before the optimizer." if isinstance(model, Optimizer) else advice
-        raise ArgumentTypeError(f"model must be an mlx.nn.Module, got {type(model).__name__}: {model!r:.60}.{advice}")
+    check_module(model)
     params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):

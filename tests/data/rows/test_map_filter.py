@@ -1,5 +1,6 @@
 """`map` with a seed and with workers; what it does without them is tested with the other stages over elements."""
 
+import math
 import time
 from functools import partial
 
@@ -100,6 +101,16 @@ def test_an_error_names_row_and_stage_with_a_seed():
     with pytest.raises(KeyError) as caught:
         list(fp.pipe(numbers(3), fp.map(fails, seed=1, schema=pa.schema({"x": pa.int64()}))))
     assert caught.value.__notes__[0] == "on source row 0: {'x': 0}"
+
+
+@pytest.mark.parametrize("empty", [None, math.nan])
+def test_an_error_names_empty_columns_of_a_cut_row(empty):
+    """The repr of a long row is cut, so that an empty column need not be visible."""
+    row = {"a": 1.0, "text": "x" * 99, "b": empty, "c": empty, "end": "y" * 99}
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(fp.pipe(fp.from_examples([row]), fp.map(lambda row: 1 / 0)))
+    cut = repr(row)
+    assert caught.value.__notes__[0] == f"on source row 0: {cut[:60]}...{cut[-16:]}; empty: 'b', 'c'"
 
 
 @pytest.mark.parametrize(

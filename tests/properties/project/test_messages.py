@@ -291,6 +291,19 @@ CASES: list[Case] = [
         ArgumentError,
         "split: fractions must be at least two positive numbers that add up to 1, got [0.5, 0.6].",
     ),
+    (
+        lambda: fp.split([80, 20], seed=0),
+        ArgumentError,
+        "split: fractions must be at least two positive numbers that add up to 1, got [80, 20]. Write [0.8, 0.2].",
+    ),
+    (
+        lambda: fp.train_valid_test(ROWS, valid=20, test=10, seed=0),
+        ArgumentError,
+        (
+            "Every part needs a share above 0, got valid=20 and test=10, which leaves -29 to train on. "
+            "Write percentages as fractions: valid=0.2, test=0.1."
+        ),
+    ),
     (lambda: fp.split(0.8, seed=0), ArgumentTypeError, "split: fractions must be a list, got 0.8. Write fractions=[0.8, 0.2]."),
     (
         lambda: fp.select([]),
@@ -693,7 +706,7 @@ CASES: list[Case] = [
         MissingFileError,
         ("There is no config.json in 'none'. Pass the folder of a model, or a name on the hub, such as google-bert/bert-base-uncased."),
     ),
-    (lambda: fp.models.lora(3), ArgumentTypeError, "model must be Module, got int: 3."),
+    (lambda: fp.models.lora(3), ArgumentTypeError, "model must be an mlx.nn.Module, got int: 3."),
     (lambda: fp.mix([ROWS, ROWS], [1.0]), ArgumentError, "mix needs one weight for each of the 2 datasets, got [1.0]."),
     (lambda: fp.mix([ROWS, ROWS], [0.0, 0.0]), ArgumentError, "mix: weights must be at least 0 and not all 0, got [0.0, 0.0]."),
     (lambda: fp.drop_fields(2.0, ["x"], seed=0), ArgumentError, "drop_fields: rate must be from 0 to 1, got 2.0."),

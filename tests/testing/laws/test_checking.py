@@ -8,6 +8,7 @@ from textwrap import dedent
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import field, frozen
@@ -147,6 +148,23 @@ def test_a_stage_for_certain_columns_needs_to_know_them():
     laws.check(fp.select_columns(["x"]), examples=st.just([{"x": 1}, {"x": 2}]), schema=NUMBERS)
     with pytest.raises(ArgumentError, match=r"select_columns\(.*\) can process too few of the random tables"):
         laws.check(fp.select_columns(["a column that is never drawn"]))
+    with pytest.raises(ArgumentError) as caught:
+        laws.check(fp.select_columns(["y"]), schema=NUMBERS)
+    assert str(caught.value) == (
+        "select_columns(columns=('y',)) can process too few of the random tables to check its laws. Describe the accepted tables: "
+        "check(stage, schema=...) or check(stage, examples=...). The last error: select_columns needs the column 'y', which is missing. "
+        "Columns: 'x'."
+    )
+
+
+@pytest.mark.parametrize("part", [fp.map(lambda row: {"z": row["y"]}), lambda rows: {"z": np.array([row["y"] for row in rows])}])
+def test_a_column_that_a_schema_lacks_is_named(part: Any):
+    with pytest.raises(KeyError) as caught:
+        laws.check(part, schema=NUMBERS)
+    assert (
+        "The checked part reads the column 'y', but schema= has only 'x'. Add the column with its type to the schema, such as "
+        "schema.append(pyarrow.field('y', pyarrow.int64(), nullable=False))."
+    ) in caught.value.__notes__
 
 
 def test_a_stage_with_a_function_that_cannot_be_pickled_is_no_value():

@@ -226,7 +226,10 @@ def test_an_example_that_does_not_stand_alone_is_caught(collator: Callable[..., 
 
 
 def test_padding_that_tells_how_many_examples_there_are_is_caught():
-    message = r"'input_ids' of _pads_with_the_size is the same in a group that has each example twice, but the results differ"
+    message = (
+        "so a collator must not sort or normalize over the group: 'input_ids' of _pads_with_the_size is the same in a group that has each "
+        "example twice, but the results differ"
+    )
     with pytest.raises(AssertionError, match=message):
         assert_an_example_stands_alone(_pads_with_the_size, EXAMPLES)
 

@@ -104,3 +104,13 @@ def test_an_array_that_overflows_or_rounds_an_integer_does_not_carry_the_column(
 def test_an_array_that_rounds_fractions_carries_the_column(number: float):
     """Fractions are rounded to float16."""
     laws.assert_carries(_with_mileage(np.float16), [{"mileage": number}], array="mileage", column="mileage")
+
+
+def test_text_labels_are_not_compared_with_class_numbers():
+    collator = fp.collators.text(pad_id=0, label="churn", classes=["No", "Yes"])
+    with pytest.raises(AssertionError) as caught:
+        laws.assert_carries(collator, [{"input_ids": [1], "churn": "No"}], array="labels", column="churn")
+    assert str(caught.value) == (
+        "'labels' of text(pad_id=0, label='churn', classes=('No', 'Yes')) holds 'churn' of example 0, No, but it is 0. carries= compares "
+        "the array with the text of the column. Name a column of numbers, or remove 'labels' from carries="
+    )

@@ -111,7 +111,7 @@ def test_the_latest_checkpoint_is_that_of_the_most_steps(tmp_path):
     (tmp_path / "step-final.safetensors").touch()
     assert load_latest(tmp_path, state).state.step == 123_456_789
     assert sorted(numbered(tmp_path)) == [9, 10, 123_456_789]
-    with pytest.raises(ArgumentTypeError, match="like must be TrainState"):
+    with pytest.raises(ArgumentTypeError, match=r"like must be a TrainState, got NoneType\. Make one with train_state"):
         load_latest(tmp_path, None)
 
 
@@ -275,7 +275,7 @@ def test_float64_is_refused_by_name(tmp_path):
 
 
 def test_only_states_can_be_saved(tmp_path):
-    with pytest.raises(ArgumentTypeError, match="state must be TrainState, got dict"):
+    with pytest.raises(ArgumentTypeError, match="state must be a TrainState, got dict"):
         save_state(tmp_path / "a", {})
 
 

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import numpy as np
+import pytest
 from mlx import nn
 
 import mlxfp as fp
@@ -35,3 +36,22 @@ def test_without_a_state_the_current_arrays_of_the_model_count():
     model.weight = mx.eye(2)[::-1]
     assert check(BATCHES) == {"accuracy": 1 / 3}
     assert np.concatenate(list(predict(BATCHES))).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("caller", "argument"), [(fp.predict, "forward"), (fp.evaluate, "measure")])
+def test_swapped_arguments_get_the_right_call(caller, argument):
+    name = caller.__name__
+    model, state = nn.Linear(2, 2), fp.train_state(nn.Linear(2, 2), fp.optimizers.adamw(0.1))
+    with pytest.raises(fp.errors.ArgumentTypeError) as caught:
+        caller(len, model)
+    usage = f"Write fp.{name}(model, {argument})(state, batches)."
+    assert str(caught.value) == f"model must be an mlx.nn.Module, got builtin_function_or_method: <built-in function len>. {usage}"
+    with pytest.raises(
+        fp.errors.ArgumentTypeError, match=r"got TrainState: .* Pass the module of the training: model\.update\(state\.params\) returns"
+    ):
+        caller(state, len)
+    with pytest.raises(
+        fp.errors.ArgumentTypeError, match=f"{name} takes a function of a model and a batch, got TrainState. Write {name}"
+    ) as caught:
+        caller(model, state)
+    assert str(caught.value).endswith(")(state, batches).")

@@ -190,9 +190,16 @@ def claim(folder: Path, settings: Settings) -> None:
 
 def other_limit(folder: Path, minutes: Any) -> str:
     """Return the command for a new run with the same configuration and another time limit. The folder of the new run does not exist yet."""
+    return f"mlxfp run {quote(str(folder / CONFIG))}{other_name(folder)} {_LIMIT}={'null' if minutes is None else minutes}"
+
+
+def other_name(folder: Path) -> str:
+    """Return " name=x-2" with an unused run name for an existing folder x, or an empty string for a new folder."""
+    if not folder.exists():
+        return ""
     names = (f"{folder.name}-{number}" for number in count(2))
     name = next(name for name in names if not (folder.parent / name).exists())
-    return f"mlxfp run {quote(str(folder / CONFIG))} name={quote(name)} {_LIMIT}={'null' if minutes is None else minutes}"
+    return f" {quote(f'name={name}')}"
 
 
 def is_longer(before: float | None, minutes: float | None) -> bool:

@@ -93,6 +93,17 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")
 
 
+def test_the_next_command_has_a_new_run_name_if_the_data_have_a_run(ship, tmp_path, monkeypatch, capsys):
+    """Without the name, the command would be refused: the run in the folder has the inferred spec."""
+    monkeypatch.chdir(tmp_path)
+    for expected in ("", " name=ship-2", " name=ship-3"):
+        assert main(["data", "infer", "ship", "--out", "new.yaml"]) == 0
+        following = capsys.readouterr().out.splitlines()[-1]
+        assert following == f"Next: mlxfp run ship data.spec=new.yaml{expected}"
+        Path("new.yaml").unlink()
+        Path("runs", expected.removeprefix(" name=") or "ship").mkdir(parents=True)
+
+
 def test_files_in_another_encoding_are_read_with_the_option_that_the_error_names(tmp_path, capsys):
     """The spec keeps the encoding for the commands that read the spec."""
     data, out = tmp_path / "cafe.csv", tmp_path / "cafe.yaml"

@@ -17,6 +17,7 @@ from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.validation.differences import unseen_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.kaggle.validation.suspicious_columns import number_code
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
 from mlxfp.app.run_folders.folders import FoldFolder
@@ -130,14 +131,16 @@ def unread_targets(folder: str | PathLike[str], path: str | PathLike[str]) -> li
 def _check_numbers(spec: DatasetSpec, file: Path) -> None:
     """Raise `DataError` if a number column of a file holds texts. The error of the reader would name arguments that no run has."""
     table = read_strings(file, spec)
-    for name in (column.name for column in spec.columns if column.kind.is_number):
+    numbers = [column.name for column in spec.columns if column.kind.is_number]
+    for name in numbers:
         if len(wrong := not_numbers(table[name])):
             index = pc.index(table[name], wrong[0]).as_py()
             converted = with_points(wrong.slice(0, 1))  # 12.50 for 12,50
             example = converted[0].as_py() if are_numbers(converted) else "1234.5"
+            code = number_code(table.select([other for other in numbers if len(not_numbers(table[other]))]), file, spec.encoding)
             raise DataError(
                 f"The column {name!r} of the run holds numbers, got {wrong[0].as_py()!r:.60} in {location(file, table, index)}. Write "
-                f"plain numbers such as {example}, as in the train file."
+                f"plain numbers such as {example}, as in the train file{code or '.'}"
             )
 
 

@@ -39,9 +39,10 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     """Predict the rows of a file with the ensemble of a finished run. Return a dictionary of columns.
 
     The file needs the columns of the test file. The first column of the result is the id. Without an id, the first column is `row`: the
-    row number, starting at 0. A classification predicts the probability of class 1, or of every class. If the run tuned a threshold,
-    labels are predicted. A regression predicts numbers. With `probabilities=False`, the result has a column of class names for each target.
-    The argument `code` is explained in `run`.
+    row number, starting at 0. A classification predicts the probability of every class, in columns named like the classes. With two
+    classes, there is only the column of the second class. If the run tuned a threshold, this column holds 1 for the second class, else 0. A
+    regression predicts numbers in the column `prediction`. With `probabilities=False`, the result has a column of class names for each
+    target. The argument `code` is explained in `run`.
 
     If the train file of the run still exists, a `RuntimeWarning` names categories that the train file does not have, and dates in another
     order than in the train file.

@@ -171,9 +171,9 @@ def _write_oof(plan: Plan, oof: OutOfFold) -> None:
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
-    """Return predictions as columns by name: [N] as `prediction`, [N, C] as one column per class or target."""
+    """Return predictions as columns by name: [N] as the second of two classes, or as `prediction`; [N, C] as the classes or targets."""
     if predictions.ndim == 1:
-        return {"prediction": predictions}
+        return {spec.outputs[1] if len(spec.outputs) == 2 else "prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
 
 

@@ -238,10 +238,10 @@ def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, c
     assert fp.kaggle.check_submission(out / "submission.csv", sample=data / "sample_submission.csv") == ()
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["runs"] == {str(run): json.loads((run / "metrics.json").read_text())["oof"] for run in runs[:2]}
-    predicted = [[float(row["prediction"]) for row in table(run / "oof.csv")] for run in (*runs[:2], out)]
+    predicted = [[float(row["1"]) for row in table(run / "oof.csv")] for run in (*runs[:2], out)]
     if method == "mean":
         assert np.allclose(np.mean(predicted[:2], axis=0), predicted[2])
-        tests = [[float(row["prediction"]) for row in table(run / "test_predictions.csv")] for run in (*runs[:2], out)]
+        tests = [[float(row["1"]) for row in table(run / "test_predictions.csv")] for run in (*runs[:2], out)]
         assert np.allclose(np.mean(tests[:2], axis=0), tests[2])
 
 

@@ -165,6 +165,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
 
 def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
     """Yield the lines to print for an event. `run` is the folder of the whole run, and `folds` the number of its folds."""
+    from mlxfp.app.run_folders.folders import SPEC
     from mlxfp.app.runs import Began, Ended, FoldBegan, FoldEnded, LeftOut, Summarized, Weighed
     from mlxfp.app.runs.auto.members import describe
 
@@ -190,6 +191,8 @@ def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
             yield f"{name}: {scored}, {total}" if member or total is not None else f"{name}: done"
             if submission is not None and not member:
                 yield f"{submission} is ready to submit: mlxfp submit {name}"
+            elif (name / SPEC).is_file() and not member:  # not a run on images, sounds or texts
+                yield f"To predict new rows: mlxfp predict {quote(str(name))} --data FILE"
 
 
 def _lines_without_folds(event: "RunEvent", run: Path) -> "Iterator[str]":

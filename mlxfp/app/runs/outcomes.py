@@ -111,8 +111,8 @@ def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | No
             "prediction for every row. Give the run more time, or columns that tell more about the target.",
         )
     if plan.data.test is not None and submission is None:
-        where = f"The test predictions are in {folders.TEST}."
-        yield Noted(plan.folder, f"No submission was written, because {plan.data.folder} has no sample submission. {where}")
+        where = f"The test predictions are in {plan.folder / folders.TEST}."
+        yield Noted(plan.folder, f"{where} No submission was written, because {plan.data.folder} has no sample submission.")
     yield Ended(plan.folder, total, submission)
 
 

@@ -257,8 +257,19 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("casual", ["causal", "masked"]), suggest("x", ["causal"])
     (" Did you mean 'causal'?", '')
     """
-    near = get_close_matches(str(name), list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return "" if near is None else f" Did you mean {near!r}?"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the nearest known name, ignoring case, or None.
+
+    >>> nearest("RMSLE", ["rmse", "rmsle"]), nearest("x", ["causal"])
+    ('rmsle', None)
+    """
+    names = {each.casefold(): each for each in map(str, known)}
+    near = get_close_matches(str(name).casefold(), names, n=1)
+    return names[near[0]] if near else None
 
 
 def suggest_path(path: Path) -> str:

@@ -4,13 +4,12 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from attrs import fields, has
 
-from mlxfp.support.errors import ConfigError, MlxfpError
+from mlxfp.support.errors import ConfigError, MlxfpError, nearest
 from mlxfp.support.optional import optional
 from mlxfp.support.options import ARGUMENTS, check_bounds
 from mlxfp.support.yaml_files import KeyPath
@@ -136,8 +135,8 @@ def _strict(value: Any, kind: Any, *, name: str) -> Any:
 
 
 def _expected(value: Any, choices: Collection[str]) -> str:
-    near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(value, choices) if isinstance(value, str) else None
+    hint = "" if near is None else f" (did you mean {near!r}?)"
     parts = " or your own part as module:name" if "module:name" in choices else ""
     return f"expected {' or '.join(map(repr, choices))}{parts}{hint}"
 
@@ -211,8 +210,8 @@ def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint:
 
 def _nearest(name: str, kind: Any) -> str:
     known = [field.name for field in fields(kind)]
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    near = nearest(name, known)
+    return f"known: {', '.join(known)}" if near is None else f"did you mean {near!r}?"
 
 
 def _order(path: KeyPath, values: Any) -> tuple[int, ...]:

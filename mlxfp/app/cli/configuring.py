@@ -70,9 +70,7 @@ def load(
     if config is not None and data is None and config not in PRESETS and _is_data(Path(config)):
         config, data = None, config
     if data is not None and (config is None or ("=" in config and not Path(config).exists())):
-        data_path = Path(data).resolve()
-        name = f"name={json.dumps(data_path.stem if data_path.is_file() else data_path.name, ensure_ascii=False)}"
-        overrides = [name, *([] if config is None else [config]), *overrides]
+        overrides = [f"name={json.dumps(run_name(data), ensure_ascii=False)}", *([] if config is None else [config]), *overrides]
         config = "auto"
     if config is None:
         raise ArgumentError("No configuration was given. Give a YAML or JSON file, a preset, or --data FOLDER with a folder of data.")
@@ -83,6 +81,12 @@ def load(
     if preset is not None and preset not in PRESETS:
         raise MissingFileError(_no_such_config(preset))
     return resolve_config(path, preset=preset, overrides=values, choices=choices, defaults=_model_defaults)
+
+
+def run_name(data: str) -> str:
+    """Return the name of a run on the data at a path."""
+    path = Path(data).resolve()
+    return path.stem if path.is_file() else path.name
 
 
 def _is_data(path: Path) -> bool:

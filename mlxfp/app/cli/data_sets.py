@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from mlxfp.app.cli.configuring import run_name
 from mlxfp.app.cli.parsing import Commands, add_command, add_group, say, warn
 from mlxfp.support.errors import ArgumentError, MlxfpError
 from mlxfp.support.terminal import one_line
@@ -60,7 +61,9 @@ def _check(options: Namespace) -> int:
 
 def _infer(options: Namespace) -> int:
     """Infer a data set spec from the files."""
+    from mlxfp.app.config.classes import RunConfig
     from mlxfp.app.kaggle.specs.spec_files import save_spec
+    from mlxfp.app.run_folders.folders import other_name
 
     spec = inferred_spec(options.path, options.target, options.encoding)
     if options.out is None:
@@ -75,7 +78,8 @@ def _infer(options: Namespace) -> int:
     save_spec(spec, options.out)
     warn_of_columns(spec, options.path)
     say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file.")
-    say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}")
+    folder = Path(RunConfig().output, run_name(options.path))
+    say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}{other_name(folder)}")
     return 0
 
 

@@ -1,14 +1,15 @@
 """The commands `mlxfp run`, `resume`, `predict`, `export` and `blend`: training, and the use of trained runs."""
 
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from mlxfp.app.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
 from mlxfp.app.cli.parsing import Commands, add_command, say, start_mlx_quietly, warn, warn_once
 from mlxfp.app.cli.ranks import add_ranks, connected, end_well, launch, wants_ranks
+from mlxfp.support.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,8 @@ def add(commands: Commands) -> None:
     )
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
-    predict.add_argument("--data", metavar="FILE", required=True, help="a file with the columns of the test file")
+    predict.add_argument("words", nargs="*", help=SUPPRESS)  # for an error message with the correct command
+    predict.add_argument("--data", metavar="FILE", help="a file with the columns of the test file")
     predict.add_argument("--probabilities", action="store_true", help="write the probability of each class instead of the class")
     predict.add_argument("--out", metavar="FILE", help="write the predictions to this CSV file instead of printing")
     export = add_command(commands, "export", _export, example="mlxfp export runs/titanic --out models/titanic")
@@ -91,6 +93,14 @@ def _resume(options: Namespace) -> int:
 
 def _predict(options: Namespace) -> int:
     """Predict the rows of a file with all models of a finished run."""
+    if options.words or options.data is None or Path(options.folder).is_file():
+        words = [options.folder, *options.words, *([options.data] if options.data else [])]
+        folder = next((word for word in words if Path(word).is_dir()), options.folder if len(words) > 1 else "FOLDER")
+        file = next((word for word in words if word != folder), "FILE")
+        raise ArgumentError(
+            f"A prediction needs the folder of a run and, after --data, a file of rows, got {join(words)}. "
+            f"Run: mlxfp predict {quote(folder)} --data {quote(file)}"
+        )
     start_mlx_quietly()
     from mlxfp.app.run_folders.files import csv_text, write_text
     from mlxfp.app.runs import predict
@@ -165,6 +175,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
 
 def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
     """Yield the lines to print for an event. `run` is the folder of the whole run, and `folds` the number of its folds."""
+    from mlxfp.app.run_folders.folders import SPEC
     from mlxfp.app.runs import Began, Ended, FoldBegan, FoldEnded, LeftOut, Summarized, Weighed
     from mlxfp.app.runs.auto.members import describe
 
@@ -190,6 +201,8 @@ def _lines(event: "RunEvent", run: Path, folds: int) -> "Iterator[str]":
             yield f"{name}: {scored}, {total}" if member or total is not None else f"{name}: done"
             if submission is not None and not member:
                 yield f"{submission} is ready to submit: mlxfp submit {name}"
+            elif (name / SPEC).is_file() and not member:  # not a run on images, sounds or texts
+                yield f"To predict new rows: mlxfp predict {quote(str(name))} --data FILE"
 
 
 def _lines_without_folds(event: "RunEvent", run: Path) -> "Iterator[str]":

@@ -5,6 +5,7 @@ from math import isnan
 from typing import Any
 
 from mlxfp.app.config.classes import RunConfig
+from mlxfp.app.kaggle.specs.rewriting import REWRITING_CODE
 from mlxfp.app.kaggle.validation.out_of_fold import Score, score_in
 from mlxfp.app.reports.baselines import baseline_scores
 from mlxfp.app.reports.charts import histogram, line_chart, scatter
@@ -308,11 +309,18 @@ def cautions(run: FinishedRun) -> Html:
     if run.missing:
         messages.append(f"The rows cannot be read, so the report has no row texts and no linear model: {run.missing}")
     content = (
-        element("ul", *(element("li", clip(message, 2000), style="white-space: pre-line") for message in messages[:_WARNINGS]))
+        element("ul", *(element("li", *_with_code(message), style="white-space: pre-line") for message in messages[:_WARNINGS]))
         if messages
         else element("p", "None.")
     )
     return section("Warnings", content)
+
+
+def _with_code(message: str) -> Iterable[object]:
+    """Yield the parts of a warning: prose, and the lines of code as a block."""
+    for index, part in enumerate(REWRITING_CODE.split(message)):
+        text = clip(part.removeprefix("\n"), 2000)
+        yield scrolled(element("pre", element("code", text))) if index % 2 else text
 
 
 def configuration(run: FinishedRun) -> Html:

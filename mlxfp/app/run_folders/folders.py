@@ -19,7 +19,7 @@ from mlxfp.app.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.app.run_folders.files import read_json, write_json, write_text
 from mlxfp.inspect import fingerprint
 from mlxfp.support.atomic_files import PARTIAL
-from mlxfp.support.errors import ConfigError, DataError, MissingFileError, suggest_path
+from mlxfp.support.errors import ConfigError, DataError, MissingFileError, nearest, suggest_path
 from mlxfp.support.structuring import flatten, unstructure
 from mlxfp.support.yaml_files import write_document
 
@@ -190,9 +190,16 @@ def claim(folder: Path, settings: Settings) -> None:
 
 def other_limit(folder: Path, minutes: Any) -> str:
     """Return the command for a new run with the same configuration and another time limit. The folder of the new run does not exist yet."""
+    return f"mlxfp run {quote(str(folder / CONFIG))}{other_name(folder)} {_LIMIT}={'null' if minutes is None else minutes}"
+
+
+def other_name(folder: Path) -> str:
+    """Return " name=x-2" with an unused run name for an existing folder x, or an empty string for a new folder."""
+    if not folder.exists():
+        return ""
     names = (f"{folder.name}-{number}" for number in count(2))
     name = next(name for name in names if not (folder.parent / name).exists())
-    return f"mlxfp run {quote(str(folder / CONFIG))} name={quote(name)} {_LIMIT}={'null' if minutes is None else minutes}"
+    return f" {quote(f'name={name}')}"
 
 
 def is_longer(before: float | None, minutes: float | None) -> bool:
@@ -247,11 +254,16 @@ def config_file(folder: str | PathLike[str]) -> Path:
 
 
 def near_run(folder: Path) -> str:
-    """Return " Did you mean 'runs/x'?" for the name x of a run in the default folder of runs, or for a missing path with a similar name."""
+    """Return " Did you mean 'runs/x'?" for the name of a run in the default folder of runs, or for a missing path with a similar name."""
     path = Path(RunConfig().output, folder)
     if (path / CONFIG).is_file():
         return f" Did you mean {str(path)!r}?"
-    return "" if folder.exists() else suggest_path(folder)
+    if folder.exists():
+        return ""
+    for parent in (folder.parent, path.parent):
+        if (near := nearest(folder.name, [file.parent.name for file in parent.glob(f"*/{CONFIG}")])) is not None:
+            return f" Did you mean {str(parent / near)!r}?"
+    return suggest_path(folder)
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.app.kaggle.validation.differences import unseen_values
 from mlxfp.app.kaggle.validation.scoring import Numbers
+from mlxfp.app.kaggle.validation.suspicious_columns import number_code
 from mlxfp.app.run_folders import folders
 from mlxfp.app.run_folders.files import read_json, write_json
 from mlxfp.app.run_folders.folders import FoldFolder
@@ -38,9 +39,10 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     """Predict the rows of a file with the ensemble of a finished run. Return a dictionary of columns.
 
     The file needs the columns of the test file. The first column of the result is the id. Without an id, the first column is `row`: the
-    row number, starting at 0. A classification predicts the probability of class 1, or of every class. If the run tuned a threshold,
-    labels are predicted. A regression predicts numbers. With `probabilities=False`, the result has a column of class names for each target.
-    The argument `code` is explained in `run`.
+    row number, starting at 0. A classification predicts the probability of every class, in columns named like the classes. With two
+    classes, there is only the column of the second class. If the run tuned a threshold, this column holds 1 for the second class, else 0. A
+    regression predicts numbers in the column `prediction`. With `probabilities=False`, the result has a column of class names for each
+    target. The argument `code` is explained in `run`.
 
     If the train file of the run still exists, a `RuntimeWarning` names categories that the train file does not have, and dates in another
     order than in the train file.
@@ -130,14 +132,16 @@ def unread_targets(folder: str | PathLike[str], path: str | PathLike[str]) -> li
 def _check_numbers(spec: DatasetSpec, file: Path) -> None:
     """Raise `DataError` if a number column of a file holds texts. The error of the reader would name arguments that no run has."""
     table = read_strings(file, spec)
-    for name in (column.name for column in spec.columns if column.kind.is_number):
+    numbers = [column.name for column in spec.columns if column.kind.is_number]
+    for name in numbers:
         if len(wrong := not_numbers(table[name])):
             index = pc.index(table[name], wrong[0]).as_py()
             converted = with_points(wrong.slice(0, 1))  # 12.50 for 12,50
             example = converted[0].as_py() if are_numbers(converted) else "1234.5"
+            code = number_code(table.select([other for other in numbers if len(not_numbers(table[other]))]), file, spec.encoding)
             raise DataError(
                 f"The column {name!r} of the run holds numbers, got {wrong[0].as_py()!r:.60} in {location(file, table, index)}. Write "
-                f"plain numbers such as {example}, as in the train file."
+                f"plain numbers such as {example}, as in the train file{code or '.'}"
             )
 
 

@@ -111,8 +111,8 @@ def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | No
             "prediction for every row. Give the run more time, or columns that tell more about the target.",
         )
     if plan.data.test is not None and submission is None:
-        where = f"The test predictions are in {folders.TEST}."
-        yield Noted(plan.folder, f"No submission was written, because {plan.data.folder} has no sample submission. {where}")
+        where = f"The test predictions are in {plan.folder / folders.TEST}."
+        yield Noted(plan.folder, f"{where} No submission was written, because {plan.data.folder} has no sample submission.")
     yield Ended(plan.folder, total, submission)
 
 
@@ -171,9 +171,9 @@ def _write_oof(plan: Plan, oof: OutOfFold) -> None:
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
-    """Return predictions as columns by name: [N] as `prediction`, [N, C] as one column per class or target."""
+    """Return predictions as columns by name: [N] as the second of two classes, or as `prediction`; [N, C] as the classes or targets."""
     if predictions.ndim == 1:
-        return {"prediction": predictions}
+        return {spec.outputs[1] if len(spec.outputs) == 2 else "prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
 
 

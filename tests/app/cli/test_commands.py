@@ -120,6 +120,20 @@ def test_the_name_of_a_run_gets_the_path_of_the_run(arguments, exists, capsys, m
     assert "Did you mean 'runs/cars'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("folder", "meant"), [("chrun", "runs/churn"), ("runs/chrun", "runs/churn"), ("out/chrun", "out/churm")])
+def test_a_misspelled_run_gets_the_path_of_a_run_and_not_of_the_data(folder, meant, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "churn").mkdir()
+    for run in ("runs/churn", "out/churm"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.yaml").write_text("")
+    assert main(["report", folder]) == 1
+    assert capsys.readouterr().err == (
+        f"mlxfp: {folder!r} is not the folder of a run: config.yaml is missing. Did you mean {meant!r}? Give a folder written by mlxfp "
+        "run.\n"
+    )
+
+
 def test_options_may_stand_between_values(capsys):
     assert main(["config", "show", "training.epochs=1"]) == 1
     capsys.readouterr()

@@ -107,6 +107,12 @@ def test_a_check_lists_all_mistakes_or_says_that_there_are_none(tmp_path, capsys
     assert said.endswith("(did you mean 'adam'?), got 'adm'\n")
 
 
+@pytest.mark.parametrize(("name", "near"), [("RMSLE", "rmsle"), ("Accuracy", "accuracy"), ("LogLoss", "log_loss"), ("AUC", "roc_auc")])
+def test_a_name_in_another_case_gets_the_known_name(name, near, capsys):
+    assert main(["config", "check", "titanic", f"competition.metric={name}"]) == 1
+    assert capsys.readouterr().err.endswith(f" (did you mean {near!r}?), got {name!r}\n")
+
+
 def test_the_schema_is_one_that_configurations_keep_to_and_lists_all_names(capsys):
     assert main(["config", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)

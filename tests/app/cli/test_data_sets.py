@@ -55,9 +55,9 @@ def test_duplicate_ids_come_with_code_that_removes_the_rows(tmp_path, capsys, mo
     assert main(["data", "check", "cats"]) == 1
     message, code = capsys.readouterr().err.split(" run in Python:\n")
     assert message == (
-        "mlxfp: Found 1 difference between the spec of 'cats' and the files in 'cats':\n"
+        "mlxfp: Found 1 problem in the files in 'cats':\n"
         "  train.csv: 1 duplicate id in 'id': '003' (2 rows)\n"
-        "Fix the files, or change the spec to describe them. To keep the first training row of each id,"
+        "Fix the files, or describe the files in a spec. To keep the first training row of each id,"
     )
     assert code.splitlines() == [
         "import os, pandas",
@@ -91,6 +91,17 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     assert fp.kaggle.load_spec(tmp_path / "printed.yaml") == fp.kaggle.load_spec(out) == fp.kaggle.infer_spec(ship)
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
     assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and mlxfp does not overwrite files.")
+
+
+def test_the_next_command_has_a_new_run_name_if_the_data_have_a_run(ship, tmp_path, monkeypatch, capsys):
+    """Without the name, the command would be refused: the run in the folder has the inferred spec."""
+    monkeypatch.chdir(tmp_path)
+    for expected in ("", " name=ship-2", " name=ship-3"):
+        assert main(["data", "infer", "ship", "--out", "new.yaml"]) == 0
+        following = capsys.readouterr().out.splitlines()[-1]
+        assert following == f"Next: mlxfp run ship data.spec=new.yaml{expected}"
+        Path("new.yaml").unlink()
+        Path("runs", expected.removeprefix(" name=") or "ship").mkdir(parents=True)
 
 
 def test_files_in_another_encoding_are_read_with_the_option_that_the_error_names(tmp_path, capsys):

@@ -110,6 +110,52 @@ def test_predict_on_a_folder_names_the_file_to_give(run, capsys):
 
 
 @pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["runs/x", "new.csv"], "runs/x --data new.csv"),
+        (["new.csv", "runs/x"], "runs/x --data new.csv"),
+        (["new.csv", "--data", "runs/x"], "runs/x --data new.csv"),
+        (["runs/x"], "runs/x --data FILE"),
+        (["new.csv"], "FOLDER --data new.csv"),
+        (["runs/x", "none.csv"], "runs/x --data none.csv"),
+    ],
+)
+def test_predict_with_arguments_in_another_form_prints_the_command(words, command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/x").mkdir(parents=True)
+    Path("new.csv").write_text("id\n1\n")
+    assert main(["predict", *words]) == 1
+    got = " ".join(word for word in words if word != "--data")
+    assert capsys.readouterr().err == (
+        f"mlxfp: A prediction needs the folder of a run and, after --data, a file of rows, got {got}. Run: mlxfp predict {command}\n"
+    )
+
+
+def test_a_run_on_a_private_table_names_its_predictions_and_the_command_for_new_rows(tmp_path, monkeypatch, capsys):
+    """Without a sample submission, nothing is to be submitted."""
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    Path("shop").mkdir()
+    Path("shop/train.csv").write_text("id,a,y\n" + "".join(f"{at},{at % 7},{'yes' if at % 7 > 3 else 'no'}\n" for at in range(60)))
+    Path("shop/test.csv").write_text("id,a\n900,3\n901,6\n")
+    small = ("validation.folds=2", "observers.progress=false", "observers.plots=false")
+    assert main(["run", "shop", "model.name=sklearn.linear_model:LogisticRegression", *small]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == "To predict new rows: mlxfp predict runs/shop --data FILE"
+    assert "ready to submit" not in printed.out
+    assert (
+        f"mlxfp: The test predictions are in runs/shop/test_predictions.csv. No submission was written, because {tmp_path / 'shop'} has no "
+        "sample submission.\n"
+    ) in printed.err
+    assert main(["predict", "runs/shop", "--data", "shop/test.csv", "--probabilities"]) == 0
+    head, *rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    assert head == ["id", "yes"]
+    assert [float(chance) > 0.5 for _, chance in rows] == [False, True]
+    assert Path("runs/shop/oof.csv").read_text().startswith("id,target,yes\n")
+    assert Path("runs/shop/test_predictions.csv").read_text().startswith("id,yes\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("run", "titanik"), "Did you mean 'titanic'"),

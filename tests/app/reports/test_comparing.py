@@ -117,7 +117,7 @@ def test_the_commands_write_and_print(runs, tmp_path, capsys):
 
 def test_what_a_blend_would_give_and_how_alike_runs_are_is_said(runs, tmp_path):
     found = fp.runs.compare(runs[:2])
-    one, two = (np.array([float(row["prediction"]) for row in table(run / "oof.csv")]) for run in runs[:2])
+    one, two = (np.array([float(row["yes"]) for row in table(run / "oof.csv")]) for run in runs[:2])
     assert found.pairs[0].correlation == pytest.approx(np.corrcoef(one, two)[0, 1])
     # The two rows that the first has wrong are in one fold: the weights for that fold are learned from the other, where both are right.
     assert found.blend.overall == found.scores[0].overall == 0.95

@@ -1,8 +1,10 @@
 """The report of a run: made of its files, the same each time, of bounded size, and safe whatever the data hold."""
 
+import html
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 from shlex import quote
 
 import numpy as np
@@ -10,13 +12,15 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
+from mlxfp.app.kaggle.specs.rewriting import rewriting_code
 from mlxfp.app.reports.baselines import baseline_scores, constant_oof, simple_oof
 from mlxfp.app.reports.charts import line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.reading import read_run
+from mlxfp.app.reports.sections import _with_code
 from mlxfp.app.runs.reporting import linear_of
-from mlxfp.support.html import Html, element, table
+from mlxfp.support.html import Html, element, joined, table
 from tests.app.reports.finished import HOSTILE, finished, rows_of, spec_of
 from tests.app.runs.competitions import write
 
@@ -86,6 +90,16 @@ def test_what_the_data_hold_is_text_of_the_page(binary):
     page = Page(fp.runs.report(binary).read_text("utf-8"))
     assert "</td></table><script>alert" in page.text  # of the rows that are wrong, and of a name in the log
     assert not {"\x00", "\x1b", "\u202e"} & set(page.text)
+
+
+def test_code_of_a_warning_is_a_block_in_the_report():
+    code = rewriting_code([Path("train.csv"), Path("test.csv")], "frame['a'] = frame['a'] < '2'")
+    assert joined(_with_code(f"To read numbers, for example with:{code}\nThe run uses the files unchanged.")) == (
+        'To read numbers, for example with:<div class="scroll" tabindex="0"><pre><code>'
+        + html.escape(code.removeprefix("\n"))
+        + "</code></pre></div>The run uses the files unchanged."
+    )
+    assert joined(_with_code("Columns a < b.\n  import c")) == "Columns a &lt; b.\n  import c"
 
 
 def test_a_report_is_the_same_each_time_and_wherever_it_is_written(binary, tmp_path):

@@ -241,8 +241,8 @@ def test_probabilities_are_calibrated_where_the_metric_asks(binary, tmp_path, mo
     numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert end.score.overall <= min(each["oof"] for each in numbers["members"].values())
     assert (slope := numbers["calibration"][0][0]) < 1, slope
-    said = [float(row["prediction"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
-    assert fp.runs.predict(tmp_path / "out", binary / "test.csv")["prediction"].tolist() == said
+    said = [float(row["1"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
+    assert fp.runs.predict(tmp_path / "out", binary / "test.csv")["1"].tolist() == said
 
 
 def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp_path, monkeypatch, capsys):
@@ -599,7 +599,7 @@ def test_more_epochs_are_refused_before_a_finished_run_changes(binary, monkeypat
         list(fp.runs.resume(end.folder, overrides=["training.seed=1"]))
     assert "training.epochs" not in str(refused.value)
     assert all_files(end.folder) == before
-    assert len(fp.runs.predict(end.folder, binary / "test.csv")["prediction"]) == 30
+    assert len(fp.runs.predict(end.folder, binary / "test.csv")["1"]) == 30
 
 
 def test_another_time_limit_begins_another_run(binary, monkeypatch, capsys):

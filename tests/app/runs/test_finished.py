@@ -33,7 +33,8 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
     (tmp_path / "few.csv").write_text("id,c\n1,0\n")
     (tmp_path / "others.csv").write_text("id,x\n1,0\n")
     (tmp_path / "commas.csv").write_text('id,a,b,c\n1,0,"12,50",1.5\n')
-    (tmp_path / "units.csv").write_text('id,a,b,c\n1,0,2,1.5\n2,1,"177,338 km",2\n')
+    (tmp_path / "words.csv").write_text("id,a,b,c\n1,0,many,1.5\n")
+    (tmp_path / "units.csv").write_text('id,a,b,c\n1,0,"177,338 km",1.5\n2,1,2 km,2\n')
     for name, message in (
         (
             "sample",
@@ -41,16 +42,31 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
         ),
         ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
         ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
-        ("commas", "Write plain numbers such as 12.50, as in the train file."),
+        ("commas", "Write plain numbers such as 12.50, as in the train file, for example with:\nimport os, pandas, re\n"),
+        ("words", "Write plain numbers such as 1234.5, as in the train file."),
         (
             "units",
-            f"The column 'b' of the run holds numbers, got '177,338 km' in line 3 of {str(tmp_path / 'units.csv')!r}. Write",
+            f"The column 'b' of the run holds numbers, got '177,338 km' in line 2 of {str(tmp_path / 'units.csv')!r}. Write",
         ),
     ):
         with pytest.raises((fp.errors.DataError, fp.errors.SchemaError)) as caught:
             fp.runs.predict(run, tmp_path / f"{name}.csv")
         assert message in str(caught.value)
-    assert str(caught.value).endswith(" Write plain numbers such as 1234.5, as in the train file.")
+    units = str(tmp_path / "units.csv")
+    message, code = str(caught.value).split("for example with:\n")
+    assert message == (
+        f"The column 'b' of the run holds numbers, got '177,338 km' in line 2 of {units!r}. Write plain numbers such as 1234.5, as in the "
+        "train file, "
+    )
+    assert code.splitlines() == [
+        "import os, pandas, re",
+        f"frame = pandas.read_csv({units!r}, dtype=str, keep_default_na=False)",
+        "frame['b'] = [float(re.sub(r'[^0-9.+-]', '', text)) if re.search('[0-9]', text) else text for text in frame['b']]",
+        f"os.path.exists('{units}.original') or os.rename({units!r}, '{units}.original')",
+        f"frame.to_csv({units!r}, index=False)",
+    ]
+    exec(code, {})
+    assert fp.runs.predict(run, units)["id"] == ["1", "2"]
 
 
 @pytest.mark.filterwarnings("always:.*no id column:RuntimeWarning")
@@ -222,10 +238,10 @@ def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, c
     assert fp.kaggle.check_submission(out / "submission.csv", sample=data / "sample_submission.csv") == ()
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["runs"] == {str(run): json.loads((run / "metrics.json").read_text())["oof"] for run in runs[:2]}
-    predicted = [[float(row["prediction"]) for row in table(run / "oof.csv")] for run in (*runs[:2], out)]
+    predicted = [[float(row["1"]) for row in table(run / "oof.csv")] for run in (*runs[:2], out)]
     if method == "mean":
         assert np.allclose(np.mean(predicted[:2], axis=0), predicted[2])
-        tests = [[float(row["prediction"]) for row in table(run / "test_predictions.csv")] for run in (*runs[:2], out)]
+        tests = [[float(row["1"]) for row in table(run / "test_predictions.csv")] for run in (*runs[:2], out)]
         assert np.allclose(np.mean(tests[:2], axis=0), tests[2])
 
 

@@ -94,11 +94,11 @@ def test_all_parts_of_ones_own_are_used(named, data, tmp_path):
     *_, end = fp.runs.run(config, code=tmp_path)
     assert {"model", "loss", "train", "test", "RunStarted", "Stopped"} <= set(sys.modules[named].SEEN)
     assert end.score is not None
-    predictions = [float(row["prediction"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
+    predictions = [float(row["1"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
     (tmp_path / "new.csv").write_text("id,text\n" + "".join(f"{place},word {place % 3}\n" for place in range(4)))
     with pytest.raises(fp.errors.ConfigError, match="runs code from modules"):
         fp.runs.predict(tmp_path / "out", tmp_path / "new.csv")
-    assert fp.runs.predict(tmp_path / "out", tmp_path / "new.csv", code=tmp_path)["prediction"].tolist() == predictions
+    assert fp.runs.predict(tmp_path / "out", tmp_path / "new.csv", code=tmp_path)["1"].tolist() == predictions
     (tmp_path / f"{named}.py").write_text(MODULE + "\n# changed\n")
     with pytest.raises(fp.errors.DataError, match=rf"data of the run in .* have changed since the start of the run: module {named}"):
         list(fp.runs.resume(tmp_path / "out", code=tmp_path))

@@ -116,7 +116,7 @@ def test_every_row_is_predicted_once_by_a_model_that_had_not_seen_it(run):
     plan = fp.runs.plan(configured(folder.parent))
     assert [int(row["repeat_1"]) - 1 for row in dealt] == plan.folds.assignments[0].tolist()
     assert [float(row["target"]) for row in rows] == plan.data.targets.tolist()
-    chances = np.array([float(row["prediction"]) for row in rows])
+    chances = np.array([float(row["1"]) for row in rows])
     assert ((chances > 0) & (chances < 1)).all()
     score = events[-1].score
     assert score.overall == fp.kaggle.METRICS["accuracy"](plan.data.targets, chances)
@@ -127,7 +127,7 @@ def test_the_submission_fits_the_sample(run):
     folder, events = run
     assert events[-1].submission == folder / "submission.csv"
     assert fp.kaggle.check_submission(folder / "submission.csv", sample=folder / "data" / "gender_submission.csv") == ()
-    chances = [float(row["prediction"]) for row in table(folder / "test_predictions.csv")]
+    chances = [float(row["1"]) for row in table(folder / "test_predictions.csv")]
     assert [row["Survived"] for row in table(folder / "submission.csv")] == [str(int(chance > 0.5)) for chance in chances]
 
 
@@ -239,7 +239,7 @@ def test_a_finished_run_predicts_other_rows_as_it_predicted_the_test_rows(run):
     found = fp.runs.predict(folder, folder / "data" / "test.csv")
     rows = table(folder / "test_predictions.csv")
     assert found["PassengerId"] == [row["PassengerId"] for row in rows]
-    assert found["prediction"].tolist() == [float(row["prediction"]) for row in rows]
+    assert found["1"].tolist() == [float(row["1"]) for row in rows]
 
 
 def test_predictions_of_rows_without_an_id_have_the_number_of_the_row(run, tmp_path):
@@ -326,7 +326,7 @@ def test_a_threshold_is_tuned_on_other_folds_and_applied_to_the_test_rows(tmp_pa
     metrics = json.loads((tmp_path / "titanic" / "metrics.json").read_text())
     assert 0 <= metrics["threshold"] <= 1
     assert metrics["oof"] == events[-1].score.overall
-    assert {row["prediction"] for row in table(tmp_path / "titanic" / "test_predictions.csv")} <= {"0.0", "1.0"}
+    assert {row["1"] for row in table(tmp_path / "titanic" / "test_predictions.csv")} <= {"0.0", "1.0"}
 
 
 def test_views_are_averaged(tmp_path):
@@ -339,7 +339,7 @@ def test_views_are_averaged(tmp_path):
 
 def test_repeats_have_a_column_each(tmp_path):
     list(fp.runs.run(configured(tmp_path, "validation.repeats=2", "training.epochs=1")))
-    assert set(table(tmp_path / "titanic" / "oof.csv")[0]) == {"PassengerId", "target", "repeat_1_prediction", "repeat_2_prediction"}
+    assert set(table(tmp_path / "titanic" / "oof.csv")[0]) == {"PassengerId", "target", "repeat_1_1", "repeat_2_1"}
     assert len(list((tmp_path / "titanic").glob("fold-*"))) == 4
 
 

@@ -172,6 +172,10 @@ def test_a_difference_from_an_inferred_spec_has_a_remedy_without_a_spec_file(tmp
     test = [{"id": index, "size": index % 7} for index in range(60, 80)]
     data = competition(tmp_path / "data", train, test, [{"id": row["id"], "y": 0} for row in test])
     message = next(text for text in said_of(data) if "1 duplicate id" in text)
+    assert message.splitlines()[:2] == [
+        f"Found 1 problem in the files in {str(data)!r}:",
+        "  train.csv: 1 duplicate id in 'id': '2' (3 rows)",
+    ]
     assert "The run uses the files unchanged. The spec was inferred from the files." in message
     assert message.endswith(f"write a spec file first: mlxfp new data_spec --data {data}, then edit data_spec/spec.yaml.")
 

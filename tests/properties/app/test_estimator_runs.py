@@ -36,7 +36,7 @@ def test_a_run_of_an_estimator_predicts_the_same_rows_again_and_from_what_it_exp
     assert fp.kaggle.check_submission(end.submission, sample=data / "sample_submission.csv") == ()
     said = table(run / "test_predictions.csv")
     predicted = fp.runs.predict(run, data / "test.csv")
-    assert [str(value) for value in predicted["prediction"].tolist()] == [row["prediction"] for row in said]
+    assert [str(value) for value in predicted["1"].tolist()] == [row["1"] for row in said]
     assert main(["export", str(run), "--out", str(tmp_path / "models")]) == 0
     rows = fp.kaggle.read_part(fp.kaggle.load_spec(run / "spec.yaml"), data, part="test")
     for number, folder in enumerate(capsys.readouterr().out.split(), 1):

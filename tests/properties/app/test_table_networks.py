@@ -32,7 +32,7 @@ def test_a_run_trains_and_predicts(finished):
 def test_a_finished_run_predicts_and_exports_models_that_read_rows_as_they_are(finished, tmp_path):
     folder, _ = finished
     test = folder / "data" / "test.csv"
-    expected = np.array(fp.runs.predict(folder, test)["prediction"], np.float64)
+    expected = np.array(fp.runs.predict(folder, test)["1"], np.float64)
     models = [fp.models.load(each) for each in fp.runs.export(folder, tmp_path / "models")]
     rows = fp.from_table(fp.to_table(fp.kaggle.read_part(fp.kaggle.SPECS["titanic"], folder / "data", part="test")))
     assert expected == pytest.approx(np.mean([fp.models.predict_table(model, rows)[:, 1] for model in models], axis=0), abs=1e-6)

@@ -78,7 +78,7 @@ def test_labels_are_named_and_written_as_chances_where_the_sample_has_zeros(tmp_
 def test_a_sample_with_a_column_for_each_of_two_classes_gets_both_chances(tmp_path):
     data = single(tmp_path / "data", lambda place: ("no", "yes")[place % 2], {"yes": 0.5, "no": 0.5})
     rows = table(ended(data, "competition.metric=log_loss").submission)
-    chances = [float(row["prediction"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
+    chances = [float(row["yes"]) for row in table(tmp_path / "out" / "test_predictions.csv")]
     assert [(float(row["yes"]), float(row["no"])) for row in rows] == [(chance, 1 - chance) for chance in chances]
 
 
@@ -87,7 +87,7 @@ def test_a_sample_of_halves_gets_probabilities_whatever_the_metric_needs(tmp_pat
     """AUC of 0 and 1 instead of probabilities costs ranks, and no error tells."""
     data = single(tmp_path / "data", lambda place: ("no", "yes")[place % 2], {"y": 0.5})
     rows = table(ended(data, *changes).submission)
-    assert [row["y"] for row in rows] == [row["prediction"] for row in table(tmp_path / "out" / "test_predictions.csv")]
+    assert [row["y"] for row in rows] == [row["yes"] for row in table(tmp_path / "out" / "test_predictions.csv")]
     assert {row["y"] for row in rows} - {"0", "1", "0.0", "1.0", "no", "yes"}
 
 
@@ -200,7 +200,7 @@ def test_other_rows_may_come_without_ids_and_must_not_be_none(tmp_path):
     ended(data)
     (tmp_path / "bare.csv").write_text("text\nred cat\n")
     with pytest.warns(RuntimeWarning, match=r"has no id column 'id', so the predictions have row numbers, starting at 0,"):
-        assert list(fp.runs.predict(tmp_path / "out", tmp_path / "bare.csv")) == ["row", "prediction"]
+        assert list(fp.runs.predict(tmp_path / "out", tmp_path / "bare.csv")) == ["row", "1"]
     (tmp_path / "none.csv").write_text("id,text\n")
     with pytest.raises(fp.errors.DataError, match="has no rows, only a header"):
         fp.runs.predict(tmp_path / "out", tmp_path / "none.csv")
@@ -242,9 +242,7 @@ def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
     end = ended(data, "text.overflow=cut")
     assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
     predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
-    assert [str(each) for each in predicted["prediction"].tolist()] == [
-        row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")
-    ]
+    assert [str(each) for each in predicted["1"].tolist()] == [row["1"] for row in table(tmp_path / "out/test_predictions.csv")]
 
 
 @pytest.mark.parametrize(

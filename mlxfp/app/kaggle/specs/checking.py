@@ -45,12 +45,12 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     ...     _ = Path(folder, "train.csv").write_text("id,size,y\n1,5,0\n1,big,2\n")
     ...     check_spec(spec, folder)
     Traceback (most recent call last):
-    mlxfp.support.errors.DataError: Found 4 differences between the spec of 'x' and the files in ...
+    mlxfp.support.errors.DataError: Found 4 problems in the files in ...
       train.csv: the column 'age' is missing; the file has 'id', 'size', 'y'
       train.csv: 1 duplicate id in 'id': '1' (2 rows)
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
-    Fix the files, or change the spec to describe them. To keep the first training row of each id, run in Python:
+    Fix the files, or describe the files in a spec. To keep the first training row of each id, run in Python:
     import os, pandas
     frame = pandas.read_csv(...)
     frame = frame.drop_duplicates('id')
@@ -64,10 +64,10 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     problems = [*train, *test, *sample, *_sample_problems(spec, ids, sampled)]
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
-        differences = f"{len(problems)} differences" if len(problems) > 1 else "1 difference"
+        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise DataError(
-            f"Found {differences} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
-            f"Fix the files, or change the spec to describe them.{_duplicates_code(spec, folder, train_ids)}"
+            f"Found {count} in the files in {str(folder)!r}:{lines}\n"
+            f"Fix the files, or describe the files in a spec.{_duplicates_code(spec, folder, train_ids)}"
         )
 
 

@@ -1,9 +1,12 @@
 """Python code for error messages. Users paste the code to rewrite the CSV files of a competition."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from mlxfp.app.kaggle.specs.reading import delimiter_of
+
+REWRITING_CODE = re.compile(r"\n(import .*\nframe\.to_csv\([^\n]*)", re.DOTALL)  # the lines of `rewriting_code` in a message
 
 
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas", encoding: str = "utf-8") -> str:

@@ -1,6 +1,6 @@
 """Warnings about suspicious columns: constants, identifiers, target leaks, and number columns spoiled by a few texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -92,11 +92,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
         if words:
             gaps[name] = words
         if mark is not None:
-            number = conversion("text", mark, units(numbers))
-            converted = f"[{number} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
-            # Code that is pasted twice must not read the point of a converted number, such as 1234.5, as a separator of thousands.
-            done = "" if mark == "." else rf"frame[{name!r}] if frame[{name!r}].str.contains(r'\d[.](?!\d{{3}}(?!\d))').any() else "
-            changes.append(f"frame[{name!r}] = {done}{converted}")
+            changes.append(_number_code(name, numbers, mark))
     if gaps:
         nulls = list(dict.fromkeys([*spec.null_values, *chain.from_iterable(gaps.values())]))
         repairs.append(
@@ -104,10 +100,32 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
             f"null_values: {nulls!r}, and type: numerical for {listed(map(repr, gaps))}. Then run with data.spec=spec.yaml."
         )
     if changes:
-        factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
-        code = rewriting_code(files, "\n".join(changes), modules="os, pandas, re", encoding=spec.encoding)
-        repairs.append(f"To read numbers, rewrite all files{factors}, for example with:{code}")
+        repairs.append(f"To read numbers, rewrite all files{_rewriting(files, changes, spec.encoding)}")
     return problems, repairs
+
+
+def number_code(table: pa.Table, file: Path, encoding: str) -> str:
+    """Return words with code that converts the text columns of a file to numbers, or an empty string for an unknown format."""
+    changes, marks = [], ",." if _has_commas(file) else ".,"
+    for name in table.column_names:
+        numbers = without_words(table[name], gap_words(table[name].drop_null()))
+        if (mark := decimal_mark(numbers, marks)) is not None:
+            changes.append(_number_code(name, numbers, mark))
+    return _rewriting([file], changes, encoding) if changes and typed_reader(file) is None else ""
+
+
+def _number_code(name: str, numbers: Any, mark: str) -> str:
+    number = conversion("text", mark, units(numbers))
+    converted = f"[{number} if re.search('[0-9]', text) else text for text in frame[{name!r}]]"
+    # Code that is pasted twice must not read the point of a converted number, such as 1234.5, as a separator of thousands.
+    done = "" if mark == "." else rf"frame[{name!r}] if frame[{name!r}].str.contains(r'\d[.](?!\d{{3}}(?!\d))').any() else "
+    return f"frame[{name!r}] = {done}{converted}"
+
+
+def _rewriting(files: Sequence[Path], changes: Sequence[str], encoding: str) -> str:
+    factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
+    code = rewriting_code(files, "\n".join(changes), modules="os, pandas, re", encoding=encoding)
+    return f"{factors}, for example with:{code}"
 
 
 def infer_command(spec: DatasetSpec, folder: Path) -> str:

@@ -309,14 +309,14 @@ def cautions(run: FinishedRun) -> Html:
     if run.missing:
         messages.append(f"The rows cannot be read, so the report has no row texts and no linear model: {run.missing}")
     content = (
-        element("ul", *(element("li", *_with_code(message), style="white-space: pre-line") for message in messages[:_WARNINGS]))
+        element("ul", *(element("li", *with_code(message), style="white-space: pre-line") for message in messages[:_WARNINGS]))
         if messages
         else element("p", "None.")
     )
     return section("Warnings", content)
 
 
-def _with_code(message: str) -> Iterable[object]:
+def with_code(message: str) -> Iterable[object]:
     """Yield the parts of a warning: prose, and the lines of code as a block."""
     for index, part in enumerate(REWRITING_CODE.split(message)):
         text = clip(part.removeprefix("\n"), 2000)

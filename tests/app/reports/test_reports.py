@@ -18,7 +18,7 @@ from mlxfp.app.reports.charts import line_chart, scatter
 from mlxfp.app.reports.diagnostics import calibration, calibration_error, confusion, mistakes
 from mlxfp.app.reports.linear_models import LinearModel
 from mlxfp.app.reports.reading import read_run
-from mlxfp.app.reports.sections import _with_code
+from mlxfp.app.reports.sections import with_code
 from mlxfp.app.runs.reporting import linear_of
 from mlxfp.support.html import Html, element, joined, table
 from tests.app.reports.finished import HOSTILE, finished, rows_of, spec_of
@@ -94,12 +94,12 @@ def test_what_the_data_hold_is_text_of_the_page(binary):
 
 def test_code_of_a_warning_is_a_block_in_the_report():
     code = rewriting_code([Path("train.csv"), Path("test.csv")], "frame['a'] = frame['a'] < '2'")
-    assert joined(_with_code(f"To read numbers, for example with:{code}\nThe run uses the files unchanged.")) == (
+    assert joined(with_code(f"To read numbers, for example with:{code}\nThe run uses the files unchanged.")) == (
         'To read numbers, for example with:<div class="scroll" tabindex="0"><pre><code>'
         + html.escape(code.removeprefix("\n"))
         + "</code></pre></div>The run uses the files unchanged."
     )
-    assert joined(_with_code("Columns a < b.\n  import c")) == "Columns a &lt; b.\n  import c"
+    assert joined(with_code("Columns a < b.\n  import c")) == "Columns a &lt; b.\n  import c"
 
 
 def test_a_report_is_the_same_each_time_and_wherever_it_is_written(binary, tmp_path):

@@ -130,7 +130,6 @@ class SourceTraits:
     level: Level = "examples"  # kind of the chunks
     endless: bool = False  # True if the epochs are known to be endless
     reorders: bool = False  # True if the order of rows changes between epochs
-    regroups: bool = False  # True if groups hold rows out of the order of the inner dataset
     redraws: bool = False  # True if the set of rows changes between epochs
     gathers: bool = False  # True if the source reads a whole epoch of the inner dataset before the first item
     same_items: bool = False  # True if epoch 0 has the same items as the inner dataset
@@ -221,7 +220,6 @@ class Source(Part, ABC):
         return SourceTraits(
             endless=any(dataset.endless for dataset in datasets),
             reorders=any(dataset.reorders for dataset in datasets),
-            regroups=any(part.traits.regroups for dataset in datasets for part in dataset.parts),
             redraws=any(dataset.redraws for dataset in datasets),
         )
 

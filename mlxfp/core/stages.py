@@ -74,7 +74,6 @@ class Traits:
 
     row_wise: bool = False  # True if the stage maps each row to one row independently and keeps random access
     reorders: bool = False  # True if the order of rows changes between epochs
-    regroups: bool = False  # True if groups hold rows out of the order of the input
     draws: bool = False  # True if the results are random, seeded by the key of each row
     columns_read: Collection[str] | None = None
     # Function that returns the names of the selected columns, for a stage that only selects columns.

@@ -17,7 +17,7 @@ from mlxfp.app.run_folders.files import read_json, write_json
 from mlxfp.app.run_folders.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, RECEIPT, SYNTHETIC
 from mlxfp.app.runs.events import Noted, RunEvent
 from mlxfp.app.runs.plans import Trackers
-from mlxfp.observers import Observer, Tracker
+from mlxfp.observers import Observer
 from mlxfp.support.errors import failure_text
 from mlxfp.support.optional import optional
 
@@ -118,14 +118,11 @@ def _track_in_tensorboard(chosen: Trackers, folder: Path) -> TrackedRun:
         return observers.log_tensorboard(folder / f"fold-{fold:02}", params={"fold": fold, **chosen.params})
 
     def end(metrics: Sequence[Number], files: Sequence[Path]) -> None:
-        _log_results(observers.begin_tensorboard_run(folder), metrics)
+        run = observers.begin_tensorboard_run(folder)
+        run.log_metrics(metrics)
+        run.end("FINISHED")
 
     return TrackedRun("TensorBoard", observer, end)
-
-
-def _log_results(run: Tracker, metrics: Sequence[Number]) -> None:
-    run.log_metrics(metrics)
-    run.end("FINISHED")
 
 
 def score_metrics(score: Score | None) -> tuple[Number, ...]:

@@ -85,14 +85,11 @@ def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
             holds_masked([row.get(member.name) for row in rows], member.type) for member in deeper
         )
     inner = getattr(kind, "value_type", None)  # Arrow types of maps and unions have no `value_type`, so the values inside are not searched.
-    if inner is None or not pa.types.is_nested(inner) or _is_of_text(inner):
+    if inner is None or not pa.types.is_nested(inner):
+        return False
+    if pa.types.is_struct(inner) and all(is_text(member.type) for member in inner):  # no arrays, as in chat messages
         return False
     return holds_masked(list(chain.from_iterable([value for value in values if isinstance(value, list | tuple)])), inner)
-
-
-def _is_of_text(kind: pa.DataType) -> bool:
-    """Return True for a struct type with only text fields, such as a chat message. The values of this type contain no arrays."""
-    return pa.types.is_struct(kind) and all(is_text(member.type) for member in kind)
 
 
 def _any_masked(values: Iterable[Any]) -> bool:

@@ -7,7 +7,6 @@ the field `grey` in place of `rgb`. The bytes are in row-major order, 3 (`rgb`) 
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +64,8 @@ def kind_in(schema: Schema, name: str, wanted_by: str) -> ImageKind:
     check_columns([name], [column for column in schema.names if column not in HIDDEN], wanted_by)
     kind = schema.field(name).type
     if is_tensor(kind) and kind.value_type == pa.uint8():
-        height, width, channels = (*_shape(kind), 1, 1, 1)[:3]
+        logical_shape = (kind.shape[axis] for axis in kind.permutation or range(len(kind.shape)))
+        height, width, channels = (*logical_shape, 1, 1, 1)[:3]
         if len(kind.shape) in (2, 3) and channels in _MODES:
             return ImageKind(_MODES[channels], (height, width))
     elif encoded_in(kind):
@@ -120,11 +120,6 @@ def tensors_of(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chun
 
 def _stored(data: pa.Scalar, height: int, width: int) -> Pixels:
     return np.frombuffer(data.as_buffer(), np.uint8).reshape(height, width, -1)
-
-
-def _shape(kind: Any) -> tuple[int, ...]:
-    """Return the logical shape of a tensor type, after the permutation of its axes."""
-    return tuple(kind.shape[axis] for axis in kind.permutation or range(len(kind.shape)))
 
 
 def _content(file: pa.Scalar) -> bytes | memoryview:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import evolve, frozen
+from attrs import frozen
 
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of
@@ -13,7 +13,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import row_at
-from mlxfp.core.stages import Groups, Traits
+from mlxfp.core.stages import Groups
 from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.index_plans import IndexPlan, Planned, has_lengths
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
@@ -130,6 +130,7 @@ class _BucketByLength(Grouping):
     tokens: int | None = None
     drop_last: bool = False
     column: str = "input_ids"
+    regroups = True  # groups hold rows out of the order of the input, see `predict`
 
     def __call__(self, dataset: Any) -> Any:
         """Append this stage to a dataset.
@@ -155,10 +156,6 @@ class _BucketByLength(Grouping):
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else _gathered(rest, self._leftover_groups(self.lengths_in(rest)))
-
-    @property
-    def traits(self) -> Traits:
-        return evolve(super().traits, regroups=True)
 
     def count(self, rows: int) -> int | None:
         if self.size is None:

@@ -65,7 +65,6 @@ class Planned(View):
         return evolve(
             super().traits,
             level=level,
-            regroups=any(part.traits.regroups for part in self.stream.parts),
             keeps_rows=self.columns is None,
             read_parts=lambda: (self.stream,),
         )

@@ -354,16 +354,13 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         folder.name,
         hidden=True,
     )
+    as_chunks: AsChunks = partial(_rows_of_batches, _storing(dataset)) if dataset.level == "batches" else identity
     with out.alone():
         try:
-            return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
+            return out.begin() or out.finish(write_in_order(dataset, out, as_chunks)[0])
         except Exception:
             out.clear()  # Delete the files. No later run can use them, because a corrected pipeline writes to another folder.
             raise
-
-
-def _as_chunks(dataset: Dataset[Any]) -> AsChunks:
-    return partial(_rows_of_batches, _storing(dataset)) if dataset.level == "batches" else identity
 
 
 def _rows_of_batches(maker: StoresBatches, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:

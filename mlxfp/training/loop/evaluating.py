@@ -15,6 +15,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import progress_of
 from mlxfp.core.identity import comparable
+from mlxfp.core.nodes import inner_parts
 from mlxfp.core.sources import check_ends
 from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
@@ -202,12 +203,16 @@ def _results(  # noqa: PLR0913  # arguments of `predict` and the compiled functi
 def _order_warning(batches: Dataset[Any]) -> str | None:
     if batches.reorders:
         return "predict got shuffled batches, so the predictions are in the shuffled order. Leave shuffle out of the pipeline."
-    if any(part.traits.regroups for part in batches.parts):
+    if _regroups(batches):
         return (
             "predict got batches of bucket_by_length, so the predictions are in the order of the buckets. Use batch or batch_by_tokens, "
             "which keep the order of the rows."
         )
     return None
+
+
+def _regroups(dataset: Dataset[Any]) -> bool:
+    return any(getattr(stage, "regroups", False) for stage in dataset.stages) or any(map(_regroups, inner_parts(dataset.source)))
 
 
 def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from mlx import nn
 from mlx.optimizers import Optimizer
 
 from mlxfp import Dataset, length, load_tokenizer, observers, optimizers, prefetch, schedules, train_step
-from mlxfp.app.config.classes import DataConfig, RunConfig
+from mlxfp.app.config.classes import RunConfig
 from mlxfp.app.config.loading import Resolved, resolve_config
 from mlxfp.app.kaggle.estimators.fitting import Estimator, estimator
 from mlxfp.app.kaggle.estimators.named import ESTIMATORS, Task, make_named, needs_permission
@@ -27,7 +27,7 @@ from mlxfp.app.runs.plans import Trackers, Training
 from mlxfp.app.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.app.tasks.models import make_model, make_pretrained
 from mlxfp.app.tasks.objectives import Goal
-from mlxfp.app.tasks.recipes import Ahead, AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
+from mlxfp.app.tasks.recipes import AnyRecipe, Recipe, TextFormat, TokenizerKind, fit_recipe
 from mlxfp.app.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.distributed import Ranks, World
 from mlxfp.models import MODELS, TABLE_MODELS
@@ -213,13 +213,13 @@ def run_folder(config: RunConfig) -> Path:
 
 def training_of(config: RunConfig, user_parts: OwnParts) -> Training:
     """Return the settings for the training of networks, with functions that create the optimizer, step and observers."""
-    training, watched = config.training, config.observers
+    data, training, watched = config.data, config.training, config.observers
     return Training(
         seed=training.seed,
         epochs=training.epochs,
         size=training.size,
-        ahead=_ahead(config.data),
-        cache=config.data.cache,
+        ahead=prefetch(data.prefetch, workers=data.workers, kind=data.kind) if data.prefetch else None,
+        cache=data.cache,
         accumulate=training.accumulate,
         optimizer=partial(optimizer_of, config),
         step=partial(step_of, config, make=user_parts.step or train_step),
@@ -233,10 +233,6 @@ def training_of(config: RunConfig, user_parts: OwnParts) -> Training:
         progress=watched.progress,
         seconds=None if watched.minutes is None else 60 * watched.minutes,
     )
-
-
-def _ahead(data: DataConfig) -> Ahead | None:
-    return prefetch(data.prefetch, workers=data.workers, kind=data.kind) if data.prefetch else None
 
 
 def trackers_of(config: RunConfig) -> Trackers:

@@ -43,6 +43,7 @@ CALLS = [
     (lambda: fp.fit(1, 2, 3, callbacks=[]), "Instead of callbacks: use an observer: fp.pipe(fp.fit("),
     (lambda: fp.observers.early_stopping(patience=3), "Call it as early_stopping(metric, mode=..., patience=...)."),
     (lambda: fp.pad(32, 0), "pad() takes 1 positional argument but 2 were given. Call it as pad(length, pad_id=...); optional arguments"),
+    (lambda: fp.kaggle.find({}, "binary"), "Call it as find(specs, kind=...)."),
     (lambda: fp.kaggle.submit("a.csv", "titanic", "first"), "Call it as submit(path, competition, message=..., yes=...); optional"),
     (lambda: fp.schedules.cosine_decay(1e-3, 100), "Call it as cosine_decay(rate, steps=...); optional arguments: warmup, end."),
     (lambda: fp.schedules.cosine_decay(lr=1e-3, max_steps=9), "lr is rate here. max_steps is steps here."),

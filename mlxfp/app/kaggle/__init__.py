@@ -7,18 +7,18 @@ from mlxfp.app.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.app.kaggle.estimators.fitting import Estimator, FittedEstimator, estimator
 from mlxfp.app.kaggle.rows.row_to_text import RowToText, fit_row_to_text
 from mlxfp.app.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
-from mlxfp.app.kaggle.specs.catalogue import SPECS
+from mlxfp.app.kaggle.specs.catalogue import SPECS, find, scan
 from mlxfp.app.kaggle.specs.checking import check_spec
 from mlxfp.app.kaggle.specs.inferring import infer_spec
 from mlxfp.app.kaggle.specs.reading import read_part
-from mlxfp.app.kaggle.specs.spec_files import load_spec, save_spec
+from mlxfp.app.kaggle.specs.spec_files import load_spec, load_specs, save_spec, save_specs
 from mlxfp.app.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.app.kaggle.specs.synthetic import write_synthetic
 from mlxfp.app.kaggle.specs.tables import column_values
 from mlxfp.app.kaggle.submitting.submissions import Submission, check_submission, submission
 from mlxfp.app.kaggle.submitting.uploading import Verdict, credentials_in, submit
 from mlxfp.app.kaggle.validation import folds
-from mlxfp.app.kaggle.validation.cross_validation import CrossValidation, cross_validate, test_time_augmentation
+from mlxfp.app.kaggle.validation.cross_validation import CrossValidation, cross_validate, test_time_augmentation, validate_fold
 from mlxfp.app.kaggle.validation.out_of_fold import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
 from mlxfp.app.kaggle.validation.pseudolabels import Confidence, pseudo_label
 from mlxfp.app.kaggle.validation.scoring import METRICS, Metric, labels_of, map_at
@@ -56,12 +56,14 @@ __all__ = [
     "cross_validate",
     "ensembles",
     "estimator",
+    "find",
     "fit_row_to_text",
     "folds",
     "infer_spec",
     "labels_of",
     "load_estimator",
     "load_spec",
+    "load_specs",
     "map_at",
     "out_of_fold",
     "platt",
@@ -69,6 +71,8 @@ __all__ = [
     "read_part",
     "save_estimator",
     "save_spec",
+    "save_specs",
+    "scan",
     "score",
     "second_stage",
     "submission",
@@ -76,6 +80,7 @@ __all__ = [
     "test_time_augmentation",
     "threshold",
     "token_budget",
+    "validate_fold",
     "write_synthetic",
 ]
 

@@ -24,6 +24,14 @@ Stopping = Literal["none", "inner", "validation"]
 
 
 @frozen
+class Validated:
+    """Fitted model of one fold, with the predictions for the validation rows."""
+
+    model: Predict
+    predictions: FoldPredictions
+
+
+@frozen
 class CrossValidation:
     """Out-of-fold predictions and fitted models, in fold order. Returned by `cross_validate`.
 
@@ -89,7 +97,7 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
     >>> round(fp.kaggle.score(run.oof, fp.kaggle.METRICS["rmse"]).overall, 6), len(run.models)
     (0.0, 4)
 
-    See also: `pseudo_label`, for a `fit` with a teacher and a student.
+    See also: `validate_fold`, for a single fold; `pseudo_label`, for a `fit` with a teacher and a student.
     """
     check_types(bool, together=together)
     check_rows(folds, rows, target)
@@ -100,14 +108,33 @@ def cross_validate(  # noqa: PLR0913  # one argument per option
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
-    check_callable(fit=fit)
     all_folds = list(folds)
     with Progress("folds", unit="fold", total=lambda: len(all_folds), lines=True) as progress:
-        fitted = [_fit_fold(fold, rows, fit, target, parts_of(fold, rows, stopping, share)) for fold in progress.over(all_folds)]
-    return CrossValidation(out_of_fold(folds, targets, [predictions for _, predictions in fitted]), tuple(model for model, _ in fitted))
+        run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
+        results = [run(fold) for fold in progress.over(all_folds)]
+    return CrossValidation(
+        out_of_fold(folds, targets, [result.predictions for result in results]), tuple(result.model for result in results)
+    )
 
 
-def _fit_fold(fold: Fold, rows: Dataset[Any], fit: Fit, target: Names, parts: Splits) -> tuple[Predict, FoldPredictions]:
+def validate_fold(  # noqa: PLR0913  # one argument per option
+    fold: Fold, rows: Dataset[Any], fit: Fit, *, target: Names, stopping: Stopping = "none", share: float = 0.1
+) -> Validated:
+    """Fit and predict a single fold, as in `cross_validate`. `out_of_fold` combines the predictions of separately run folds.
+
+    >>> import numpy as np
+    >>> import mlxfp as fp
+    >>> from mlxfp.app.kaggle.validation.folds import custom
+    >>> first, second = custom([0, 0, 1])
+    >>> def fit(parts):
+    ...     mean = column_values(parts.train, "y").mean()
+    ...     return lambda rows: np.full(length(rows), mean)
+    >>> validate_fold(second, fp.from_table({"y": [1.0, 2.0, 9.0]}), fit, target="y").predictions.predictions.tolist()
+    [1.5]
+    """
+    check_callable(fit=fit)
+    check_rows(fold.folds, rows, target)
+    parts = parts_of(fold, rows, stopping, share)
     try:
         model = fit(parts)
         check_callable(**{"what fit returns": model})
@@ -115,7 +142,7 @@ def _fit_fold(fold: Fold, rows: Dataset[Any], fit: Fit, target: Names, parts: Sp
     except Exception as error:
         error.add_note(f"in {fold!r} of {fold.folds!r}")
         raise
-    return model, fold_predictions(fold, predictions)
+    return Validated(model, fold_predictions(fold, predictions))
 
 
 def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:

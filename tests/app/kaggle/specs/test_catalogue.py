@@ -1,4 +1,4 @@
-"""The known data sets."""
+"""The known data sets, and those that a folder holds."""
 
 import pickle
 import subprocess
@@ -6,15 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.support.errors import UnknownNameError
+from mlxfp.support.errors import DataError, MissingFileError, UnknownNameError
+from tests.app.kaggle.drawing import CATS
+
+_TRAIN = "id,age,purrs\n1,3,True\n2,,False\n"
 
 
-def test_the_known_data_sets_are_found_by_name():
+def test_the_known_data_sets_are_found_by_name_and_kind():
     assert list(fp.kaggle.SPECS) == ["disaster_tweets", "house_prices", "spaceship_titanic", "titanic"]
+    assert list(fp.kaggle.find(fp.kaggle.SPECS, kind="binary")) == ["disaster_tweets", "spaceship_titanic", "titanic"]
+    assert len(fp.kaggle.find(fp.kaggle.SPECS, kind="ranking")) == 0
+    assert list(fp.kaggle.find(fp.kaggle.SPECS | {"cats": evolve(CATS, kind="ordinal")}, kind="ordinal")) == ["cats"]
     with pytest.raises(UnknownNameError, match=r"No data set is named 'titanc'\. Did you mean 'titanic'"):
         _ = fp.kaggle.SPECS["titanc"]
+    with pytest.raises(UnknownNameError, match="Did you mean 'regression'"):
+        fp.kaggle.find(fp.kaggle.SPECS, kind="regresion")  # type: ignore[arg-type]  # the mistake
 
 
 def test_importing_and_printing_the_shipped_specs_reads_no_file():
@@ -39,3 +48,29 @@ def test_without_the_extra_config_reading_names_it():
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])
 def test_the_known_data_sets_are_as_the_real_files_are(data_folder: Path, name: str):
     fp.kaggle.check_spec(fp.kaggle.SPECS[name], data_folder / name)
+
+
+def test_a_folder_is_scanned_for_spec_files_and_competitions(tmp_path: Path):
+    fp.kaggle.save_spec(fp.kaggle.SPECS["titanic"], tmp_path / "a.yaml")
+    for name in ("cats", "dogs", "nothing"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "cats" / "train.csv").write_text(_TRAIN)
+    (tmp_path / "cats" / "test.csv").write_text("id,age\n3,4\n")
+    (tmp_path / "dogs" / "train.csv").write_text(_TRAIN)
+    fp.kaggle.save_spec(evolve(CATS, name="dogs"), tmp_path / "dogs" / "spec.json")
+    found = fp.kaggle.scan(tmp_path)
+    assert (list(found), found["cats"].target, found["dogs"].metric) == (["cats", "dogs", "titanic"], ("purrs",), "accuracy")
+
+
+def test_nothing_is_left_out_silently(tmp_path: Path):
+    with pytest.raises(MissingFileError, match="There is no folder at"):
+        fp.kaggle.scan(tmp_path / "nowhere")
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "train.csv").write_text(_TRAIN)
+    with pytest.raises(DataError, match=r"No spec can be inferred from '.*cats': The target .* write spec\.yaml in this folder"):
+        fp.kaggle.scan(tmp_path)
+    fp.kaggle.save_spec(evolve(CATS, name="x"), tmp_path / "cats" / "spec.yml")
+    fp.kaggle.save_spec(evolve(CATS, name="x"), tmp_path / "x.json")
+    with pytest.raises(DataError, match=r"Two data sets in .* have the name 'x'; the second is 'x.json'"):
+        fp.kaggle.scan(tmp_path)

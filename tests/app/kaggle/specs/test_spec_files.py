@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.support.errors import ConfigError, MissingFileError
-from tests.app.kaggle.drawing import dataset_specs
+from tests.app.kaggle.drawing import WORDS, dataset_specs
 
 _FORMATS = pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json"])
 _BASE = "name: x\nkind: regression\ntrain: {name: a.csv}\ntarget: [y]\nmetric: mae\ncolumns: [{name: c, type: text}]\n"
@@ -22,10 +23,19 @@ def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
 
 
 @_FORMATS
+@given(specs=st.dictionaries(WORDS, dataset_specs(), max_size=2))
+def test_a_registry_reads_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, fp.kaggle.DatasetSpec]
+):
+    path = tmp_path_factory.getbasetemp() / f"specs{suffix}"
+    fp.kaggle.save_specs(specs, path)
+    assert dict(fp.kaggle.load_specs(path)) == specs
+
+
+@_FORMATS
 def test_the_known_specs_read_back(tmp_path: Path, suffix: str):
-    for name, spec in fp.kaggle.SPECS.items():
-        fp.kaggle.save_spec(spec, tmp_path / f"{name}{suffix}")
-        assert fp.kaggle.load_spec(tmp_path / f"{name}{suffix}") == spec
+    fp.kaggle.save_specs(fp.kaggle.SPECS, tmp_path / f"specs{suffix}")
+    assert fp.kaggle.load_specs(tmp_path / f"specs{suffix}") == fp.kaggle.SPECS
 
 
 def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
@@ -66,6 +76,13 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mista
     assert head == f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in {str(path)!r}:"
     for line, mistake in zip(lines, mistakes, strict=True):
         assert line.startswith(f"  {mistake}")
+
+
+def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
+    path = tmp_path / "specs.json"
+    path.write_text('{"mine": {"name": 3}}')
+    with pytest.raises(ConfigError, match=r"mine\.name \(line 1\): expected text, got 3"):
+        fp.kaggle.load_specs(path)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,13 @@ def test_only_on_request_are_the_rows_to_stop_by_those_that_are_judged():
     assert all(stopped == judged for _, stopped, judged, _ in seen)
 
 
+def test_folds_may_be_run_one_at_a_time():
+    folds = kfold(24, count=3, seed=0)
+    whole = fp.kaggle.cross_validate(folds, numbered(), recording([]), target="y")
+    parts = [fp.kaggle.validate_fold(fold, numbered(), recording([]), target="y").predictions for fold in reversed(list(folds))]
+    assert fp.kaggle.out_of_fold(folds, np.arange(24) % 2, parts) == whole.oof
+
+
 def test_every_model_predicts_rows_that_none_has_seen():
     run = fp.kaggle.cross_validate(kfold(24, count=3, seed=0), numbered(), recording([]), target="y")
     found = run.predict(fp.from_table({"row": [100, 101]}))

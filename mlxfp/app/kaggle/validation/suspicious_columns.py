@@ -70,7 +70,7 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
     columns = {column.name: column.type for column in spec.columns if not column.kind.is_number}
     problems, repairs, changes, gaps = list[str](), list[str](), list[str](), dict[str, list[str]]()
     files = [folder / file.name for file in (spec.train, spec.test)[: len(parts)] if file is not None]
-    commas = any(typed_reader(file) is None and delimiter_of(file) == ";" for file in files)  # CSV with ";" has decimal commas
+    commas = any(map(_has_commas, files))
     if commas:  # In `parts`, some decimal commas are already points. The code below changes the files, which have commas.
         parts = tuple(_as_written(spec, file, [*columns]) for file in files)
     tables = [one_chunk(to_table(select_columns([*columns])(part))) for part in parts] if columns else []
@@ -134,6 +134,11 @@ def infer_command(spec: DatasetSpec, folder: Path) -> str:
     targets = "".join(f" --target {quote(name)}" for name in spec.target)
     encoding = "" if spec.encoding == "utf-8" else f" --encoding {quote(spec.encoding)}"
     return f"mlxfp data infer {path}{targets}{encoding}"
+
+
+def _has_commas(file: Path) -> bool:
+    """Return True for a CSV file with semicolons between columns and decimal commas."""
+    return typed_reader(file) is None and delimiter_of(file) == ";"
 
 
 def _as_written(spec: DatasetSpec, file: Path, names: list[str]) -> Dataset[Any]:

@@ -78,8 +78,8 @@ def _infer(options: Namespace) -> int:
     save_spec(spec, options.out)
     warn_of_columns(spec, options.path)
     say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct mistakes in the file.")
-    folder = Path(RunConfig().output, run_name(options.path))
-    say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}{other_name(folder)}")
+    run = Path(RunConfig().output, run_name(options.path))
+    say(f"Next: mlxfp run {quote(options.path)} {quote(f'data.spec={options.out}')}{other_name(run)}")
     return 0
 
 

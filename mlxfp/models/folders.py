@@ -25,6 +25,8 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         folder = path.parent
         near = "" if folder.exists() else suggest_path(folder)
+        if (folder / "config.yaml").is_file():
+            near = f" To write the models of a run to a folder: mlxfp export {folder} --out FOLDER."
         reason = f", so {str(folder)!r} is not the folder of a model" if folder.exists() and path.name == CONFIG else ""
         raise MissingFileError(
             f"There is no {path.name} in {str(folder)!r}{reason}.{near} Pass the folder of a model, or a name on the hub, such as "

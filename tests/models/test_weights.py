@@ -372,6 +372,9 @@ def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
         f"There is no config.json in {str(folder)!r}, so {str(folder)!r} is not the folder of a model. Pass the folder of a model, or a "
         "name on the hub, such as google-bert/bert-base-uncased."
     )
+    (folder / "config.yaml").touch()
+    with pytest.raises(MissingFileError, match=r"To write the models of a run to a folder: mlxfp export .*text-model --out FOLDER"):
+        fp.models.load(folder)
     for load in (fp.models.load, fp.load_tokenizer):
         with pytest.raises(MissingFileError, match=r"text-modl'\. Did you mean 'text-model'\? Pass the "):
             load(tmp_path / "text-modl")

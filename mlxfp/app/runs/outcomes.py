@@ -102,13 +102,19 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
-    """Yield messages about a useless score and about a missing sample submission, and then the final event of a run."""
+    """Yield messages about a useless score, predictions below 0 and a missing sample submission, and then the final event of a run."""
     constant = None if total is None else constant_score(Scored(plan.data.spec, plan.metric, (), oof, None))
     if total is not None and constant is not None and not plan.metric.better(total.overall, constant):
         yield Noted(
             plan.folder,
             f"The model predicts no better than a constant: {plan.metric.name} {total.overall:.4f}, and {constant:.4f} with the same "
             "prediction for every row. Give the run more time, or columns that tell more about the target.",
+        )
+    if (below := int((oof.predictions < 0).sum())) and np.nanmin(oof.targets) >= 0:
+        yield Noted(
+            plan.folder,
+            f"{below:,} of {oof.predictions.size:,} out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, "
+            "write 0 instead of such predictions, or train on relative errors: competition.metric=rmsle.",
         )
     if plan.data.test is not None and submission is None:
         where = f"The test predictions are in {plan.folder / folders.TEST}."

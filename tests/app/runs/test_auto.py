@@ -663,3 +663,18 @@ def test_a_score_no_better_than_a_constant_is_named(tmp_path):
         "The model predicts no better than a constant: accuracy 0.9000, and 0.9000 with the same prediction for every row. "
         "Give the run more time, or columns that tell more about the target." in messages
     )
+
+
+def test_predictions_below_0_of_targets_that_are_not_are_counted(tmp_path):
+    """A price below 0 must not be submitted without a word."""
+    rows = [{"id": at, "size": float(at % 40), "y": float(max(0, at % 40 - 30)) ** 2} for at in range(200)]
+    test, sample = [{"id": row["id"], "size": row["size"]} for row in rows[:9]], [{"id": row["id"], "y": 0.5} for row in rows[:9]]
+    data = competition(tmp_path / "prices", rows, test, sample)
+    config = auto(data, "model.name=sklearn.linear_model:LinearRegression")
+    events = list(fp.runs.run(config))
+    below = sum(float(line.split(",")[-1]) < 0 for line in (events[-1].folder / "oof.csv").read_text().splitlines()[1:])
+    assert 0 < below < 200
+    assert (
+        f"{below} of 200 out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, write 0 instead of such "
+        "predictions, or train on relative errors: competition.metric=rmsle."
+    ) in [event.message for event in events if isinstance(event, fp.runs.Noted)]

@@ -31,7 +31,9 @@ def test_dates_are_numbers_as_the_calendar_has_them(moment, between):
         assert row.tolist() == pytest.approx([days + hours / 24, moment.month, moment.day, moment.weekday(), whole], abs=1e-6)
 
 
-@pytest.mark.parametrize("text", ["2026", "2026-13-01", "2026-11-32", "2026-11-23 25:00", "2026-11-23x", ""])
+@pytest.mark.parametrize(
+    "text", ["2026", "2026-13", "1234-05", "13/2026", "2026-13-01", "2026-11-32", "2026-11-23 25:00", "2026-11-23x", ""]
+)
 def test_other_texts_are_no_dates(text):
     assert date_order(pa.array(["2026-11-23", text])) is None
     assert np.isnan(date_numbers(pa.array([text]))).all()
@@ -53,6 +55,10 @@ def test_other_texts_are_no_dates(text):
         ("22.5.1997 06:00", "day", [10003.25, 5, 22, 3, 6]),
         ("2.5.1997", "day", [9983, 5, 2, 4, 0]),
         ("5-22-1997", "month", [10003, 5, 22, 3, 0]),
+        ("1997-05", "year", [9982, 5, 1, 3, 0]),
+        ("1997/05", "year", [9982, 5, 1, 3, 0]),
+        ("5/1997", "year", [9982, 5, 1, 3, 0]),
+        ("05.1997", "year", [9982, 5, 1, 3, 0]),
     ],
 )
 def test_dates_in_other_notations_have_the_same_numbers(text, order, numbers):
@@ -78,6 +84,14 @@ def test_dates_that_begin_with_the_year_stand_among_dates_in_another_order(days,
     order: Any = "month" if form.startswith("%m") else "day"
     assert date_order(pa.array([*texts, f"{date(2026, 5, 22):{form}}"])) == order
     assert date_numbers(pa.array(texts), order).tolist() == date_numbers(pa.array(iso)).tolist()
+
+
+def test_months_stand_among_days():
+    """Registrations of cars are days or months. A month is its first day."""
+    for texts, order in ((["2018-05", "2018-05-01"], "year"), (["5.2018", "1.5.2018"], "day"), (["05/2018", "05/01/2018"], "month")):
+        assert date_order(pa.array(texts)) == order
+        numbers = date_numbers(pa.array(texts), order)
+        assert numbers[0].tolist() == numbers[1].tolist() == date_numbers(pa.array(["2018-05-01"]))[0].tolist()
 
 
 def test_a_few_words_among_dates_are_missing_dates():

@@ -113,8 +113,8 @@ def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | No
     if (below := int((oof.predictions < 0).sum())) and np.nanmin(oof.targets) >= 0:
         yield Noted(
             plan.folder,
-            f"{below:,} of {oof.predictions.size:,} out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, "
-            "write 0 instead of such predictions, or train on relative errors: competition.metric=rmsle.",
+            f"{below:,} of {oof.predictions.size:,} out-of-fold predictions are below 0, but no target is. If values below 0 are "
+            "impossible, write 0 instead of such predictions, or train on relative errors: competition.metric=rmsle.",
         )
     if plan.data.test is not None and submission is None:
         where = f"The test predictions are in {plan.folder / folders.TEST}."

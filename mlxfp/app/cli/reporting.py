@@ -22,7 +22,9 @@ def add(commands: Commands) -> None:
     report.add_argument(
         "--out", metavar="FILE", help="the HTML file (default: report.html in the run folder, comparison.html for several runs)"
     )
-    report.add_argument("--open", action="store_true", help="open the report in the browser")
+    report.add_argument(
+        "--open", action="store_true", help="open the report in the browser; an existing report of one run is not written again"
+    )
     compare = add_command(commands, "compare", _compare, example="mlxfp compare runs/first runs/second")
     compare.add_argument("folders", metavar="RUN", nargs="+", help="the folders of runs; all runs are compared with the first run")
     for command in (report, compare):
@@ -31,9 +33,12 @@ def add(commands: Commands) -> None:
 
 def _report(options: Namespace) -> int:
     """Write one HTML file: the report of a finished run, a comparison of several runs, or a report of training logs."""
+    from mlxfp.app.run_folders.folders import CONFIG, REPORT
     from mlxfp.app.runs.reporting import report
 
-    file = report(*options.folders, out=options.out, code=options.code)
+    file, is_run = Path(options.folders[0], REPORT), Path(options.folders[0], CONFIG).is_file()
+    if not (options.open and len(options.folders) == 1 and options.out is None and is_run and file.is_file()):
+        file = report(*options.folders, out=options.out, code=options.code)
     say(str(file))
     if options.open:
         webbrowser.open(Path(file).resolve().as_uri())

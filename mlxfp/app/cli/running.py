@@ -168,7 +168,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
                 say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:
-        warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=M")
+        warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=30")
         raise
     return 0
 

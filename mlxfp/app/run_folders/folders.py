@@ -163,7 +163,7 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
     longer = f" To train longer, run: mlxfp resume {folder} {_EPOCHS}=N."
     train_longer = longer if any(folder.glob("fold-*/**/*.safetensors")) else ""  # only networks have epochs
-    more_time = "" if finished else f" To give an unfinished run more time, add {_LIMIT}=M."
+    more_time = "" if finished else f" To give an unfinished run more time, add {_LIMIT}=30."
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
         f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "

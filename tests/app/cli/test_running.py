@@ -35,7 +35,7 @@ def test_run_says_what_happens(run, capsys):
     assert ready == f"{run}/submission.csv is ready to submit: mlxfp submit {run}"
 
 
-def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys):
+def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys, monkeypatch):
     assert not (run / "report.html").exists()
     drawn = run.parent / "drawn"
     shutil.copytree(run, drawn)
@@ -44,6 +44,10 @@ def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys)
     assert main(["resume", str(drawn)]) == 0
     assert "<h1>" in (drawn / "report.html").read_text()
     assert f"{drawn}/report.html is the report. To open the report: mlxfp report '{drawn}' --open" in capsys.readouterr().out
+    monkeypatch.setenv("BROWSER", "true")
+    (drawn / "report.html").write_text("opened")
+    assert main(["report", str(drawn), "--open"]) == 0
+    assert (drawn / "report.html").read_text() == "opened"  # --open writes only a missing report
 
 
 def test_a_network_that_starts_again_prints_its_first_lines_once(tmp_path, capsys):

@@ -628,7 +628,7 @@ def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):
         if isinstance(event, fp.runs.FoldEnded):
             break
     events.close()
-    with pytest.raises(fp.errors.ConfigError, match=r"To give an unfinished run more time, add observers.minutes=M"):
+    with pytest.raises(fp.errors.ConfigError, match=r"To give an unfinished run more time, add observers.minutes=30"):
         list(fp.runs.run(auto(binary, "observers.minutes=10")))
     before = all_files(event.folder.parent.parent)
     (binary / "train.csv").rename(binary / "moved.csv")

@@ -134,16 +134,16 @@ def compare(hidden: Hidden, first: NDArray[Any], second: NDArray[Any]) -> tuple[
     """Return by how much `first` is better than `second`, and the standard error from paired resamples of the hidden rows."""
     sign = 1 if hidden.metric.greater_is_better else -1
     whole = sign * (hidden.metric(hidden.targets, first) - hidden.metric(hidden.targets, second))
-    return whole, float(np.std(np.subtract(_resampled(hidden, first), _resampled(hidden, second))))
+    return whole, float(np.nanstd(_resampled(hidden, first) - _resampled(hidden, second)))
 
 
-def _resampled(hidden: Hidden, answers: NDArray[Any]) -> list[float]:
+def _resampled(hidden: Hidden, answers: NDArray[Any]) -> NDArray[np.float64]:
     """Return the scores of answers on random samples of the hidden rows, drawn with replacement. All answers get equal samples."""
-    random, scores = np.random.default_rng(0), list[float]()
-    for _ in range(_RESAMPLES):
+    random, scores = np.random.default_rng(0), np.full(_RESAMPLES, np.nan)
+    for index in range(_RESAMPLES):
         rows = random.integers(0, len(hidden.targets), len(hidden.targets))
         with suppress(DataError):  # the sample has a single class
-            scores.append(hidden.metric(hidden.targets[rows], answers[rows]))
+            scores[index] = hidden.metric(hidden.targets[rows], answers[rows])
     return scores
 
 
@@ -175,7 +175,7 @@ def _ranked(hidden: Hidden, answers: Mapping[str, NDArray[Any]], outcomes: Mappi
         mine = sign * scores[program]
         above, equal = (sum(1 for score in scores.values() if test(sign * score, mine)) for test in (float.__gt__, float.__eq__))
         better, error = compare(hidden, answers["mlxfp"], answers[program]) if "mlxfp" in answers else (None, None)
-        spread = float(np.std(_resampled(hidden, answers[program])))
+        spread = float(np.nanstd(_resampled(hidden, answers[program])))
         rank = above + (equal + 1) / 2
         result.append(evolve(outcome, score=scores[program], score_error=spread, rank=rank, better=better, error=error))
     return result

@@ -49,9 +49,9 @@ def check_module(model: object, usage: str = "") -> None:
         advice = f" Create the module: {model.__name__}(...)."
     elif "torch" in kind.__module__:
         advice = " Write it as a module of mlx.nn."
-    elif isinstance(model, Optimizer):
+    elif isinstance(model, Optimizer) and not usage:
         advice = " The model comes before the optimizer."
-    elif kind.__name__ == "TrainState":  # models must not import mlxfp.training
+    elif kind.__name__ == "TrainState" and "state" not in usage:  # models must not import mlxfp.training
         advice = " Pass the module of the training: model.update(state.params) returns the module with the trained weights."
     raise ArgumentTypeError(f"model must be an mlx.nn.Module, got {kind.__name__}: {model!r:.60}.{advice}")
 

@@ -267,9 +267,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> nearest("RMSLE", ["rmse", "rmsle"]), nearest("x", ["causal"])
     ('rmsle', None)
     """
-    names = {each.casefold(): each for each in map(str, known)}
-    near = get_close_matches(str(name).casefold(), names, n=1)
-    return names[near[0]] if near else None
+    originals = {known_name.casefold(): known_name for known_name in map(str, known)}
+    near = get_close_matches(str(name).casefold(), originals, n=1)
+    return originals[near[0]] if near else None
 
 
 def suggest_path(path: Path) -> str:

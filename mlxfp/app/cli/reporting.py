@@ -37,7 +37,8 @@ def _report(options: Namespace) -> int:
     from mlxfp.app.runs.reporting import report
 
     file, is_run = Path(options.folders[0], REPORT), Path(options.folders[0], CONFIG).is_file()
-    if not (options.open and len(options.folders) == 1 and options.out is None and is_run and file.is_file()):
+    has_options = len(options.folders) > 1 or options.out is not None or options.code is not None
+    if not options.open or has_options or not is_run or not file.is_file():
         file = report(*options.folders, out=options.out, code=options.code)
     say(str(file))
     if options.open:

@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
     )
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
-    predict.add_argument("words", nargs="*", help=SUPPRESS)  # for an error message with the correct command
+    predict.add_argument("words", nargs="*", default=[], help=SUPPRESS)  # for an error message with the correct command
     predict.add_argument("--data", metavar="FILE", help="a file with the columns of the test file")
     predict.add_argument("--probabilities", action="store_true", help="write the probability of each class instead of the class")
     predict.add_argument("--out", metavar="FILE", help="write the predictions to this CSV file instead of printing")
@@ -93,9 +93,12 @@ def _resume(options: Namespace) -> int:
 
 def _predict(options: Namespace) -> int:
     """Predict the rows of a file with all models of a finished run."""
+    from mlxfp.app.run_folders.folders import CONFIG
+
     if options.words or options.data is None or Path(options.folder).is_file():
         words = [options.folder, *options.words, *([options.data] if options.data else [])]
-        folder = next((word for word in words if Path(word).is_dir()), options.folder if len(words) > 1 else "FOLDER")
+        runs = [word for word in words if Path(word, CONFIG).is_file()] or [word for word in words if not Path(word).is_file()]
+        folder = runs[0] if runs else "FOLDER"
         file = next((word for word in words if word != folder), "FILE")
         raise ArgumentError(
             f"A prediction needs the folder of a run and, after --data, a file of rows, got {join(words)}. "
@@ -168,7 +171,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
                 say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:
-        warn(f"stopped. Continue with: mlxfp resume {folder}, or with more time: mlxfp resume {folder} observers.minutes=30")
+        warn(f"stopped. Continue with: mlxfp resume {folder}, or without a time limit: mlxfp resume {folder} observers.minutes=null")
         raise
     return 0
 

@@ -68,7 +68,7 @@ def permutation_importance(scored: Scored, rows: Dataset[Any], model_of: ModelOf
             values = np.array([scored.metric(targets, part) for part in parts])
             losses.append((values[0] - values[1:]).reshape(shuffles, len(names)) * (1 if scored.metric.greater_is_better else -1))
     every = np.concatenate(losses)
-    means, sds = every.mean(axis=0).round(12).tolist(), every.std(axis=0, ddof=1).tolist()
+    means, sds = every.mean(axis=0).tolist(), every.std(axis=0, ddof=1).tolist()
     results = [Importance(name, mean, sd) for name, mean, sd in zip(names, means, sds, strict=True)]
     return Importances(tuple(sorted(results, key=lambda result: -result.mean)), sum(len(valid) for _, valid in chosen), len(every))
 

@@ -319,8 +319,8 @@ def cautions(run: FinishedRun) -> Html:
 def with_code(message: str) -> Iterable[object]:
     """Yield the parts of a warning: prose, and the lines of code as a block."""
     for index, part in enumerate(REWRITING_CODE.split(message)):
-        text = clip(part.removeprefix("\n"), 2000)
-        yield scrolled(element("pre", element("code", text))) if index % 2 else text
+        text = part.removeprefix("\n")
+        yield scrolled(element("pre", element("code", text))) if index % 2 else clip(text, 2000)
 
 
 def configuration(run: FinishedRun) -> Html:

@@ -163,7 +163,8 @@ def is_continued(folder: Path, settings: Settings, *, extends: bool = False) -> 
     more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
     longer = f" To train longer, run: mlxfp resume {folder} {_EPOCHS}=N."
     train_longer = longer if any(folder.glob("fold-*/**/*.safetensors")) else ""  # only networks have epochs
-    more_time = "" if finished else f" To give an unfinished run more time, add {_LIMIT}=30."
+    is_limited = not finished and stored.get(_LIMIT) is not None
+    more_time = f" To continue an unfinished run without a time limit, add {_LIMIT}=null." if is_limited else ""
     raise ConfigError(
         f"The folder {folder} has a run with a different configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
         f"To continue with the options in the folder, run: mlxfp resume {folder}. To use the new options, add another run name, such as "

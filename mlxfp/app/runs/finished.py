@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from attrs import evolve
 
 from mlxfp import Dataset, from_table, functional, length, to_table
-from mlxfp.app.kaggle.specs.cells import are_numbers, not_numbers, with_points
+from mlxfp.app.kaggle.specs.cells import not_numbers
 from mlxfp.app.kaggle.specs.reading import column_names, location, read_part, read_strings
 from mlxfp.app.kaggle.specs.spec_files import load_spec
 from mlxfp.app.kaggle.specs.specs import DatasetSpec, FileSpec
@@ -136,12 +136,10 @@ def _check_numbers(spec: DatasetSpec, file: Path) -> None:
     for name in numbers:
         if len(wrong := not_numbers(table[name])):
             index = pc.index(table[name], wrong[0]).as_py()
-            converted = with_points(wrong.slice(0, 1))  # 12.50 for 12,50
-            example = converted[0].as_py() if are_numbers(converted) else "1234.5"
             code = number_code(table.select([other for other in numbers if len(not_numbers(table[other]))]), file, spec.encoding)
             raise DataError(
                 f"The column {name!r} of the run holds numbers, got {wrong[0].as_py()!r:.60} in {location(file, table, index)}. Write "
-                f"plain numbers such as {example}, as in the train file{code or '.'}"
+                f"plain numbers such as 1234.5, as in the train file{code or '.'}"
             )
 
 

@@ -34,6 +34,7 @@ from mlxfp.support.blas import blas_threads
 from mlxfp.support.errors import DataError
 from mlxfp.support.structuring import flatten
 
+_OF_VALUES = ("mae", "r2", "rmse")  # metrics that do not need predictions of at least 0
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost")
 
 
@@ -102,7 +103,14 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
-    """Yield messages about a useless score, predictions below 0 and a missing sample submission, and then the final event of a run."""
+    """Yield the final event of a run or of one of its models. For a run, first yield messages about the results."""
+    if plan.folder.parent.name != folders.MEMBERS:
+        yield from _remarks(plan, oof, total, submission)
+    yield Ended(plan.folder, total, submission)
+
+
+def _remarks(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | None) -> Iterator[RunEvent]:
+    """Yield messages about a useless score, predictions below 0 and a missing sample submission."""
     constant = None if total is None else constant_score(Scored(plan.data.spec, plan.metric, (), oof, None))
     if total is not None and constant is not None and not plan.metric.better(total.overall, constant):
         yield Noted(
@@ -110,16 +118,16 @@ def ended(plan: Plan, oof: OutOfFold, total: Score | None, submission: Path | No
             f"The model predicts no better than a constant: {plan.metric.name} {total.overall:.4f}, and {constant:.4f} with the same "
             "prediction for every row. Give the run more time, or columns that tell more about the target.",
         )
-    if (below := int((oof.predictions < 0).sum())) and np.nanmin(oof.targets) >= 0:
+    below = (oof.predictions < 0) & (np.nanmin(oof.targets, axis=0) >= 0)
+    if plan.metric.name in _OF_VALUES and below.any():
         yield Noted(
             plan.folder,
-            f"{below:,} of {oof.predictions.size:,} out-of-fold predictions are below 0, but no target is. If values below 0 are "
-            "impossible, write 0 instead of such predictions, or train on relative errors: competition.metric=rmsle.",
+            f"{below.sum():,} of {below.size:,} out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, "
+            f"write 0 instead of such predictions, or train on relative errors: competition.metric=rmsle{folders.other_name(plan.folder)}.",
         )
     if plan.data.test is not None and submission is None:
         where = f"The test predictions are in {plan.folder / folders.TEST}."
         yield Noted(plan.folder, f"{where} No submission was written, because {plan.data.folder} has no sample submission.")
-    yield Ended(plan.folder, total, submission)
 
 
 def oof_predictions(plan: Plan, files: Sequence[FoldFolder]) -> OutOfFold:
@@ -179,7 +187,8 @@ def _write_oof(plan: Plan, oof: OutOfFold) -> None:
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
     """Return predictions as columns by name: [N] as the second of two classes, or as `prediction`; [N, C] as the classes or targets."""
     if predictions.ndim == 1:
-        return {spec.outputs[1] if len(spec.outputs) == 2 else "prediction": predictions}
+        has_name = len(spec.outputs) == 2 and spec.outputs[1] not in (spec.id, "row", "target")  # other columns of the files
+        return {spec.outputs[1] if has_name else "prediction": predictions}
     return dict(zip(spec.outputs, predictions.T, strict=True))
 
 

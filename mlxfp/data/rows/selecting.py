@@ -160,8 +160,9 @@ def train_valid_test(
     check_types((str, type(None)), stratify=stratify)
     fractions = [1 - valid - (test or 0), valid] + ([] if test is None else [test])
     if min(fractions) <= 0:
-        shares = ", ".join(f"{name}={share / 100:g}" for name, share in not_none(valid=valid, test=test).items())
-        remedy = f" Write percentages as fractions: {shares}." if valid >= 1 else ""
+        shares = {name: share / 100 if share >= 1 else share for name, share in not_none(valid=valid, test=test).items()}
+        written = ", ".join(f"{name}={share:g}" for name, share in shares.items())
+        remedy = f" Write percentages as fractions: {written}." if max(valid, test or 0) >= 1 and sum(shares.values()) < 1 else ""
         raise ArgumentError(
             f"Every part needs a share above 0, got valid={valid} and test={test}, which leaves {fractions[0]:g} to train on.{remedy}"
         )

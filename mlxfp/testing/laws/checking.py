@@ -198,9 +198,10 @@ def _check_case(trial: Trial, case: Mapping[str, Any], progress: Progress | None
                 if progress is not None:
                     progress.update()
     except Exception as error:
-        if type(error) is KeyError and error.args and trial.columns is not None and (name := error.args[0]) not in trial.columns:
+        name = error.args[0] if type(error) is KeyError and error.args else None
+        if isinstance(name, str) and trial.columns is not None and name not in trial.columns:
             error.add_note(
-                f"The checked part reads the column {name!r}, but schema= has only {listed(map(repr, trial.columns))}. Add the column "
+                f"If {name!r} is a column: schema= has only {listed(map(repr, trial.columns))}. Add the column "
                 f"with its type to the schema, such as schema.append(pyarrow.field({name!r}, pyarrow.int64(), nullable=False))."
             )
         if trial.note is not None and not isinstance(error, UnsatisfiedAssumption):

@@ -57,7 +57,7 @@ def test_duplicate_ids_come_with_code_that_removes_the_rows(tmp_path, capsys, mo
     assert message == (
         "mlxfp: Found 1 problem in the files in 'cats':\n"
         "  train.csv: 1 duplicate id in 'id': '003' (2 rows)\n"
-        "Fix the files, or describe the files in a spec. To keep the first training row of each id,"
+        "Fix the files, or correct the spec of 'cats'. To keep the first training row of each id,"
     )
     assert code.splitlines() == [
         "import os, pandas",

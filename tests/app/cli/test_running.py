@@ -120,6 +120,7 @@ def test_predict_on_a_folder_names_the_file_to_give(run, capsys):
         (["new.csv", "runs/x"], "runs/x --data new.csv"),
         (["new.csv", "--data", "runs/x"], "runs/x --data new.csv"),
         (["runs/x"], "runs/x --data FILE"),
+        (["new.csv", "--data", "new.csv"], "FOLDER --data new.csv"),
         (["new.csv"], "FOLDER --data new.csv"),
         (["runs/x", "none.csv"], "runs/x --data none.csv"),
     ],

@@ -628,7 +628,7 @@ def test_an_unfinished_run_gets_more_time_and_no_less(binary, monkeypatch):
         if isinstance(event, fp.runs.FoldEnded):
             break
     events.close()
-    with pytest.raises(fp.errors.ConfigError, match=r"To give an unfinished run more time, add observers.minutes=30"):
+    with pytest.raises(fp.errors.ConfigError, match=r"To continue an unfinished run without a time limit, add observers\.minutes=null"):
         list(fp.runs.run(auto(binary, "observers.minutes=10")))
     before = all_files(event.folder.parent.parent)
     (binary / "train.csv").rename(binary / "moved.csv")
@@ -676,5 +676,5 @@ def test_predictions_below_0_of_targets_that_are_not_are_counted(tmp_path):
     assert 0 < below < 200
     assert (
         f"{below} of 200 out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, write 0 instead of such "
-        "predictions, or train on relative errors: competition.metric=rmsle."
+        "predictions, or train on relative errors: competition.metric=rmsle name=run-2."
     ) in [event.message for event in events if isinstance(event, fp.runs.Noted)]

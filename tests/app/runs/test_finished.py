@@ -42,7 +42,7 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
         ),
         ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
         ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
-        ("commas", "Write plain numbers such as 12.50, as in the train file, for example with:\nimport os, pandas, re\n"),
+        ("commas", "Write plain numbers such as 1234.5, as in the train file, for example with:\nimport os, pandas, re\n"),
         ("words", "Write plain numbers such as 1234.5, as in the train file."),
         (
             "units",

@@ -28,7 +28,7 @@ from mlxfp.runtime import use_fast_blas
 use_fast_blas(threads=1)
 from mlxfp.distributed import connect
 from tests.properties.ranks.rank_programs import CASES
-CASES[sys.argv[1]](connect(backend="ring", limit=40), sys.argv[2])
+CASES[sys.argv[1]](connect(backend="ring", limit=60), sys.argv[2])
 """
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MLX_DISABLE_COMPILE": "1"}  # compiling would take longer than all the rest
 

@@ -162,7 +162,7 @@ def test_a_column_that_a_schema_lacks_is_named(part: Any):
     with pytest.raises(KeyError) as caught:
         laws.check(part, schema=NUMBERS)
     assert (
-        "The checked part reads the column 'y', but schema= has only 'x'. Add the column with its type to the schema, such as "
+        "If 'y' is a column: schema= has only 'x'. Add the column with its type to the schema, such as "
         "schema.append(pyarrow.field('y', pyarrow.int64(), nullable=False))."
     ) in caught.value.__notes__
 

@@ -50,7 +50,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
       train.csv: 1 duplicate id in 'id': '1' (2 rows)
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
-    Fix the files, or describe the files in a spec. To keep the first training row of each id, run in Python:
+    Fix the files, or correct the spec of 'x'. To keep the first training row of each id, run in Python:
     import os, pandas
     frame = pandas.read_csv(...)
     frame = frame.drop_duplicates('id')
@@ -67,7 +67,7 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
         count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
         raise DataError(
             f"Found {count} in the files in {str(folder)!r}:{lines}\n"
-            f"Fix the files, or describe the files in a spec.{_duplicates_code(spec, folder, train_ids)}"
+            f"Fix the files, or correct the spec of {spec.name!r}.{_duplicates_code(spec, folder, train_ids)}"
         )
 
 

@@ -101,9 +101,9 @@ def dates_in_ids(name: str, texts: pa.Array | pa.ChunkedArray) -> str | None:
 def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> NDArray[np.float64]:
     """Return float64[N, 5]: fractional days since 1970, month, day of the month, weekday (0 is Monday), hour.
 
-    Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`. Dates that begin with the year are
-    read in every order. Missing texts and texts that are not dates become NaN. A day after the end of its month falls into the next month:
-    February 30 is read as March 2, or March 1 in a leap year.
+    A month is read as its first day. Only the days since 1970 depend on the time zone. The argument `order` is the result of `date_order`.
+    Dates that begin with the year are read in every order. Missing texts and texts that are not dates become NaN. A day after the end of
+    its month falls into the next month: February 30 is read as March 2, or March 1 in a leap year.
 
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]
@@ -127,7 +127,8 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
 def _with_days(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Replace months by their first days, in dates that begin with the year."""
     for pattern, replacement in _MONTHS.items():
-        texts = pc.replace_substring_regex(texts, pattern, replacement)
+        if pc.any(pc.match_substring_regex(texts, pattern)).as_py():  # faster than a replacement without a match
+            texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlxfp.app.kaggle.specs.reading import delimiter_of
 
-REWRITING_CODE = re.compile(r"\n(import .*\nframe\.to_csv\([^\n]*)", re.DOTALL)  # the lines of `rewriting_code` in a message
+REWRITING_CODE = re.compile(r"\n(import .*\nframe\.to_csv\([^\n]*)", re.DOTALL)  # the lines of `rewriting_code`, one block per message
 
 
 def rewriting_code(paths: Sequence[Path], change: str, *, modules: str = "os, pandas", encoding: str = "utf-8") -> str:

@@ -18,7 +18,7 @@ _TRAIN, _TEST, _SAMPLE = CATS_FILES.values()
 def mismatches(spec: fp.kaggle.DatasetSpec, folder: Path) -> list[str]:
     with pytest.raises(DataError) as caught:
         fp.kaggle.check_spec(spec, folder)
-    text, advice, code = str(caught.value).partition("\nFix the files, or describe the files in a spec.")
+    text, advice, code = str(caught.value).partition(f"\nFix the files, or correct the spec of {spec.name!r}.")
     head, *lines = text.splitlines()
     assert re.fullmatch(rf"Found \d problems? in the files in {re.escape(repr(str(folder)))}:", head)
     assert advice

@@ -26,9 +26,15 @@ _PATTERNS: dict[Order, str] = {
     "day": rf"^{_DAY}[-/.]{_MONTH}[-/.](?P<year>\d{{4}}){_TIME}$",
 }
 _COMPACT = r"(?:19|20)\d\d{0}(?:0[1-9]|1[0-2]){0}(?:0[1-9]|[12]\d|3[01])"
+_NAMES = (  # English names of months
+    *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?", "aug(?:ust)?", "sept?(?:ember)?"),
+    *("oct(?:ober)?", "nov(?:ember)?", "dec(?:ember)?"),
+)
+# A name of a month between an optional day and the year, such as 5 Jan 2026, Jan 5, 2026 or Jan-2026. Groups: day, day, year.
+_NAMED = r"(?i)^(?:(\d\d?)[-/. ]+)?(?:{})\.?[-/., ]+(?:(\d\d?),? +)?((?:19|20)\d\d)"
 # Forms without a day, such as 2026-11 and 11/2026, and the replacement with the first day of the month.
 _MONTHS = {
-    r"^((?:19|20)\d\d)[-/](0[1-9]|1[0-2])$": r"\1-\2-01",
+    r"^((?:19|20)\d\d)[-/](0[1-9]|1[0-2])-?$": r"\1-\2-01",
     r"^(0?[1-9]|1[0-2])[-/.]((?:19|20)\d\d)$": r"\2-\1-01",
 }
 # Patterns of ids that begin with a date, by the length of the date. Other characters, or the digits of a time, follow the date.
@@ -43,7 +49,7 @@ _PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 
 def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     """Return the order of day, month and year if all texts are dates, otherwise None. A time and a time zone may follow each date.
 
-    A month, such as 2026-11 or 11/2026, is a date: its first day.
+    A month, such as 2026-11 or Nov 2026, is a date: its first day. Months may have English names, as in 5 Jan 2026.
     Dates that begin with the year fit every order. The result is "year" only if all dates begin with the year. If all dates are valid in
     both orders, as 1/2/1997 is, the day is first in dates with dots, and the month is first in other dates.
 
@@ -54,7 +60,7 @@ def date_order(texts: pa.Array | pa.ChunkedArray) -> Order | None:
     >>> date_order(pa.array(["23.11.2026", "2026-11-24", "11/2026"])), date_order(pa.array(["2026-11", "11/2026"]))
     ('day', 'year')
     """
-    known = _with_days(texts.drop_null().unique())
+    known = _year_first(texts.drop_null().unique())
     others = known.filter(pc.invert(pc.match_substring_regex(known, _PATTERNS["year"])))
     if not len(others):
         return "year" if len(known) else None
@@ -108,7 +114,7 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     >>> date_numbers(pa.array(["1970-01-05 12:00", "1970-01-05T12:00:00+06:00", None])).tolist()
     [[4.5, 1.0, 5.0, 0.0, 12.0], [4.25, 1.0, 5.0, 0.0, 12.0], [nan, nan, nan, nan, nan]]
     """
-    texts = _with_days(texts)
+    texts = _year_first(texts)
     readings = [pc.extract_regex(texts, _PATTERNS[first]) for first in dict.fromkeys(("year", order))]
     names = ("year", "month", "day", "hour", "minute", "second", "zone_hours", "zone_minutes", "half", "sign")
     *digits, half, sign = (pc.coalesce(*(pc.struct_field(reading, name) for reading in readings)) for name in names)
@@ -124,8 +130,11 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     return np.where(missing[:, None], np.nan, numbers)
 
 
-def _with_days(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Replace months by their first days, in dates that begin with the year."""
+def _year_first(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Replace dates with names of months, and months without a day, by dates that begin with the year."""
+    if pc.any(pc.match_substring_regex(texts, _NAMED.format("|".join(_NAMES)))).as_py():
+        for number, name in enumerate(_NAMES, 1):
+            texts = pc.replace_substring_regex(texts, _NAMED.format(name), rf"\3-{number:02}-\1\2")
     for pattern, replacement in _MONTHS.items():
         if pc.any(pc.match_substring_regex(texts, pattern)).as_py():  # faster than a replacement without a match
             texts = pc.replace_substring_regex(texts, pattern, replacement)

@@ -32,7 +32,23 @@ def test_dates_are_numbers_as_the_calendar_has_them(moment, between):
 
 
 @pytest.mark.parametrize(
-    "text", ["2026", "2026-13", "1234-05", "13/2026", "2026-13-01", "2026-11-32", "2026-11-23 25:00", "2026-11-23x", ""]
+    "text",
+    [
+        "2026",
+        "2026-13",
+        "1234-05",
+        "13/2026",
+        "Marble 2026",
+        "May",
+        "32 May 2026",
+        "5 6 May 2026",
+        "5 May 6 2026",
+        "2026-13-01",
+        "2026-11-32",
+        "2026-11-23 25:00",
+        "2026-11-23x",
+        "",
+    ],
 )
 def test_other_texts_are_no_dates(text):
     assert date_order(pa.array(["2026-11-23", text])) is None
@@ -59,6 +75,12 @@ def test_other_texts_are_no_dates(text):
         ("1997/05", "year", [9982, 5, 1, 3, 0]),
         ("5/1997", "year", [9982, 5, 1, 3, 0]),
         ("05.1997", "year", [9982, 5, 1, 3, 0]),
+        ("May-1997", "year", [9982, 5, 1, 3, 0]),
+        ("22 May 1997", "year", [10003, 5, 22, 3, 0]),
+        ("22-MAY-1997 06:00", "year", [10003.25, 5, 22, 3, 6]),
+        ("May 22, 1997", "year", [10003, 5, 22, 3, 0]),
+        ("september 2, 1997, 1:30 pm", "year", [10106 + 13.5 / 24, 9, 2, 1, 13]),
+        ("Sept. 1997", "year", [10105, 9, 1, 0, 0]),
     ],
 )
 def test_dates_in_other_notations_have_the_same_numbers(text, order, numbers):

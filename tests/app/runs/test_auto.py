@@ -676,5 +676,5 @@ def test_predictions_below_0_of_targets_that_are_not_are_counted(tmp_path):
     assert 0 < below < 200
     assert (
         f"{below} of 200 out-of-fold predictions are below 0, but no target is. If values below 0 are impossible, write 0 instead of such "
-        "predictions, or train on relative errors: competition.metric=rmsle name=run-2."
+        f"predictions, or train on relative errors: competition.metric=rmsle name={events[-1].folder.name}-2."
     ) in [event.message for event in events if isinstance(event, fp.runs.Noted)]

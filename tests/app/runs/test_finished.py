@@ -123,10 +123,19 @@ def test_new_dates_in_another_order_are_named(tmp_path, dates, phrase):
         warnings.simplefilter("always")
         fp.runs.predict(run, tmp_path / "new.csv")
     message = (
-        f"{str(tmp_path / 'new.csv')!r} has values unlike all training rows: {phrase}: no dates with the day first, as in the training "
+        f"{str(tmp_path / 'new.csv')!r} has values unlike all training rows: {phrase}: no dates like '01.06.2025' in the training "
         "rows). No model has learned from such values. Write the values as in the train file, or train with rows that have the values."
     )
     assert [str(warning.message) for warning in caught] == ([] if phrase is None else [message])
+    with (data / "train.csv").open("a") as file:
+        file.write("60,1,01.06.2025,0\n")
+    with pytest.warns(RuntimeWarning) as warned:
+        fp.runs.predict(run, tmp_path / "new.csv")
+    (changed,) = warned
+    assert str(changed.message) == (
+        f"{data / 'train.csv'} has changed since the run, so the values of {str(tmp_path / 'new.csv')!r} were not compared with the "
+        "training rows. To compare, restore the file, such as from train.csv.original."
+    )
 
 
 def made(data, name, *overrides):

@@ -46,6 +46,7 @@ def _array_of_json():
 MISTAKES = {
     # pipelines
     "a dataset after the stage": (lambda: fp.pipe(fp.batch(2), ROWS), r"The dataset comes first: fp\.pipe\(dataset"),
+    "a list instead of arguments": (lambda: fp.pipe([ROWS, fp.batch(2)]), r"Pass the parts as arguments: fp\.pipe\(\*parts\)"),
     "a stage without a call": (lambda: fp.pipe(ROWS, fp.batch), r"the function batch itself.*Call it as batch\(size\)"),
     "a dataset as the size": (lambda: fp.batch(ROWS), r"fp\.pipe\(dataset, fp\.batch\(size\)\)"),
     "a list of stages": (lambda: fp.pipe(ROWS, [fp.batch(2), fp.unbatch()]), "star before the list"),

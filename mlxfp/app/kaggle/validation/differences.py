@@ -87,9 +87,10 @@ def unseen_values(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) ->
     for name, kind in types.items():
         unseen, reason = _unseen(name, before, after)[1], ""
         if kind != "categorical":
-            order = column_order(spell(before, name))
+            dates = spell(before, name)
+            order = column_order(dates)
             unseen = unseen[:0] if order is None else _without_dates(unseen, order)
-            reason = f": no dates with the {order} first, as in the training rows"
+            reason = f": no dates like {pc.drop_null(dates)[0].as_py()!r:.40} in the training rows" if len(unseen) else ""
         if len(unseen):
             examples = listed((f"{text!r:.40}" for text in unseen.unique().to_pylist()), most=_EXAMPLES)
             yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples}{reason})"

@@ -13,6 +13,7 @@ from mlxfp.support.blas import threads_by_load
 from mlxfp.support.errors import suggest
 
 Commands = Any  # argparse's private class _SubParsersAction
+_FOREIGN = {"train": "run", "fit": "run", "init": "new", "create": "new"}  # commands of other programs
 SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}
 
 
@@ -23,7 +24,7 @@ class Parser(ArgumentParser):
         try:
             super()._check_value(action, value)
         except ArgumentError as error:
-            near = suggest(value, action.choices or ())
+            near = suggest(_FOREIGN.get(value, value), action.choices or ())
             error.message += f".{near}" if near else ""
             raise
 

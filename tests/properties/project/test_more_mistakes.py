@@ -93,6 +93,7 @@ MISTAKES = {
 COMMANDS = {
     "an option of the configuration with dashes": (["run", "titanic", "--training.epochs=3"], r"key=value with none"),
     "a preset with a typing mistake": (["run", "titanc"], "Did you mean 'titanic'"),
+    "a command of another program": (["train", "titanic"], "Did you mean 'run'"),
     "another option name": (["run", "titanic", "training.epoch=3"], r"did you mean 'training\.epochs'"),
     "a folder without a run": (["resume", "nope"], "Give a folder written by mlxfp run"),
 }

@@ -66,8 +66,9 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
 
     Usually the value is a dataset and the functions are stages, or the value is the events of a run and the functions are observers.
     Other values and functions work too. A stage adds a step to the pipeline of a dataset and reads no rows: rows are read during
-    iteration. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an
-    argument that is not a function. A missing column raises `SchemaError` when the first item is requested.
+    iteration. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`. Raises `ArgumentTypeError` for an argument
+    that is not a function, and for a list of stages as the only argument. A missing column raises `SchemaError` when the first item is
+    requested.
 
     >>> import mlxfp as fp
     >>> fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), fp.batch(2))

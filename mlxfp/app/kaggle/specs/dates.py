@@ -41,7 +41,7 @@ _MONTHS = {
 _STARTS = {8: rf"^{_COMPACT.format('')}(?:\D.*|\d\d|\d{{4}}|\d{{6}})?$", 10: rf"^{_COMPACT.format('[-/.]')}(?:\D.*)?$"}
 _SECONDS = 946_684_800, 2_051_222_400  # the beginnings of 2000 and 2035, in seconds since 1970
 _DAY_LENGTH, _SPARSE = 86_400, 10  # ids closer than 10 seconds on average, or within one day, are probably counters
-_PERIOD = re.compile(  # a period that begins with the year: 2023-01, 2023-W05, 2023Q1, 2023-W05-1 or 2023-01-05 07
+_PERIOD = re.compile(  # a period that begins with the year: 2023-1, 2023-W05, 2023Q1, 2023-W05-1 or 2023-01-05 07
     r"\d{4}(?:[-/. ]?[A-Z]?\d{1,3}|[-/. ]?[A-Z]\d\d-\d|[-/. ]?(?:0\d|1[0-2])[-/. ]?[0-3]\d[-_T ]?[\d:.]*Z?)", re.ASCII
 )
 

@@ -113,8 +113,9 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
 
 
 def _count(analyzer: Analyzer, texts: Sequence[str]) -> Matrix:
-    """Count how many n-grams of each text fall into each hash bucket: float32[N, buckets]."""
-    return _vectorizer(analyzer).transform(texts)
+    """Count how many n-grams of each text fall into each hash bucket: float32[N, buckets]. Equal texts are counted once."""
+    rows = dict(zip(dict.fromkeys(texts), range(len(texts)), strict=False))
+    return _vectorizer(analyzer).transform(list(rows))[[rows[text] for text in texts]]
 
 
 def _vectorizer(analyzer: Analyzer) -> Any:

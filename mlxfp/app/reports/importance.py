@@ -15,7 +15,7 @@ from mlxfp.support.randomness import fold_in, generator
 
 _SHUFFLES = 5  # minimum number of shuffles of a column, over all folds
 # Approximate maximum number of predicted rows, summed over all folds, columns and models of a blend. Networks have a lower maximum.
-PREDICTED, BY_NETWORKS = 10_000, 5_000
+PREDICTED, BY_NETWORKS = 30_000, 5_000
 _FEWEST = 20  # minimum number of rows drawn from each fold
 _CELLS = 1_000_000  # approximate maximum number of table cells in one call of a model
 

@@ -200,7 +200,9 @@ def _check_gaps(targets: pa.ChunkedArray, name: str, path: Path | None, encoding
     cells = read_cells(path, encoding=encoding)
     texts = cells[name].filter(targets.is_null()).unique().to_pylist()
     code = rewriting_code([path], f"frame = frame[~frame[{name!r}].isin({texts!r})]", encoding=encoding)
-    raise DataError(f"{problem}: got {texts[0]!r}, first in {location(path, cells, index)}. Remove these rows, for example with:{code}")
+    raise DataError(
+        f"{problem}: got {texts[0]!r}, first in {location(path, cells, index)}. Remove these rows, for example with this Python code:{code}"
+    )
 
 
 def _mismatches(spec: DatasetSpec, folder: Path) -> str:

@@ -120,6 +120,16 @@ def test_the_name_of_a_run_gets_the_path_of_the_run(arguments, exists, capsys, m
     assert "Did you mean 'runs/cars'?" in capsys.readouterr().err
 
 
+def test_the_folder_of_all_runs_gets_the_path_of_the_newest_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for seconds, name in enumerate(["b", "a", "c"]):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").write_text("")
+        os.utime(tmp_path / "runs" / name / "config.yaml", (seconds % 2, seconds % 2))
+    assert main(["report", "runs"]) == 1
+    assert "Did you mean 'runs/a'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("folder", "meant"), [("chrun", "runs/churn"), ("runs/chrun", "runs/churn"), ("out/chrun", "out/churm")])
 def test_a_misspelled_run_gets_the_path_of_a_run_and_not_of_the_data(folder, meant, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -169,7 +169,7 @@ def test_an_inferred_spec_comes_before_the_warnings(tmp_path):
     assert fp.kaggle.load_spec(tmp_path / "spec.yaml") == fp.kaggle.infer_spec(tmp_path / "rows", target="y")
     first, _, code = warning.partition("\n")
     assert first == "mlxfp: The column 'far' is text, because its numbers are written as '1,000 km'."
-    assert code.startswith("To read numbers, rewrite all files, for example with:\nimport os, pandas, re\n")
+    assert code.startswith("To read numbers, rewrite all files, for example with this Python code:\nimport os, pandas, re\n")
 
 
 @pytest.mark.parametrize("command", [["data", "check", "rows"], ["data", "infer", "rows"], ["new", "project", "--data", "rows"]])

@@ -96,7 +96,7 @@ def importances(page):
 @pytest.mark.parametrize("model", ["sklearn.linear_model:LogisticRegression", "encoder", "auto"])
 def test_the_report_of_a_run_has_importances_of_its_models(model, tmp_path):
     pytest.importorskip("sklearn")
-    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "data", rows=120, test_rows=20)
+    fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], tmp_path / "data", rows=60, test_rows=20)
     changes = ["observers.minutes=0.01"] if model == "auto" else [f"model.name={model}", "training.epochs=1"]
     overrides = [*changes, f"data.path={tmp_path / 'data'}", f"output={tmp_path}", "name=run", "validation.folds=2"]
     preset = "auto" if model == "auto" else "titanic"
@@ -104,7 +104,7 @@ def test_the_report_of_a_run_has_importances_of_its_models(model, tmp_path):
     folder = fp.last(fp.runs.run(config)).folder
     written = (folder / "report.html").read_bytes()
     section = importances(written)
-    assert "shuffles of 120 out-of-fold rows" in section
+    assert "shuffles of 60 out-of-fold rows" in section
     assert all(f">{column.name}<" in section for column in fp.kaggle.SPECS["titanic"].columns)
     again = fp.runs.report(folder).read_bytes()
     assert importances(again) == section

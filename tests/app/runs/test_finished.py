@@ -42,7 +42,7 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
         ),
         ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
         ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
-        ("commas", "Write plain numbers such as 1234.5, as in the train file, for example with:\nimport os, pandas, re\n"),
+        ("commas", "Write plain numbers such as 1234.5, as in the train file, for example with this Python code:\nimport os, pandas, re\n"),
         ("words", "Write plain numbers such as 1234.5, as in the train file."),
         (
             "units",
@@ -53,7 +53,7 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
             fp.runs.predict(run, tmp_path / f"{name}.csv")
         assert message in str(caught.value)
     units = str(tmp_path / "units.csv")
-    message, code = str(caught.value).split("for example with:\n")
+    message, code = str(caught.value).split("for example with this Python code:\n")
     assert message == (
         f"The column 'b' of the run holds numbers, got '177,338 km' in line 2 of {units!r}. Write plain numbers such as 1234.5, as in the "
         "train file, "

@@ -161,7 +161,7 @@ def test_a_run_prints_the_repairs_of_its_columns(tmp_path):
         "The column 'pay' is text, because 1 of 80 cells are not numbers: 'k.A.'.",
     ]
     assert words.startswith(f"If the words mean missing values, write a spec: mlxfp data infer '{data}' --target y --out spec.yaml. In the")
-    assert code.startswith("To read numbers, rewrite all files, for example with:\nimport os, pandas, re\nframe = ")
+    assert code.startswith("To read numbers, rewrite all files, for example with this Python code:\nimport os, pandas, re\nframe = ")
     exec(code.partition("\n")[2], {})
     assert [column.type for column in fp.kaggle.infer_spec(data, target="y").columns if column.name == "weight"] == ["numerical"]
 

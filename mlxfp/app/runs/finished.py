@@ -147,7 +147,7 @@ def _check_numbers(spec: DatasetSpec, file: Path) -> None:
             code = number_code(table.select([other for other in numbers if len(not_numbers(table[other]))]), file, spec.encoding)
             raise DataError(
                 f"The column {name!r} of the run holds numbers, got {wrong[0].as_py()!r:.60} in {location(file, table, index)}. Write "
-                f"plain numbers such as 1234.5, as in the train file{code or '.'}"
+                f"plain numbers such as 1234.5, as in the train file{code or ', and leave the cells of missing values empty.'}"
             )
 
 

@@ -256,8 +256,8 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     )
     said = capsys.readouterr().out
     assert "wrong is left out: it failed: The targets of 'ship' are binary and need a classifier" in said
-    assert "linear is left out: its first fold took more than its share of the time" in said
-    assert f"No time was left for last. With more time: mlxfp run {tmp_path}/runs/ship/config.yaml name=ship-2 observers.minutes=10" in said
+    more = f"mlxfp run {tmp_path}/runs/ship/config.yaml name=ship-2 observers.minutes=10"
+    assert f"No time was left for linear, last. With more time: {more}" in said
     assert sorted(path.name for path in (tmp_path / "runs" / "ship" / "members").iterdir()) == ["trees"]
     numbers = json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text())
     assert (numbers["single"], list(numbers["left_out"])) == ("trees", ["wrong", "linear", "last"])

@@ -43,7 +43,7 @@ def test_files_without_the_columns_of_the_test_file_are_named(tmp_path):
         ("few", "needs the columns 'a', 'b', which are missing. Columns: 'id', 'c'."),
         ("others", "needs the columns 'a', 'b', 'c', which are missing. Columns: 'id', 'x'."),
         ("commas", "Write plain numbers such as 1234.5, as in the train file, for example with this Python code:\nimport os, pandas, re\n"),
-        ("words", "Write plain numbers such as 1234.5, as in the train file."),
+        ("words", "Write plain numbers such as 1234.5, as in the train file, and leave the cells of missing values empty."),
         (
             "units",
             f"The column 'b' of the run holds numbers, got '177,338 km' in line 2 of {str(tmp_path / 'units.csv')!r}. Write",
@@ -123,8 +123,9 @@ def test_new_dates_in_another_order_are_named(tmp_path, dates, phrase):
         warnings.simplefilter("always")
         fp.runs.predict(run, tmp_path / "new.csv")
     message = (
-        f"{str(tmp_path / 'new.csv')!r} has values unlike all training rows: {phrase}: no dates like '01.06.2025' in the training "
-        "rows). No model has learned from such values. Write the values as in the train file, or train with rows that have the values."
+        f"{str(tmp_path / 'new.csv')!r} has values unlike all training rows: {phrase}: the dates of the training rows look like "
+        "'01.06.2025'). No model has learned from such values. Write the values as in the train file, or train with rows that have the "
+        "values."
     )
     assert [str(warning.message) for warning in caught] == ([] if phrase is None else [message])
     with (data / "train.csv").open("a") as file:

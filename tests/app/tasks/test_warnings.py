@@ -155,12 +155,14 @@ def test_a_run_prints_the_repairs_of_its_columns(tmp_path):
         for at in range(80)
     ]
     data = competition(tmp_path / "my data", train)
-    *messages, words, code = said_of(data, "data.target=y")[:4]
+    *messages, code, words = said_of(data, "data.target=y")[:4]
     assert messages == [
         "The column 'weight' is text, because its numbers are written as '1,000 kg'.",
         "The column 'pay' is text, because 1 of 80 cells are not numbers: 'k.A.'.",
     ]
-    assert words.startswith(f"If the words mean missing values, write a spec: mlxfp data infer '{data}' --target y --out spec.yaml. In the")
+    spec = f"write a spec: mlxfp data infer '{data}' --target y --out spec.yaml. In the spec, set null_values:"
+    assert words.startswith(f"If the words mean missing values, first rewrite the files, then {spec}")
+    assert words.endswith(f", and type: numerical for 'pay'. Then: mlxfp run '{data}' data.spec=spec.yaml name=second")
     assert code.startswith("To read numbers, rewrite all files, for example with this Python code:\nimport os, pandas, re\nframe = ")
     exec(code.partition("\n")[2], {})
     assert [column.type for column in fp.kaggle.infer_spec(data, target="y").columns if column.name == "weight"] == ["numerical"]

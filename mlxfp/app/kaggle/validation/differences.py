@@ -90,7 +90,7 @@ def unseen_values(spec: DatasetSpec, train: Dataset[Any], rows: Dataset[Any]) ->
             dates = spell(before, name)
             order = column_order(dates)
             unseen = unseen[:0] if order is None else _without_dates(unseen, order)
-            reason = f": no dates like {pc.drop_null(dates)[0].as_py()!r:.40} in the training rows" if len(unseen) else ""
+            reason = f": the dates of the training rows look like {pc.drop_null(dates)[0].as_py()!r:.40}" if len(unseen) else ""
         if len(unseen):
             examples = listed((f"{text!r:.40}" for text in unseen.unique().to_pylist()), most=_EXAMPLES)
             yield f"{name!r} in {len(unseen):,} of {after.num_rows:,} rows ({examples}{reason})"

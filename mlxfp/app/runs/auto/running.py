@@ -151,7 +151,8 @@ def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Ca
     end. `remaining` is the number of seconds left in the run.
     """
     if expected > remaining:
-        return "its first fold took more than its share of the time"
+        is_measured = isinstance(event, FoldEnded) or (isinstance(event, Trained) and isinstance(event.event, Stepped))
+        return "its first fold took more than its share of the time" if is_measured else NO_TIME
     if isinstance(event, FoldEnded) and event.score is not None and expected > _CHEAP * remaining and not is_useful(event.fold):
         return "it adds nothing to the blend in its first fold"
     return ""

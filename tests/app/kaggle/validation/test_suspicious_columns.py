@@ -45,7 +45,10 @@ def test_a_column_that_gives_the_target_away_is_named(kind):
     y = target(kind)
     (message,) = said(kind, y, paid=list(np.exp(3 - y)))
     assert message.startswith("The column 'paid' alone avoids")
-    assert "errors in 'y'. If the column is unknown at prediction time, the score is far too optimistic" in message
+    assert (
+        "errors in 'y'. If the column is unknown at prediction time, the score is far too optimistic. To leave out the column: " in message
+    )
+    assert message.endswith(" --out spec.yaml. Remove the column from spec.yaml. Then: mlxfp run . data.spec=spec.yaml name=second")
 
 
 def test_names_and_missing_values_give_a_target_away_too():
@@ -121,6 +124,11 @@ def test_the_rows_are_read_as_often_for_many_columns_as_for_few():
     assert reads_of(40) == reads_of(2)
 
 
+def code_in(message):
+    """Return the Python code in a message. The code starts with its imports and ends before the next repair."""
+    return message[message.index("\nimport ") :].partition("\nIf the words")[0]
+
+
 def full_text(spec, *parts, **folder):
     return "\n".join(chain(*text_warnings(spec, *parts, **folder)))
 
@@ -173,7 +181,7 @@ def test_the_lines_of_the_message_rewrite_amounts_and_keep_leading_zeros(tmp_pat
     message = full_text(spec, *parts, folder=tmp_path)
     original = (tmp_path / "train.csv").read_text()
     for _ in range(2):  # A second change keeps the original file.
-        exec(message[message.index("\nimport ") :], {})
+        exec(code_in(message), {})
     assert (tmp_path / "train.csv").read_text().replace(mark, ",") == "z,a,y\n01234,1234.5,0\n00007,NA,1\n90000,,1\n"
     assert (tmp_path / "test.csv").read_text().replace(mark, ",") == "z,a\n00009,7.0\n"
     assert (tmp_path / "train.csv.original").read_text() == original
@@ -186,7 +194,7 @@ def test_the_lines_of_the_message_keep_decimal_commas_of_files_with_semicolons(t
     (tmp_path / "train.csv").write_text("\n".join(["id;w;y", *(f"{index};{cell};{index % 2}" for index, cell in enumerate(cells)), ""]))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
     message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
-    exec(message[message.index("\nimport ") :], {})
+    exec(code_in(message), {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [12.5, 3.25, 10.5, 7, 8, 9]
 
 
@@ -204,7 +212,7 @@ def test_amounts_in_several_forms_become_plain_numbers(tmp_path: Path, mark: str
         "The column 'betrag' is text, because 1 of 20 cells are not numbers: 'k.A.'.",
     ]
     for _ in range(2):
-        exec(message[message.index("\nimport ") :], {})
+        exec(code_in(message), {})
     written = [row["betrag"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=mark, schema={"betrag": pa.string()})]
     assert written == ["176.96", "66.73", "1234.5", "k.A.", *(f"{cents}.25" for cents in range(16))]
 
@@ -215,7 +223,7 @@ def test_commas_of_files_with_semicolons_are_decimal_marks(tmp_path: Path):
     (tmp_path / "train.csv").write_text("id;w;y\n" + "".join(f"{index};{index},500 kg;{index % 2}\n" for index in range(1, 30)))
     spec = fp.kaggle.infer_spec(tmp_path, target="y")
     message = full_text(spec, fp.kaggle.read_part(spec, tmp_path), folder=tmp_path)
-    exec(message[message.index("\nimport ") :], {})
+    exec(code_in(message), {})
     assert [row["w"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";")] == [index + 0.5 for index in range(1, 30)]
 
 
@@ -246,8 +254,8 @@ def test_words_among_numbers_are_missing_values_by_the_lines_of_the_message(tmp_
         "The column 'heavy' is text, because 1 of 40 cells are not numbers: '-'.",
         (
             f"If the words mean missing values, write a spec: mlxfp data infer {tmp_path}/data.csv --target y --out spec.yaml. In the "
-            f"spec, set null_values: {[*NULL_VALUES, 'k.A.', '-']!r}, and type: numerical for 'warm', 'heavy'. Then run with "
-            "data.spec=spec.yaml."
+            f"spec, set null_values: {[*NULL_VALUES, 'k.A.', '-']!r}, and type: numerical for 'warm', 'heavy'. Then: "
+            f"mlxfp run {tmp_path} data.spec=spec.yaml name=second"
         ),
     ]
     out, line = tmp_path / "spec.yaml", message[message.index("null_values:") : message.index(", and type:")]
@@ -270,7 +278,7 @@ def test_pasted_lines_convert_amounts_with_a_decimal_comma_only_once(tmp_path: P
     assert "encoding='cp1252'" in message
     assert infer_command(spec, tmp_path) == f"mlxfp data infer {tmp_path} --target y --encoding cp1252"
     for _ in range(2):
-        exec(message[message.index("\nimport ") :], {})
+        exec(code_in(message), {})
         column = [row["price"] for row in fp.read_csv(tmp_path / "train.csv", delimiter=";", null_values=["k.A."])]
         assert column == [*(1200.5 + index for index in range(19)), None]
 

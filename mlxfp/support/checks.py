@@ -136,8 +136,11 @@ def check_choice(choices: Collection[str], **values: object) -> None:
             raise unknown_name(name, str(value), choices)
 
 
-def check_columns(needed: Collection[str], present: Collection[str], stage: str, *, label: str | None = None) -> None:
-    """Raise `SchemaError` if a column is missing. `label` is the column of labels, which rows for predictions usually lack."""
+def check_columns(needed: Collection[str], present: Collection[str], stage: str, *, label: str | None = None, remedy: str = "") -> None:
+    """Raise `SchemaError` if a column is missing. `label` is the column of labels, which rows for predictions usually lack.
+
+    `remedy` ends the message.
+    """
     known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]
     if missing:
@@ -146,7 +149,8 @@ def check_columns(needed: Collection[str], present: Collection[str], stage: str,
         makers = "".join(f" {name}: {_MAKERS[name]}; add the stage before this one." for name in missing if name in _MAKERS)
         unlabelled = " For rows without labels, leave out label=." if label in missing else ""
         raise SchemaError(
-            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}.{makers}{unlabelled}"
+            f"{stage} needs the {columns} {names}, which {are_missing}.{suggest(missing[0], present)} Columns: {have}."
+            f"{makers}{unlabelled}{remedy}"
         )
 
 

@@ -192,7 +192,8 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", unfinished)  # an unfinished fit is no error: the validation score shows the quality of the model
-        warnings.filterwarnings("error", "The least populated class", UserWarning)  # a part of the model would never see the class
+        if hasattr(model, "final_estimator"):  # the models of a stack would not see all classes
+            warnings.filterwarnings("error", "The least populated class", UserWarning)
         try:
             return model.fit(examples.numbers, examples.targets, **weights)
         except (ValueError, UserWarning) as error:  # for example if a class has too few rows

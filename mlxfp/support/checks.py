@@ -139,7 +139,7 @@ def check_choice(choices: Collection[str], **values: object) -> None:
 def check_columns(needed: Collection[str], present: Collection[str], stage: str, *, label: str | None = None, remedy: str = "") -> None:
     """Raise `SchemaError` if a column is missing. `label` is the column of labels, which rows for predictions usually lack.
 
-    `remedy` ends the message.
+    `remedy`, with a space at its start, ends the message.
     """
     known = frozenset(present)  # a set is fast to search, and there may be thousands of columns
     missing = [name for name in needed if name not in known]

@@ -185,7 +185,7 @@ def _mistakes(error: BaseException, path: KeyPath, values: Any, kind: Any, hint:
     if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # a type such as `int | None`
         kind = next(member for member in get_args(kind) if member is not type(None))
     if has(kind) and not isinstance(values, Mapping):
-        is_name = isinstance(values, str) and "name" in fields_dict(kind)
+        is_name = path and isinstance(values, str) and "name" in fields_dict(kind)
         named = f". Did you mean the value of {_named((*path, 'name'), None)}?" if is_name else ""
         yield path, f"expected names with values, got {values!r:.60}{named}"
     elif isinstance(error, ForbiddenExtraKeysError):

@@ -175,8 +175,8 @@ class _Tokenize(RowWise):
             raise SchemaError(
                 f"tokenize with pair= needs text columns, got lists of words in column {self.column!r}. Join the words with map."
             )
-        for name, argument in list(zip(self.columns, ("column", "pair"), strict=False))[words:]:
-            check_text_column(schema, name, "tokenize", argument)
+        for name in self.columns[words:]:
+            check_text_column(schema, name, "tokenize", "column" if name == self.column else "")
         out = schema
         for name in (self.into, *(_SPANS if self.offsets else ()), *([_WORDS] if words else [])):
             out = set_field(out, name, pa.list_(pa.int32()))

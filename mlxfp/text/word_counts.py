@@ -113,8 +113,8 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, m
 
 
 def _count(analyzer: Analyzer, texts: Sequence[str]) -> Matrix:
-    """Count how many n-grams of each text fall into each hash bucket: float32[N, buckets]. Equal texts are counted once."""
-    rows = dict(zip(dict.fromkeys(texts), range(len(texts)), strict=False))
+    """Count how many n-grams of each text fall into each hash bucket: float32[N, buckets]. The n-grams of equal texts are found once."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     return _vectorizer(analyzer).transform(list(rows))[[rows[text] for text in texts]]
 
 

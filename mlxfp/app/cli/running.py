@@ -1,5 +1,6 @@
 """The commands `mlxfp run`, `resume`, `predict`, `export` and `blend`: training, and the use of trained runs."""
 
+import math
 from argparse import SUPPRESS, Namespace
 from pathlib import Path
 from shlex import join, quote
@@ -149,7 +150,7 @@ def _blend(options: Namespace) -> int:
 
 def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
     """Print the events of a run to standard output and warnings to standard error."""
-    from mlxfp.app.run_folders.folders import REPORT, other_limit
+    from mlxfp.app.run_folders.folders import REPORT, other_limit, stored_settings
     from mlxfp.app.runs import Began, Ended, LeftOut, Noted
     from mlxfp.app.runs.events import NO_TIME
 
@@ -167,7 +168,8 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                     say(line)
                 printed.add(line)
             if isinstance(event, Ended) and event.folder == folder and late:
-                say(f"No time was left for {', '.join(late)}. With more time: {other_limit(folder, 10)}")
+                minutes = stored_settings(folder)["observers"]["minutes"]
+                say(f"No time was left for {', '.join(late)}. With more time: {other_limit(folder, max(10, math.ceil(2 * minutes)))}")
             if isinstance(event, Ended) and event.folder == folder and (folder / REPORT).is_file():
                 say(f"{folder / REPORT} is the report. To open the report: mlxfp report {quote(str(folder))} --open")
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from itertools import count
 from os import PathLike, fspath
+from os.path import getmtime
 from pathlib import Path
 from shlex import quote
 from shutil import rmtree
@@ -257,14 +258,14 @@ def config_file(folder: str | PathLike[str]) -> Path:
 def near_run(folder: Path) -> str:
     """Return " Did you mean 'runs/x'?" for the name of a run in the default folder of runs, or for a missing path with a similar name.
 
-    For a folder that contains runs, the suggestion is the run that started last.
+    For a folder that contains runs, the suggestion is the run with the newest configuration file.
     """
     path = Path(RunConfig().output, folder)
     if (path / CONFIG).is_file():
         return f" Did you mean {str(path)!r}?"
     if folder.exists():
-        runs = sorted(folder.glob(f"*/{CONFIG}"), key=lambda file: file.stat().st_mtime)
-        return f" Did you mean {str(runs[-1].parent)!r}?" if runs else ""
+        runs = [file for file in folder.glob(f"*/{CONFIG}") if file.is_file() and not (file.parent / SCHEMA).is_file()]
+        return f" Did you mean {str(max(runs, key=getmtime).parent)!r}?" if runs else ""
     for parent in (folder.parent, path.parent):
         if (near := nearest(folder.name, [file.parent.name for file in parent.glob(f"*/{CONFIG}")])) is not None:
             return f" Did you mean {str(parent / near)!r}?"

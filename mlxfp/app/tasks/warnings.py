@@ -43,7 +43,7 @@ def run_warnings(data: CompetitionData, folds: Folds, *, inferred: bool) -> Iter
             f"Folds keep rows with equal {data.spec.group!r} together: values repeat in the training rows, and none of them occurs in the "
             "test rows. For random folds, set validation.method=stratified."
         )
-    yield from column_warnings(data.spec, data.rows, data.folder)
+    yield from column_warnings(data.spec, data.rows, data.folder if inferred else None)
     if inferred:  # A user who writes a spec chooses the text columns, so only an inferred spec needs these warnings.
         for messages in text_warnings(data.spec, *([data.rows] if data.test is None else [data.rows, data.test]), folder=data.folder):
             yield from messages

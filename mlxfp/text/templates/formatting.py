@@ -32,11 +32,13 @@ def read_text(chunk: RecordBatch, column: str, stage: str) -> pa.Array:
     return texts
 
 
-def check_text_column(schema: Schema, column: str, stage: str, argument: str = "column") -> None:
-    """Raise `SchemaError` if the column, the value of `argument`, is missing or contains no text."""
+def check_text_column(schema: Schema, column: str, stage: str, argument: str = "") -> None:
+    """Raise `SchemaError` if a column is missing or contains no text. `argument` is the name of the argument that names another column."""
     names = [name for name in schema.names if name not in HIDDEN]
     texts = [name for name in names if is_text(value_type(schema.field(name).type))]
-    check_columns([column], names, stage, remedy=f" To read another column, write {argument}={texts[0]!r}." if texts else "")
+    check_columns(
+        [column], names, stage, remedy=f" To read another column, write for example {argument}={texts[0]!r}." if argument and texts else ""
+    )
     kind = schema.field(column).type
     if not is_text(value_type(kind)):
         raise SchemaError(f"{stage} needs text in column {column!r}, got {kind}. Convert values to text with template first.")

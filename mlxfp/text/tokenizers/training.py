@@ -78,7 +78,7 @@ def train_tokenizer(
         raise PipelineError(
             f"train_tokenizer reads text from examples or groups, got batches from {dataset.parts[-1]!r}. Remove collate from the pipeline."
         )
-    check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
+    check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer", "column")
     train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
     check_ends(dataset, "train_tokenizer")
     with progress_of(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as progress:

@@ -122,12 +122,12 @@ def test_the_name_of_a_run_gets_the_path_of_the_run(arguments, exists, capsys, m
 
 def test_the_folder_of_all_runs_gets_the_path_of_the_newest_run(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for seconds, name in enumerate(["b", "a", "c"]):
+    for seconds, name in enumerate(["a", "b", "c"]):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "config.yaml").write_text("")
         os.utime(tmp_path / "runs" / name / "config.yaml", (seconds % 2, seconds % 2))
     assert main(["report", "runs"]) == 1
-    assert "Did you mean 'runs/a'?" in capsys.readouterr().err
+    assert "Did you mean 'runs/b'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("folder", "meant"), [("chrun", "runs/churn"), ("runs/chrun", "runs/churn"), ("out/chrun", "out/churm")])

@@ -133,6 +133,7 @@ def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):
     assert [message.split(":")[0].split(" alone")[0] for message in messages] == [
         "Columns with a single value in all training rows, without any information",
         "The column 'paid'",
+        "To leave out paid, remove the columns from the spec, and run again with another name, as in name=second.",
     ]
 
 
@@ -162,7 +163,7 @@ def test_a_run_prints_the_repairs_of_its_columns(tmp_path):
     ]
     spec = f"write a spec: mlxfp data infer '{data}' --target y --out spec.yaml. In the spec, set null_values:"
     assert words.startswith(f"If the words mean missing values, first rewrite the files, then {spec}")
-    assert words.endswith(f", and type: numerical for 'pay'. Then: mlxfp run '{data}' data.spec=spec.yaml name=second")
+    assert words.endswith(f", and type: numerical for 'pay'. Then run again: mlxfp run '{data}' data.spec=spec.yaml name=second")
     assert code.startswith("To read numbers, rewrite all files, for example with this Python code:\nimport os, pandas, re\nframe = ")
     exec(code.partition("\n")[2], {})
     assert [column.type for column in fp.kaggle.infer_spec(data, target="y").columns if column.name == "weight"] == ["numerical"]

@@ -16,7 +16,7 @@ from pyarrow import RecordBatch
 
 from mlxfp import Dataset, schema, select_columns, to_table
 from mlxfp.app.kaggle.specs.cells import are_numbers, as_floats, spell
-from mlxfp.app.kaggle.specs.dates import PARTS, Order, column_order, date_numbers
+from mlxfp.app.kaggle.specs.dates import PARTS, Order, column_order, date_numbers, date_texts
 from mlxfp.app.kaggle.specs.specs import DatasetSpec
 from mlxfp.models import WordCounts, fit_word_counts
 from mlxfp.support.checks import check_columns
@@ -50,6 +50,7 @@ class Categories:
 class Columns:
     """Fitted conversion of rows to numbers. Returned by `fit_columns`.
 
+    `dates` holds columns of dates. In the layout "sparse", dates are also text columns, and their words are counted in one form.
     `texts` holds text columns with their word counts. `scaler` is the scikit-learn transformer for all other columns, or None if
     the estimator needs no scaling.
     """
@@ -65,7 +66,7 @@ class Columns:
     def __call__(self, rows: Dataset[Any]) -> Any:
         """Return float64[N, F] or a sparse matrix. Column order: numbers, dates, categories, texts."""
         batch = _read(rows, self.names)
-        texts = {name: _texts(batch, name) for name, _ in self.texts}
+        texts = {name: _texts(batch, name, dict(self.dates)) for name, _ in self.texts}
         return self.joined(self.table(batch), [counts(texts[name]) for name, counts in self.texts])
 
     @property
@@ -77,7 +78,7 @@ class Columns:
     @property
     def measured(self) -> int:
         """Number of numeric features. In the result of `table`, the numeric features come before the category codes."""
-        return len(self.numbers) + PARTS * len(self.dates)
+        return len(self.numbers) + (0 if self.layout == "sparse" else PARTS * len(self.dates))
 
     @property
     def coded(self) -> tuple[int, ...]:
@@ -91,7 +92,8 @@ class Columns:
             as_floats(pc.index_in(spell(batch, categories.column), pa.array(categories.values, pa.string())))
             for categories in self.categories
         ]
-        dates = [column for name, order in self.dates for column in date_numbers(spell(batch, name), order).T]
+        dated = () if self.layout == "sparse" else self.dates
+        dates = [column for name, order in dated for column in date_numbers(spell(batch, name), order).T]
         parts = [*numbers, *dates, *codes]
         features = np.stack(parts, axis=1) if parts else np.empty((batch.num_rows, 0))
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
@@ -140,14 +142,15 @@ def fit_columns(  # noqa: PLR0913  # keyword-only arguments with defaults
         kind: [column.name for column in spec.columns if column.type == kind] for kind in ("numerical", "categorical", "text")
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
-    # Format "sparse" needs no date columns: its word counts already contain parts of dates, such as "2024-" and "2024-05".
-    dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
+    # Layout "sparse" counts the words of dates, because they contain parts of dates, such as "2024-" and "24-05".
+    dated = kinds["text"] if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
     dates = tuple((name, order) for name in dated if (order := column_order(spell(batch, name))) is not None)
-    named, texts = ([name for name in kinds[kind] if name not in dict(dates)] for kind in ("categorical", "text"))
+    read = {} if layout == "sparse" else dict(dates)
+    named, texts = ([name for name in kinds[kind] if name not in read] for kind in ("categorical", "text"))
     named += [name for name in numbers if reads_codes and are_codes(batch.column(name))]
     columns = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
-    fitted = [(name, result) for name in (texts if reads_texts else ()) for result in count(_texts(batch, name))]
+    fitted = [(name, result) for name in (texts if reads_texts else ()) for result in count(_texts(batch, name, dict(dates)))]
     table = columns.table(batch)
     scaler = None if layout == "codes" or not table.shape[1] else _scaler(columns).fit(table)
     counts = tuple((name, counts) for name, (counts, _) in fitted)
@@ -182,8 +185,9 @@ def _read(rows: Dataset[Any], names: tuple[str, ...]) -> RecordBatch:
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
-def _texts(batch: RecordBatch, name: str) -> list[str]:
-    return list(pc.fill_null(spell(batch, name), "").to_pylist())
+def _texts(batch: RecordBatch, name: str, dates: Mapping[str, Order]) -> list[str]:
+    texts = spell(batch, name)
+    return [text or "" for text in (date_texts(texts, dates[name]) if name in dates else texts.to_pylist())]
 
 
 def _categories(batch: RecordBatch, name: str) -> Categories:

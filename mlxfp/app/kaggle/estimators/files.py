@@ -139,7 +139,7 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         dates=about.dates,
         typical=np.array(about.typical, np.float64) if about.typical else None,
     )
-    if about.layout != "codes" and (about.numbers or about.categories or about.dates):
+    if columns.layout != "codes" and (columns.measured or columns.categories):
         columns = evolve(columns, scaler=load(path / _SCALER))
     targets = []
     for name, package, classes in zip(models, about.packages, about.classes, strict=True):

@@ -192,7 +192,7 @@ def _fit_sklearn(model: Any, examples: Examples) -> Any:
     unfinished = optional("sklearn.exceptions", extra="kaggle", needed_by="estimator").ConvergenceWarning
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", unfinished)  # an unfinished fit is no error: the validation score shows the quality of the model
-        if hasattr(model, "final_estimator"):  # the models of a stack would not see all classes
+        if getattr(model, "stack_method", "") == "decision_function":  # with a class missing from a fold, outputs would be mixed up
             warnings.filterwarnings("error", "The least populated class", UserWarning)
         try:
             return model.fit(examples.numbers, examples.targets, **weights)

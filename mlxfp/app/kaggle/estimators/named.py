@@ -24,6 +24,7 @@ _MANY = {"n_estimators": 1000, "learning_rate": 0.05, "num_leaves": 31, "colsamp
 # Settings of kernel machines, tuned on eight tables with 600 to 3,600 rows and 5 to 200 columns.
 # The kernel width gamma depends on the number of columns, because no constant suits tables with few columns and with many columns.
 _KERNEL, _GAMMA = {"C": 5.0}, 0.25
+_PAIRED = 20  # maximum number of classes for outputs of pairs of classes; the number of pairs grows with the square
 _SAMPLED = {"subsample": 0.8, "subsample_freq": 1, "reg_lambda": 1.0}
 
 
@@ -114,8 +115,8 @@ def _tfidf(task: Task, arguments: Arguments) -> Any:
 def _kernel(task: Task, arguments: Arguments) -> Any:
     """Return a kernel machine with scaled targets or probabilities. The training time is quadratic in the number of rows.
 
-    For classes, one machine separates each pair of classes. A linear model of their outputs, from a cross-validation, gives the
-    probabilities. A calibration for each class alone has a log loss that is up to twice as high (digits of scikit-learn: 0.21 and 0.10).
+    For classes, one machine separates each pair of classes, or with many classes, each class from the others. A logistic regression of
+    their cross-validated outputs gives the probabilities. A calibration of each class alone gives probabilities close to each other.
     """
     svm, ensemble, linear, compose, preprocessing = (
         optional(f"sklearn.{name}", extra="kaggle", needed_by="model.name=kernel")
@@ -123,9 +124,10 @@ def _kernel(task: Task, arguments: Arguments) -> Any:
     )
     suited = _KERNEL | {"gamma": round(_GAMMA / max(1, len(task.spec.columns)), 6)}
     if task.classed:
-        machines = svm.SVC(**(suited | {"decision_function_shape": "ovo"} | {**arguments}))
-        joined = linear.LogisticRegression(max_iter=1000)
-        return ensemble.StackingClassifier([("machines", machines)], joined, cv=3, stack_method="decision_function")
+        outputs = "ovo" if len(task.spec.classes) <= _PAIRED else "ovr"
+        machines = svm.SVC(**(suited | {"decision_function_shape": outputs} | {**arguments}))
+        probabilities = linear.LogisticRegression(max_iter=1000)
+        return ensemble.StackingClassifier([("machines", machines)], probabilities, cv=3, stack_method="decision_function")
     machine = svm.SVR(**(suited | {"epsilon": 0.05} | {**arguments}))
     # check_inverse=True would warn about rounding errors if targets differ by many orders of magnitude
     return compose.TransformedTargetRegressor(machine, transformer=preprocessing.StandardScaler(), check_inverse=False)

@@ -130,6 +130,18 @@ def date_numbers(texts: pa.Array | pa.ChunkedArray, order: Order = "year") -> ND
     return np.where(missing[:, None], np.nan, numbers)
 
 
+def date_texts(texts: pa.Array | pa.ChunkedArray, order: Order) -> list[str | None]:
+    """Return dates in one form, in Coordinated Universal Time, without a time at midnight. Other texts and missing values stay.
+
+    >>> date_texts(pa.array(["26/08/2024", "2024-08-26 14:32", "k.A.", None]), "day")
+    ['2024-08-26', '2024-08-26 14:32', 'k.A.', None]
+    """
+    days = date_numbers(texts, order)[:, 0]
+    dates = np.where(np.isnan(days), 0, np.round(24 * 60 * days)).astype(np.int64).astype("datetime64[m]").astype(str)
+    read = zip(texts.to_pylist(), dates.tolist(), np.isnan(days), strict=True)
+    return [text if other else date.replace("T", " ").removesuffix(" 00:00") for text, date, other in read]
+
+
 def _year_first(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Replace dates with names of months, and months without a day, by dates that begin with the year."""
     if pc.any(pc.match_substring_regex(texts, _NAMED.format("|".join(_NAMES)))).as_py():

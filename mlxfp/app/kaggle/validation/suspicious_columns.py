@@ -31,10 +31,11 @@ _FEW_TEXTS = 0.1  # maximum fraction of texts in a column of otherwise numeric c
 _LEAK = 0.99  # a column leaks the target if predictions from the column alone have 99 % fewer errors than a constant prediction
 
 
-def column_warnings(spec: DatasetSpec, rows: Dataset[Any], folder: Path = Path()) -> Iterator[str]:
+def column_warnings(spec: DatasetSpec, rows: Dataset[Any], folder: Path | None = None) -> Iterator[str]:
     """Yield warnings about columns of the training rows, such as identifiers and columns that leak the target.
 
-    The target columns must hold numbers. Fewer than 50 rows yield no warnings. `folder` holds the files, for commands in the warnings.
+    The target columns must hold numbers. Fewer than 50 rows yield no warnings. `folder` is the folder of the files for an inferred spec,
+    and None for a spec that the user wrote.
 
     A column leaks the target if the column alone predicts the target of almost every row. The prediction for a row uses the other rows with
     the same value in the column. For a unique value, the rows with the next lower and the next higher value are used. The prediction is the
@@ -48,25 +49,25 @@ def column_warnings(spec: DatasetSpec, rows: Dataset[Any], folder: Path = Path()
     if ids := [column.name for column in columns if column.is_identifier and column.name != spec.time]:
         yield (
             f"Columns that look like identifiers, with a different value in almost every row: {listed(ids)}. Models may learn the order of "
-            f"the training rows, which is useless for new rows.{_without(spec, folder, 'these columns')}"
+            "the training rows, which is useless for new rows."
         )
-    targets = list(_targets(spec, rows))
+    targets, leaks = list(_targets(spec, rows)), list[str]()
     for column in columns:
         for target, numbers in targets:
             if column.groups > 1 and (share := _explained(column, numbers, classed=spec.task.has_classes)) >= _LEAK:
+                leaks.append(column.name)
                 yield (
                     f"The column {column.name!r} alone avoids {100 * share:.1f} % of the errors in {target!r}. If the column is unknown at "
-                    f"prediction time, the score is far too optimistic.{_without(spec, folder, 'the column')}"
+                    "prediction time, the score is far too optimistic."
                 )
-
-
-def _without(spec: DatasetSpec, folder: Path, columns: str) -> str:
-    """Return instructions for a run without some columns."""
-    return f" To leave out {columns}: {infer_command(spec, folder)} --out spec.yaml. Remove {columns} from spec.yaml. {_run_again(folder)}"
+    if out := list(dict.fromkeys([*ids, *leaks])):
+        new = "" if folder is None else f" write a spec: {infer_command(spec, folder)} --out spec.yaml. Then"
+        again = "run again with another name, as in name=second." if folder is None else _run_again(folder)
+        yield f"To leave out {listed(out)},{new} remove the columns from the spec, and {again}"
 
 
 def _run_again(folder: Path) -> str:
-    return f"Then: mlxfp run {quote(str(folder))} data.spec=spec.yaml name=second"
+    return f"run again: mlxfp run {quote(str(folder))} data.spec=spec.yaml name=second"
 
 
 def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()) -> tuple[list[str], list[str]]:
@@ -106,9 +107,9 @@ def text_warnings(spec: DatasetSpec, *parts: Dataset[Any], folder: Path = Path()
     if gaps:
         nulls = list(dict.fromkeys([*spec.null_values, *chain.from_iterable(gaps.values())]))
         repairs.append(
-            f"If the words mean missing values, {'first rewrite the files, then ' * bool(changes)}write a spec: "
+            f"If the words mean missing values, {'first rewrite the files, then ' if changes else ''}write a spec: "
             f"{infer_command(spec, folder)} --out spec.yaml. In the spec, set null_values: {nulls!r}, and type: numerical for "
-            f"{listed(map(repr, gaps))}. {_run_again(folder)}"
+            f"{listed(map(repr, gaps))}. Then {_run_again(folder)}"
         )
     return problems, repairs
 

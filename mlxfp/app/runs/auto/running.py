@@ -111,7 +111,8 @@ def _members_events(  # noqa: PLR0913, PLR0917
                 share = 1.0 if total is None else min(1.0, max(_LEAST, event.event.state.step / total))
             if entry.kept is None and remaining is not None:
                 expected = ready + count * (took - ready) / share - took
-                why = _exclusion(event, expected, remaining - took, partial(_is_useful, whole, record, entry))
+                is_measured = ready > 0 or isinstance(event, FoldEnded)
+                why = _exclusion(event, expected, remaining - took, partial(_is_useful, whole, record, entry), is_measured=is_measured)
                 fewer = None if expected <= remaining - took else _with_fewer_epochs(entry, _FITS * (remaining - took) / (expected + took))
                 if why:
                     entry = evolve(entry, seconds=before + took)
@@ -144,14 +145,14 @@ def _with_fewer_epochs(entry: Member, share: float) -> dict[str, Any] | None:
     }
 
 
-def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool]) -> str:
+def _exclusion(event: RunEvent, expected: float, remaining: float, is_useful: Callable[[int], bool], *, is_measured: bool) -> str:
     """Return the reason to leave a slow or useless model out of the blend, or "" to keep the model.
 
     This function is called after each event of the first fold. `expected` is the estimated number of seconds until all folds of the model
-    end. `remaining` is the number of seconds left in the run.
+    end. `remaining` is the number of seconds left in the run. `is_measured` is False before the first training step of a network and
+    before the end of the first fold of another model: such a model has no time left.
     """
     if expected > remaining:
-        is_measured = isinstance(event, FoldEnded) or (isinstance(event, Trained) and isinstance(event.event, Stepped))
         return "its first fold took more than its share of the time" if is_measured else NO_TIME
     if isinstance(event, FoldEnded) and event.score is not None and expected > _CHEAP * remaining and not is_useful(event.fold):
         return "it adds nothing to the blend in its first fold"

@@ -311,6 +311,21 @@ def test_a_kernel_machine_sees_rings_that_trees_do_not():
     assert found["kernel"].overall > found["lightgbm"].overall + 0.05, found
 
 
+@pytest.mark.parametrize("name", ["tfidf", "lightgbm"])
+def test_dates_in_another_form_give_the_same_predictions(name, tmp_path):
+    """A linear model on words reads dates as texts, which must have one form. The model reads no column of numbers or categories."""
+    columns = [ColumnSpec(name="note", type="text"), ColumnSpec(name="day", type="text")]
+    days = [f"{at % 28 + 1:02}/{at % 12 + 1:02}/{2020 + at % 3}" for at in range(120)]
+    rows = {"note": ["red", "blue", "green"] * 40, "day": days, "y": [float(at % 12 < 6) for at in range(120)]}
+    fitted = named(name, "binary", columns=columns)(fp.Splits(fp.from_table(rows)))
+    save_estimator(fitted, tmp_path / "model")
+    new = {"note": ["red", "white"], "day": ["03/05/2021", "17/11/2022"]}
+    expected = load_estimator(tmp_path / "model")(fp.from_table(new))
+    assert np.array_equal(fitted(fp.from_table(new)), expected)
+    for form in (["2021-05-03", "2022-11-17"], ["3 May 2021", "2022-11-17 00:00"]):
+        assert np.array_equal(fitted(fp.from_table({**new, "day": form})), expected)
+
+
 def test_the_probabilities_of_a_kernel_machine_for_many_classes_have_a_low_log_loss():
     """Probabilities of scikit-learn's CalibratedClassifierCV have the log loss 0.23 here."""
     numbers, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
@@ -322,6 +337,19 @@ def test_the_probabilities_of_a_kernel_machine_for_many_classes_have_a_low_log_l
     result = cross_validate(split, rows, estimator(make_named("kernel", Task(spec, 600), {}), spec), target="y").oof
     assert score(result, METRICS["log_loss"]).overall < 0.15
     assert score(result, METRICS["accuracy"]).overall > 0.94
+
+
+@pytest.mark.parametrize("count", [4, 25])
+def test_a_kernel_machine_learns_few_and_many_classes_and_refuses_a_class_with_one_row(count):
+    """With more than 20 classes, the probabilities come from an output per class instead of an output per pair."""
+    labels = np.arange(count).repeat(12).astype(float)
+    numbers = labels + np.random.default_rng(0).normal(size=len(labels)) / 20
+    fit = named("kernel", "multiclass", columns=[ColumnSpec(name="size", type="numerical")], classes=[f"c{each}" for each in range(count)])
+    predictions = fit(fp.Splits(fp.from_table({"size": numbers, "y": labels})))(fp.from_table({"size": np.arange(count, dtype=float)}))
+    assert predictions.shape == (count, count)
+    assert predictions.argmax(axis=1).tolist() == list(range(count))
+    with pytest.raises(fp.errors.DataError, match=r"cannot be fitted to \d+ training rows"):
+        fit(fp.Splits(fp.from_table({"size": numbers[:-11], "y": labels[:-11]})))
 
 
 @pytest.mark.parametrize("name", ["lightgbm", "catboost"])

@@ -169,5 +169,5 @@ def test_categories_come_after_dates_and_a_date_that_is_unknown_is_missing():
 def test_counts_of_words_read_dates_as_texts():
     rows = fp.from_table({"day": ["2024-01-01", "2025-01-02"] * 20, "y": [0.0, 1.0] * 20})
     fitted = fp.kaggle.estimator(LogisticRegression(), spec_of("binary", columns=DAYS))(fp.Splits(rows))
-    assert fitted.columns.dates == ()
+    assert fitted.columns.measured == 0  # no numbers of dates
     assert (fitted(fp.drop_columns(["y"])(rows)) > 0.5).tolist() == [False, True] * 20

@@ -78,7 +78,12 @@ class Columns:
     @property
     def measured(self) -> int:
         """Number of numeric features. In the result of `table`, the numeric features come before the category codes."""
-        return len(self.numbers) + (0 if self.layout == "sparse" else PARTS * len(self.dates))
+        return len(self.numbers) + PARTS * len(self.numeric_dates)
+
+    @property
+    def numeric_dates(self) -> tuple[tuple[str, Order], ...]:
+        """Columns of dates that become numbers."""
+        return () if self.layout == "sparse" else self.dates
 
     @property
     def coded(self) -> tuple[int, ...]:
@@ -92,8 +97,7 @@ class Columns:
             as_floats(pc.index_in(spell(batch, categories.column), pa.array(categories.values, pa.string())))
             for categories in self.categories
         ]
-        dated = () if self.layout == "sparse" else self.dates
-        dates = [column for name, order in dated for column in date_numbers(spell(batch, name), order).T]
+        dates = [column for name, order in self.numeric_dates for column in date_numbers(spell(batch, name), order).T]
         parts = [*numbers, *dates, *codes]
         features = np.stack(parts, axis=1) if parts else np.empty((batch.num_rows, 0))
         return np.where(np.isinf(features), np.nan, np.clip(features, -_LARGEST, _LARGEST))
